@@ -101,7 +101,7 @@ GROUND: dict[str, tuple[str, ...] | str] = {
         "integration/test_llm_answers.py::test_retries_do_not_prolong_the_wait_for_the_first_token",
     ),
     "keys go to the provider's own origin only, and into no log and no error": (
-        "integration/test_llm_refusals.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
+        "integration/test_llm_openai_client.py::test_a_redirect_is_reported_and_nothing_is_sent_to_another_server",
         "integration/test_llm_connections.py::test_no_secret_is_logged_or_shown",
     ),
     "a kept connection that the provider just closed is no failure": (
@@ -348,11 +348,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_to_have_never_run",
     ),
     "without its group nothing is lost, and what runs stays with its worker": (
-        "integration/test_lost_calls.py::test_without_its_group_nothing_is_lost",
+        "contract/test_ledger_losses.py::test_a_call_whose_group_was_lost_will_be_delivered_again",
         "contract/test_ledger_losses.py::test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker",
     ),
     "I8 an outbox row lives until its call is answered": (
-        "integration/test_storage.py::test_the_row_of_a_call_lives_until_the_call_is_answered",
+        "contract/ports/test_storage_ports.py"
+        "::test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when_it_is_answered",
     ),
     "I9 deadlines are kept by the clock of Redis": (
         "contract/test_ledger_start.py::test_past_its_deadline_a_call_is_answered_and_not_run",
@@ -558,7 +559,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "contract/test_engine_leases.py"
         "::test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt_at_once",
         "contract/test_engine_leases.py::test_the_outbox_rows_of_an_adopted_turn_move_with_it",
-        "contract/test_engine_leases.py::test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too",
+        "contract/ports/test_engines_port.py::test_a_turn_that_a_removed_engine_began_is_adopted",
     ),
     "a fenced turn that holds its commit costs the engine no other turn": (
         "unit/test_ownership.py::test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_being_renewed",
@@ -600,7 +601,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "chaos/test_scenarios.py::test_a_second_fault_within_seconds_doubles_no_call",
     ),
     "PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken": (
-        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
+        "integration/test_replicas.py::test_without_the_database_nothing_is_accepted_until_it_is_back",
         "unit/test_ownership.py::test_time_without_the_database_does_not_count",
         "chaos/test_scenarios.py::test_accepted_turns_survive_a_killed_postgresql",
     ),
@@ -743,22 +744,17 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     ),
     "any engine serves the next turn of a session, and knows all that was said and deleted": (
         "integration/test_replicas.py::test_the_next_turn_of_a_session_can_be_asked_of_any_engine",
-        "integration/test_replicas.py::test_the_model_is_shown_what_was_said_on_the_other_engine",
         "integration/test_replicas.py::test_sessions_are_listed_read_and_deleted_anywhere",
-        "e2e/test_stack_replicas.py::test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine",
     ),
     "with Redis away sessions and text go on at every engine": (
         "integration/test_replicas.py::test_without_redis_every_session_works_at_every_engine",
         "integration/test_replicas.py::test_without_redis_turns_are_stopped_and_shown_at_every_engine",
-        "e2e/test_stack_replicas.py::test_with_redis_away_sessions_and_text_go_on_at_every_engine",
     ),
     "what Redis loses is missing in no session": (
-        "integration/test_replicas.py::test_a_redis_flush_loses_nothing_of_a_session",
         "integration/test_replicas.py::test_a_turn_is_resumed_when_redis_and_its_engine_are_lost_together",
     ),
     "with the database away nothing is accepted, and it heals without a restart": (
         "integration/test_replicas.py::test_without_the_database_nothing_is_accepted_until_it_is_back",
-        "e2e/test_stack_replicas.py::test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart",
     ),
     "one turn at a time per session, at whichever engine it is asked for": (
         "integration/test_storage.py::test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for",
@@ -779,7 +775,6 @@ TURNS: dict[str, tuple[str, ...] | str] = {
         "::test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place",
         "integration/test_queued_messages.py::test_a_message_that_has_waited_too_long_is_refused",
         "contract/ports/test_storage_ports.py::test_messages_that_wait_begin_in_the_order_in_which_they_came",
-        "e2e/test_stack_replicas.py::test_messages_that_wait_at_several_engines_are_answered_in_one_order",
     ),
     "what users receive after a stop is what happened, whenever and wherever they press it": (
         "e2e/test_stack_replicas.py::test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it",

@@ -93,28 +93,6 @@ async def test_without_faults_everything_passes_and_is_counted(proxy: Proxy, thr
     assert not counts.lost
 
 
-async def test_thousands_of_commands_pass(proxy: Proxy, through: Redis) -> None:
-    begun = time.monotonic()
-    for _ in range(20):
-        pipeline = through.pipeline(transaction=False)
-        for _ in range(250):
-            pipeline.ping()
-        await pipeline.execute()
-
-    assert proxy.counts().by_kind["PING"] == 5000
-    assert time.monotonic() - begun < 30
-
-
-async def test_what_is_said_by_subscription_passes(proxy: Proxy, through: Redis) -> None:
-    pubsub: Any
-    async with through.pubsub() as pubsub:
-        await pubsub.subscribe("channel")
-        assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
-        await through.publish("channel", "hello")
-        assert (await pubsub.get_message(timeout=5))["data"] == b"hello"
-    assert await through.ping()
-
-
 # --- Lost replies ---
 
 
@@ -282,16 +260,6 @@ async def test_connections_are_refused_and_accepted_again(proxy: Proxy, through:
         assert await through.ping(), "what is open stays open"
     with hasty_client(proxy) as client:
         assert client.ping()
-
-
-async def test_the_end_of_a_client_is_the_end_of_its_link(proxy: Proxy, redis: Redis) -> None:
-    clients = [hasty_client(proxy) for _ in range(3)]
-    for client in clients:
-        client.ping()
-    assert proxy.counts().connections == 3
-    for client in clients:
-        client.close()
-    await wait_until(lambda: proxy.counts().connections == 0, what="the end of all links")
 
 
 async def test_a_server_that_is_away_is_a_connection_that_breaks() -> None:

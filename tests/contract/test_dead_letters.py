@@ -97,6 +97,7 @@ async def test_the_new_call_and_the_dead_one_name_each_other(bench: Bench) -> No
     assert (await bench.ledger(letter.request))["state"] == "dead"
 
 
+@pytest.mark.guard("requeue", "redis.call('EXISTS', dead_call) == 1", "true")
 async def test_a_dead_call_that_redis_has_forgotten_is_not_brought_back(bench: Bench) -> None:
     letter = await dead(bench)
     await bench.command("DEL", bench.keys.call(letter.correlation_id))
@@ -105,6 +106,7 @@ async def test_a_dead_call_that_redis_has_forgotten_is_not_brought_back(bench: B
     assert await bench.command("EXISTS", bench.keys.call(letter.correlation_id)) == 0
 
 
+@pytest.mark.guard("requeue", "'ledger', 1,")
 async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Bench) -> None:
     letter = await dead(bench)
     await letters(bench).requeue(letter, await again(bench, letter))
@@ -113,6 +115,8 @@ async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Ben
     assert fields.get(b"ledger") == b"1"
 
 
+@pytest.mark.guard("requeue", "if not stands(dead, ARGV[1], ARGV[2])", "if false")
+@pytest.mark.guard("requeue", "redis.call('XDEL', dead, ARGV[1])")
 async def test_of_many_operators_one_requeues(bench: Bench) -> None:
     letter = await dead(bench)
     answers: list[Requeued | None] = []
@@ -128,6 +132,7 @@ async def test_of_many_operators_one_requeues(bench: Bench) -> None:
     assert await bench.backlog() == 1
 
 
+@pytest.mark.guard("requeue", "if entry then", "if false then")
 async def test_a_requeue_whose_answer_was_lost_may_be_asked_for_again(bench: Bench) -> None:
     letter = await dead(bench)
     new = await again(bench, letter)
@@ -143,6 +148,7 @@ async def put_another_in_its_place(bench: Bench, letter: DeadLetter) -> None:
     await bench.command("XADD", bench.keys.dead, letter.id, "reason", "another", "event", "{}")
 
 
+@pytest.mark.guard("letters", "== event\nend", "~= ''\nend")
 async def test_a_letter_that_is_another_by_now_is_not_requeued(bench: Bench) -> None:
     letter = await dead(bench)
     await put_another_in_its_place(bench, letter)
@@ -160,6 +166,7 @@ async def test_a_letter_that_is_another_by_now_is_not_discarded(bench: Bench) ->
     assert (await only(bench)).reason == "another"
 
 
+@pytest.mark.guard("discard", "if not stands(KEYS[1], ARGV[1], ARGV[2])", "if false")
 async def test_a_letter_is_discarded_once(bench: Bench) -> None:
     letter = await dead(bench)
 
@@ -175,6 +182,7 @@ async def test_what_was_discarded_is_not_requeued(bench: Bench) -> None:
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("requeue", "redis.call('EXISTS', requests) == 0", "false")
 async def test_a_requeue_makes_stream_and_group_when_they_are_gone(bench: Bench) -> None:
     letter = await dead(bench)
     await bench.command("DEL", bench.keys.requests)
@@ -184,6 +192,7 @@ async def test_a_requeue_makes_stream_and_group_when_they_are_gone(bench: Bench)
     assert await bench.next_delivery("c") is not None
 
 
+@pytest.mark.guard("requeue", "keep_while_open(call, ARGV[8])")
 async def test_the_ledger_of_a_requeued_call_expires(bench: Bench) -> None:
     letter = await dead(bench)
     new = await again(bench, letter)

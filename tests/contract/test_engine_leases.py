@@ -89,27 +89,6 @@ async def test_an_engine_is_seen_by_the_others_and_renews_its_lease_on_the_clock
     assert {each.engine_id for each in await a.engines.others()} == {"b"}
 
 
-async def test_an_engine_learns_whether_its_earlier_life_was_shut_down_in_order(a: EngineStore) -> None:
-    assert not await a.engines.register(LEASE_MS)
-    await a.engines.release()
-    assert await a.engines.register(LEASE_MS)
-    assert not await a.engines.register(LEASE_MS)
-
-
-async def test_a_released_lease_is_seen_as_one(a: EngineStore, b: EngineStore) -> None:
-    await a.engines.release()
-    assert (await b.seen(a)).released
-
-
-async def test_a_renewal_returns_the_running_turns_of_this_engine(a: EngineStore, b: EngineStore) -> None:
-    turn = await begin(a.turns, "ada", None, "Hi")
-    await begin(b.turns, "ada", None, "Hi")
-    await a.end(await begin(a.turns, "ada", None, "Hi"))
-    [owned] = await a.engines.renew(LEASE_MS, ())
-
-    assert (owned.turn_id, owned.epoch, owned.stop_requested) == (turn.turn_id, 1, False)
-
-
 async def test_a_stop_is_requested_by_any_engine_and_found_by_the_owner(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     assert await a.engines.stop_requests() == []
@@ -124,6 +103,7 @@ async def test_a_stop_is_requested_by_any_engine_and_found_by_the_owner(a: Engin
     assert adopted.stopped
     await b.end(adopted.turn)
     assert await a.turns.request_stop(turn.turn_id) is None
+    assert await b.engines.renew(LEASE_MS, ()) == []
 
 
 async def test_a_renewal_forgets_messages_whose_clients_went_away(a: EngineStore, b: EngineStore) -> None:
@@ -202,16 +182,6 @@ async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt
     assert await a.database.read("SELECT min(epoch), max(epoch) FROM turns") == [(2, 2)]
 
 
-async def test_an_engine_adopts_its_own_turns_in_a_new_epoch(a: EngineStore, b: EngineStore) -> None:
-    first, second = [await begin(a.turns, "ada", None, "Hi") for _ in range(2)]
-    await begin(b.turns, "ada", None, "Hi")
-
-    [one] = await a.engines.adopt_own([second.turn_id])
-    assert (one.turn.turn_id, one.turn.epoch) == (second.turn_id, 2)
-    everything = {each.turn.turn_id: each.turn.epoch for each in await a.engines.adopt_own(None)}
-    assert everything == {first.turn_id: 2, second.turn_id: 3}
-
-
 async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
 
@@ -232,13 +202,6 @@ async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineS
     assert await next_life() == 0
     await change(a, "UPDATE turns SET crashes = 3, owned_since = now_ms() - $1", LONG_MS - 10_000)
     assert await next_life() == 4
-
-
-async def test_an_orderly_shutdown_is_no_crash(a: EngineStore, b: EngineStore) -> None:
-    await begin(a.turns, "ada", None, "Hi")
-    await a.engines.release()
-    [adopted] = await b.engines.adopt(await b.seen(a), 16)
-    assert adopted.crashes == 0
 
 
 async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b: EngineStore) -> None:
@@ -308,14 +271,6 @@ async def test_an_engine_that_was_removed_is_there_again_with_its_next_renewal(a
 
     await a.engines.renew(LEASE_MS, ())
     assert not (await b.seen(a)).released
-
-
-async def test_a_turn_that_a_removed_engine_began_before_it_died_is_adopted_too(a: EngineStore, b: EngineStore) -> None:
-    await b.engines.remove(await b.seen(a))
-    turn = await begin(a.turns, "ada", None, "Hi")  # it was only stopped for a while, and dies before it renews
-
-    assert (await taken_over(a, b)).turn_id == turn.turn_id
-    assert await b.engines.others() == []
 
 
 # --- The fence ---

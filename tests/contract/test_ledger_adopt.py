@@ -33,6 +33,7 @@ async def adopted(bench: Bench, delivery: Delivery, *, timeout_ms: int = MINUTE_
     return replace(delivery, request=request)
 
 
+@pytest.mark.guard("common", "if mailbox == channel then return end")
 async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
     fence = await bench.run(delivery)
@@ -50,6 +51,7 @@ async def test_a_producer_may_have_a_mailbox(bench: Bench) -> None:
     assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
 
 
+@pytest.mark.guard("adopt", "known[4] or deadline", "deadline")
 async def test_the_time_of_a_call_runs_from_its_adoption_and_is_frozen(bench: Bench) -> None:
     delivery = await submitted(bench)
     before = await bench.now_ms()
@@ -60,6 +62,7 @@ async def test_the_time_of_a_call_runs_from_its_adoption_and_is_frozen(bench: Be
     assert await bench.adopt(await bench.claim(delivery, "b"), timeout_ms=90_000) == first
 
 
+@pytest.mark.guard("adopt", "if deadline == '' then deadline =", "if true then deadline =")
 async def test_a_deadline_that_is_given_counts(bench: Bench) -> None:
     past = await bench.now_ms() - 1
     delivery = await adopted(bench, await submitted(bench, deadline=past))
@@ -69,6 +72,7 @@ async def test_a_deadline_that_is_given_counts(bench: Bench) -> None:
     assert await bench.channel(delivery.request) == [CallFinished(EXPIRED)]
 
 
+@pytest.mark.guard("adopt", "known[3] or class", "class")
 async def test_the_execution_class_of_the_first_worker_is_frozen(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, "once"))
     await bench.run(delivery)
@@ -79,6 +83,7 @@ async def test_the_execution_class_of_the_first_worker_is_frozen(bench: Bench) -
     assert isinstance(await bench.start(taken), replies.Abandoned)
 
 
+@pytest.mark.guard("adopt", "and now_ms() - written_at > 86400000")
 async def test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_the_next(bench: Bench) -> None:
     """Nothing was lost, so LOST would be untrue."""
     delivery = await submitted(bench, "once")
@@ -88,6 +93,8 @@ async def test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_th
     assert await bench.start(taken) == replies.Run(above(0), starts=1)
 
 
+@pytest.mark.guard("adopt", "if replies > 0 or", "if")
+@pytest.mark.guard("start", "append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')")
 async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, "once"))
     await bench.run(delivery)
@@ -98,6 +105,7 @@ async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(
     assert await bench.start(taken) == replies.NoLedger()
 
 
+@pytest.mark.guard("start", "keep_while_open(channel, deadline)")
 async def test_the_channel_of_an_adopted_call_expires(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
     await bench.run(delivery)
@@ -105,6 +113,8 @@ async def test_the_channel_of_an_adopted_call_expires(bench: Bench) -> None:
     assert await bench.command("PEXPIRETIME", delivery.request.response_channel) == delivery.request.deadline + DAY_MS
 
 
+@pytest.mark.guard("adopt", "(deliveries > 1 and", "(false and")
+@pytest.mark.guard("adopt", "(deliveries > 1 and", "(")
 async def test_whether_a_call_delivered_days_ago_was_started_is_unknown(bench: Bench) -> None:
     """Ledger and channel have lived out their days, as when all workers are away over a weekend."""
     request = await bench.request("once")
@@ -128,6 +138,7 @@ async def test_who_runs_an_adopted_call_puts_back_what_redis_lost_of_it(bench: B
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("adopt", "if owner ~= consumer then return {'NOT_OWNER'} end")
 async def test_only_the_owner_of_the_entry_adopts_it(bench: Bench) -> None:
     delivery = await submitted(bench)
     await bench.claim(delivery, "b")
@@ -136,6 +147,7 @@ async def test_only_the_owner_of_the_entry_adopts_it(bench: Bench) -> None:
     assert await bench.ledger(delivery.request) == {}
 
 
+@pytest.mark.guard("adopt", "if known[1] then", "if false then")
 async def test_a_finished_call_that_is_submitted_again_is_answered_again(bench: Bench) -> None:
     first = await adopted(bench, await submitted(bench))
     await bench.worker.complete(first, await bench.run(first), DONE)
@@ -147,6 +159,7 @@ async def test_a_finished_call_that_is_submitted_again_is_answered_again(bench: 
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("adopt", "if known[2] and known[2] ~= hash then return {'CONFLICT'} end")
 async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
     first = await adopted(bench, await submitted(bench))
     await bench.submit(msgspec.structs.replace(first.request, arguments={"a": 2}))
@@ -155,6 +168,7 @@ async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) ->
     assert isinstance(await bench.start(first), replies.Run)
 
 
+@pytest.mark.guard("adopt", "if type(replies) == 'table' then return {'CONFLICT'} end", "replies = 0")
 async def test_a_channel_that_is_no_stream_is_a_conflict(bench: Bench) -> None:
     delivery = await submitted(bench)
     await bench.redis.set(delivery.request.response_channel, "somebody else's", ex=60)
@@ -162,6 +176,8 @@ async def test_a_channel_that_is_no_stream_is_a_conflict(bench: Bench) -> None:
     assert await bench.adopt(delivery) == replies.Conflict()
 
 
+@pytest.mark.guard("common", "if not added.err and string.sub(added", "if string.sub(added")
+@pytest.mark.guard("common", "redis.pcall('XADD', mailbox", "redis.call('XADD', mailbox")
 async def test_a_mailbox_that_cannot_be_written_fails_no_call(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, mailbox=bench.keys.mailbox("engine-1")))
     await bench.redis.set(bench.keys.mailbox("engine-1"), "somebody else's", ex=60)
@@ -180,6 +196,7 @@ async def test_an_adopted_call_can_be_given_back_and_left_to_others(bench: Bench
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Run)
 
 
+@pytest.mark.guard("adopt", "keep_while_open(call, deadline)")
 async def test_the_ledger_of_an_adopted_call_expires(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
 
@@ -203,6 +220,7 @@ async def refused(bench: Bench, delivery: Delivery, *, channel: str = "", correl
     )
 
 
+@pytest.mark.guard("bury", "ARGV[9] == '0'", "false")
 async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench) -> None:
     delivery = await submitted(bench)
     for _ in range(2):
@@ -221,6 +239,7 @@ async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench)
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("bury", "if KEYS[6] ~= channel then", "if false then")
 async def test_a_refusal_goes_to_the_channel_that_was_named_as_well(bench: Bench) -> None:
     delivery = await submitted(bench)
     named = bench.keys.response("of-my-own")
@@ -231,6 +250,7 @@ async def test_a_refusal_goes_to_the_channel_that_was_named_as_well(bench: Bench
         assert 0 < await bench.command("TTL", channel) <= 24 * 3600
 
 
+@pytest.mark.guard("bury", "id ~= '' and")
 async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alone(bench: Bench) -> None:
     delivery = await submitted(bench)
     named = bench.keys.response(new_id())
@@ -241,6 +261,7 @@ async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alon
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("bury", "and ARGV[9] == '0'")
 async def test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine(bench: Bench) -> None:
     await bench.engine.enqueue(request := await bench.request())
     delivery = await bench.deliver()

@@ -11,6 +11,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
+@pytest.mark.guard("cancel", "if known[1] == 'started'", "if known[1]")
 async def test_a_call_that_was_not_started_ends_at_once(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
@@ -30,6 +31,7 @@ async def test_a_call_that_was_read_and_not_started_ends_at_once(bench: Bench) -
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("cancel", "local unseen\n", "local unseen\nif not known[1] then return {'UNSEEN'} end\n")
 async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench) -> None:
     request = await bench.request()
 
@@ -38,6 +40,7 @@ async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench)
     assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
 
 
+@pytest.mark.guard("cancel", "if known[1] == 'started'", "if false")
 async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
@@ -47,6 +50,7 @@ async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
     assert await bench.worker.complete(delivery, fence, CANCELLED) == replies.Completed()
 
 
+@pytest.mark.guard("cancel", "redis.call('PUBLISH', ARGV[6], ARGV[7])", begun=False)
 @pytest.mark.parametrize("begun", [True, False])
 async def test_the_workers_are_notified_at_once(bench: Bench, begun: bool) -> None:
     request = (await bench.running())[0].request if begun else await bench.request()
@@ -71,6 +75,7 @@ async def test_a_running_call_may_succeed_all_the_same(bench: Bench) -> None:
     assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
 
 
+@pytest.mark.guard("cancel", "if TERMINAL[known[1]]", "if false")
 async def test_a_finished_call_stays_as_it_is(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)

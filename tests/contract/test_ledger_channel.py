@@ -41,6 +41,7 @@ async def test_who_ends_a_call_without_running_it_says_so_too(bench: Bench) -> N
         )  # fmt: skip
 
 
+@pytest.mark.guard("common", "'XADD', channel, 'MAXLEN', '~', 256,", "'XADD', channel,")
 async def test_progress_never_trims_the_terminal_entry_away(bench: Bench) -> None:
     delivery, fence = await bench.running()
     for step in range(1_000):
@@ -62,6 +63,11 @@ async def test_scripts_that_answer_a_finished_call_read_its_channel(bench: Bench
     assert await bench.engine.lose(request, replies.Loss.MISSING, LOST) == replies.AlreadyFinished(LARGE)
 
 
+@pytest.mark.guard(
+    "common",
+    "redis.call('XRANGE', channel, known[1], known[1])",
+    "redis.call('XREVRANGE', channel, '+', '-', 'COUNT', 1)",
+)
 async def test_another_entry_in_the_channel_is_not_taken_for_the_reply(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -71,6 +77,7 @@ async def test_another_entry_in_the_channel_is_not_taken_for_the_reply(bench: Be
     assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
 
 
+@pytest.mark.guard("common", "if not known[1] then return known[2] or '' end", "if not known[1] then return '' end")
 async def test_a_reply_that_the_previous_release_kept_in_the_ledger_is_found(bench: Bench) -> None:
     request = await bench.request()
     reply = encode_reply(CallFinished(DONE))
@@ -93,6 +100,7 @@ async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_r
     assert await bench.audit(delivery.request) == [encode_reply(CallFinished(answer.outcome))]
 
 
+@pytest.mark.guard("start", "if reply == '' then", "if false then")
 async def test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_requested_again(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, DONE)

@@ -24,6 +24,7 @@ def outcome_of(size: int) -> ToolOutcome:
     return answered("x" * (size - frame))
 
 
+@pytest.mark.guard("common", "  notify(channel, mailbox, id, reply)")
 async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
@@ -46,6 +47,8 @@ async def test_every_terminal_state_is_kept_as_it_is(bench: Bench, state: CallSt
     assert await bench.start(delivery) == replies.NothingToDo(f"it is {state} already")
 
 
+@pytest.mark.guard("common", "    redis.pcall('XACK', requests, group, entry)")
+@pytest.mark.guard("common", "    redis.pcall('XDEL', requests, entry)")
 async def test_the_request_goes_with_its_call(bench: Bench) -> None:
     delivery, fence = await bench.running()
     assert (await bench.backlog(), len(await bench.pending())) == (1, 1)
@@ -55,6 +58,7 @@ async def test_the_request_goes_with_its_call(bench: Bench) -> None:
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("complete", "TERMINAL[known[1]]", "false")
 async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -65,6 +69,8 @@ async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
     assert CallFinished(UNKNOWN) not in await bench.channel(delivery.request)
 
 
+@pytest.mark.guard("start", "next_fence(known[4])", "tonumber(known[4])")
+@pytest.mark.guard("complete", "not speaks(fence, known[1], known[2], known[3])", "false")
 async def test_only_the_current_fence_completes(bench: Bench) -> None:
     delivery, stale_fence = await bench.running("repeatable")
     taken = await bench.claim(delivery, "b")
@@ -95,6 +101,7 @@ async def test_an_abandoned_call_ends_as_unknown_and_its_old_worker_is_too_late(
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(CallState.UNKNOWN)
 
 
+@pytest.mark.guard("common", "if fence >= tonumber(current or 0)", "if current and fence >= tonumber(current)")
 async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.redis.flushall()
@@ -104,6 +111,9 @@ async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: B
     assert await bench.channel(delivery.request) == [CallFinished(DONE)]
 
 
+@pytest.mark.guard("common", "  redis.call('EXPIRE', call, 86400)")
+@pytest.mark.guard("common", "  redis.call('EXPIRE', channel, 86400)")
+@pytest.mark.guard("common", "redis.call('EXPIRE', mailbox, 86400)")
 async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -117,6 +127,7 @@ async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> Non
         assert seconds - 5 <= await bench.command("TTL", key) <= seconds, key
 
 
+@pytest.mark.guard("common", "string.sub(added, -2) == '-0'", "false")
 async def test_each_reply_lengthens_the_life_of_the_mailbox(bench: Bench) -> None:
     delivery, fence = await bench.running()
     mailbox = bench.keys.mailbox(ENGINE)
@@ -138,6 +149,7 @@ async def test_the_mailbox_entry_has_the_payload_up_to_16_kib(bench: Bench, size
     assert (await bench.channel(delivery.request))[-1] == CallFinished(outcome)
 
 
+@pytest.mark.guard("common", "'XADD', mailbox, 'MAXLEN', '~', 4096,", "'XADD', mailbox,")
 async def test_the_mailbox_is_trimmed(bench: Bench) -> None:
     delivery, fence = await bench.running()
     for step in range(5_000):
@@ -156,6 +168,7 @@ async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
     assert decode_reply((await bench.mailbox())[-1][1]) == step
 
 
+@pytest.mark.guard("progress", "known[2] ~= ARGV[2]", "false")
 async def test_progress_under_an_old_fence_is_refused(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))
@@ -164,6 +177,7 @@ async def test_progress_under_an_old_fence_is_refused(bench: Bench) -> None:
     assert CallProgress(1) not in await bench.channel(delivery.request)
 
 
+@pytest.mark.guard("progress", "known[1] ~= 'started'", "false")
 async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -174,6 +188,7 @@ async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
     assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
 
 
+@pytest.mark.guard("complete", "if reason ~= ''", "if false")
 async def test_a_dead_letter_answers_its_caller_too(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, EXHAUSTED, dead_reason="3 attempts")
@@ -210,6 +225,7 @@ async def unreadable(bench: Bench) -> str:
     return rows[0][1][-1][0].decode()
 
 
+@pytest.mark.guard("bury", "if not worker then", "worker = worker or ''; if false then")
 async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None:
     entry = await unreadable(bench)
     for _ in range(2):
@@ -222,6 +238,7 @@ async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("bury", "if its_call then", "if false then")
 async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver()
@@ -234,6 +251,7 @@ async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("bury", "known[2] == entry and")
 async def test_an_unreadable_duplicate_does_not_end_its_call(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)

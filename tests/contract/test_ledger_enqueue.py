@@ -22,6 +22,7 @@ async def test_puts_the_request_on_the_stream_as_it_was_given(bench: Bench) -> N
     assert delivery.request == request
 
 
+@pytest.mark.guard("enqueue", "'ledger', 1,")
 async def test_its_entry_says_that_it_has_a_ledger(bench: Bench) -> None:
     """A request without the mark is taken for one of a producer that knows no ledger."""
     await bench.engine.enqueue(await bench.request())
@@ -36,6 +37,7 @@ async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
     assert (await _queued(bench, await bench.request())).backlog == 1
 
 
+@pytest.mark.guard("enqueue", "and redis.call('EXISTS', requests) == 0", "and false")
 async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench) -> None:
     """Also after a flush, and before any worker was ever there."""
     await bench.redis.delete(bench.keys.requests)
@@ -46,6 +48,7 @@ async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench
     assert (await bench.deliver()).entry == queued.entry
 
 
+@pytest.mark.guard("enqueue", "if known[1] then", "if false then")
 async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Bench) -> None:
     request = await bench.request()
     first = await _queued(bench, request)
@@ -63,6 +66,7 @@ async def test_the_same_request_is_not_queued_again_while_it_runs(bench: Bench) 
     assert await bench.backlog() == 1
 
 
+@pytest.mark.guard("enqueue", "if TERMINAL[known[1]]", "if false")
 async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -71,6 +75,7 @@ async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> Non
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("enqueue", "known[2] ~= hash", "false")
 async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
@@ -91,6 +96,7 @@ async def test_the_order_of_arguments_does_not_matter(bench: Bench) -> None:
     assert await bench.engine.enqueue(turned) == replies.AlreadyQueued(first.entry)
 
 
+@pytest.mark.guard("enqueue", "backlog >= limit", "false")
 async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request(), backlog_limit=1)
     refused = await bench.request()
@@ -107,6 +113,7 @@ async def test_the_backlog_limit_does_not_refuse_what_is_queued_already(bench: B
     assert await bench.engine.enqueue(request, backlog_limit=1) == replies.AlreadyQueued(first.entry)
 
 
+@pytest.mark.guard("enqueue", "known[2] and known[2]", "known[2]")
 async def test_a_call_cancelled_before_it_came_is_never_queued(bench: Bench) -> None:
     request = await bench.request()
     await bench.cancel(request)
@@ -115,6 +122,7 @@ async def test_a_call_cancelled_before_it_came_is_never_queued(bench: Bench) -> 
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("enqueue", "keep_while_open(call, deadline)")
 async def test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
@@ -123,6 +131,9 @@ async def test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day(bench: 
     assert DAY_MS < left <= DAY_MS + MINUTE_MS
 
 
+@pytest.mark.guard(
+    "enqueue", "keep_while_open(call, deadline)", "redis.call('PEXPIREAT', call, tonumber(deadline) + 86400000)"
+)
 async def test_a_request_that_comes_days_too_late_still_has_a_ledger(bench: Bench) -> None:
     request = await bench.request(expires_in_ms=-3 * DAY_MS)
     await bench.engine.enqueue(request)
@@ -131,6 +142,7 @@ async def test_a_request_that_comes_days_too_late_still_has_a_ledger(bench: Benc
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("its deadline has passed")
 
 
+@pytest.mark.guard("enqueue", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', '~', 10, '*'")
 async def test_the_stream_is_never_trimmed(bench: Bench) -> None:
     requests = [await bench.request() for _ in range(300)]
     for request in requests:

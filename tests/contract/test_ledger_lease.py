@@ -10,6 +10,7 @@ from tests.support.ledger import DONE, LEASE_MS, Bench
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
+@pytest.mark.guard("renew", "if owner then redis.call('XCLAIM'", "if false then redis.call('XCLAIM'")
 async def test_renewal_restarts_the_lease(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.age(delivery)
@@ -18,6 +19,7 @@ async def test_renewal_restarts_the_lease(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
+@pytest.mark.guard("renew", "'JUSTID'", "'FORCE'")
 async def test_renewal_does_not_count_as_a_delivery(bench: Bench) -> None:
     delivery, fence = await bench.running()
     for _ in range(5):
@@ -26,6 +28,8 @@ async def test_renewal_does_not_count_as_a_delivery(bench: Bench) -> None:
     assert [row.deliveries for row in await bench.pending()] == [1]
 
 
+@pytest.mark.guard("renew", "known[3] and 1 or 0", "0")
+@pytest.mark.guard("cancel", "redis.call('HSET', call, 'cancel', 1)")
 async def test_renewal_brings_word_of_a_cancellation(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.cancel(delivery.request)
@@ -33,6 +37,7 @@ async def test_renewal_brings_word_of_a_cancellation(bench: Bench) -> None:
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
 
 
+@pytest.mark.guard("renew", "if owner and owner ~= consumer and", "if false and")
 async def test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.claim(delivery, "b")
@@ -41,6 +46,7 @@ async def test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back(bench:
     assert [row.consumer for row in await bench.pending()] == ["b"]
 
 
+@pytest.mark.guard("renew", "not speaks(fence, state, known[2], known[4])", "false")
 async def test_a_stalled_worker_cannot_renew_what_another_one_started(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))
@@ -68,6 +74,7 @@ async def test_many_leases_are_renewed_at_once_and_each_has_its_own_answer(bench
     assert well == replies.Renewed(cancel_requested=False)
 
 
+@pytest.mark.guard("renew", "TERMINAL[state] or")
 async def test_a_finished_call_is_not_renewed(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -75,6 +82,7 @@ async def test_a_finished_call_is_not_renewed(bench: Bench) -> None:
     assert bench.renew(delivery, fence) == replies.Stale()
 
 
+@pytest.mark.guard("renew", "if owner and owner", "if not owner or owner")
 async def test_a_running_call_whose_request_vanished_is_still_ours(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.redis.xdel(bench.keys.requests, delivery.entry)
@@ -93,6 +101,7 @@ async def test_a_running_call_whose_group_vanished_is_still_ours(bench: Bench) -
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("release", "redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
 async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
@@ -100,6 +109,7 @@ async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
     assert await bench.sweep("b") == [delivery.entry]
 
 
+@pytest.mark.guard("release", "redis.call('HINCRBY', call, 'starts', -1)")
 async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
@@ -111,6 +121,8 @@ async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None
     assert started.fence > fence
 
 
+@pytest.mark.guard("common", "and fence <= tonumber(base or 0)")
+@pytest.mark.guard("release", ", 'fence', next_fence(known[2])")
 async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
@@ -121,6 +133,7 @@ async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Benc
     assert (await bench.ledger(delivery.request))["starts"] == "0"
 
 
+@pytest.mark.guard("release", "known[2] ~= ARGV[4]", "false")
 async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))
@@ -130,6 +143,7 @@ async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> No
     assert (await bench.ledger(delivery.request))["starts"] == "2"
 
 
+@pytest.mark.guard("release", "pending_owner(requests, group, entry) ~= consumer", "false")
 async def test_a_call_that_another_worker_took_cannot_be_released(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.claim(delivery, "b")
@@ -138,6 +152,7 @@ async def test_a_call_that_another_worker_took_cannot_be_released(bench: Bench) 
     assert [row.consumer for row in await bench.pending()] == ["b"]
 
 
+@pytest.mark.guard("release", "known[3] ~= 'RUN'", "false")
 async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -> None:
     delivery, _ = await bench.running("once")
     taken = await bench.claim(delivery, "b")
@@ -164,6 +179,8 @@ async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
+@pytest.mark.guard("retire", "if #rows == 0", "if true")
+@pytest.mark.guard("retire", "  redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
 async def test_a_consumer_that_holds_entries_is_not_retired(bench: Bench) -> None:
     delivery, _ = await bench.running()
 

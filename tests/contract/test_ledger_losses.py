@@ -39,6 +39,7 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 # --- RENEW puts back what was lost of a running call ---
 
 
+@pytest.mark.guard("renew", "  keep_while_open(call, ARGV[7])")
 async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -52,6 +53,7 @@ async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> 
     assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
 
 
+@pytest.mark.guard("renew", "if state ~= 'started' or", "if state and")
 async def test_a_call_that_was_put_back_can_be_stopped(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
@@ -70,6 +72,7 @@ async def test_the_reports_of_a_restored_call_expire(bench: Bench) -> None:
     assert await bench.redis.ttl(delivery.request.response_channel) > 0
 
 
+@pytest.mark.guard("renew", "'entry', entry,")
 async def test_a_restored_once_call_is_run_by_no_other_worker(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.forget(delivery.request)
@@ -78,6 +81,7 @@ async def test_a_restored_once_call_is_run_by_no_other_worker(bench: Bench) -> N
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("renew", "'verdict', 'RUN',")
 async def test_a_call_that_was_put_back_can_be_given_back(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.forget(delivery.request)
@@ -87,6 +91,7 @@ async def test_a_call_that_was_put_back_can_be_given_back(bench: Bench) -> None:
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=1)
 
 
+@pytest.mark.guard("renew", "'class', ARGV[6],")
 async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.forget(delivery.request)
@@ -104,6 +109,7 @@ async def test_a_call_that_was_put_back_is_not_queued_again(bench: Bench) -> Non
     assert await bench.backlog() == 0
 
 
+@pytest.mark.guard("renew", "  redis.call('HINCRBY', call, 'starts', 1)")
 async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
     delivery, fence = await forgotten_start(bench)
 
@@ -113,6 +119,10 @@ async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("renew", "forget_entry(requests, group, known[5])")
+@pytest.mark.guard(
+    "common", "return state == 'published' and fence > 0 and fence <= tonumber(base or 0)", "return false"
+)
 async def test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_it(bench: Bench) -> None:
     """A relay that does not know whether its request came through before the loss publishes it again."""
     delivery, fence = await bench.running("once")
@@ -125,6 +135,7 @@ async def test_a_call_that_was_published_anew_goes_back_to_the_worker_that_runs_
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("common", "return state == 'published' and", "return")
 async def test_a_call_that_was_begun_anew_does_not_go_back(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.flush()
@@ -137,6 +148,7 @@ async def test_a_call_that_was_begun_anew_does_not_go_back(bench: Bench) -> None
     assert await bench.worker.complete(taken, second, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("enqueue", "'fence', next_fence()", "'fence', 0")
 async def test_the_fences_of_a_new_life_are_above_those_of_the_old(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.flush()
@@ -160,6 +172,11 @@ async def test_a_call_that_was_given_up_for_lost_is_not_put_back(bench: Bench) -
 # --- COMPLETE with the truth in hand ---
 
 
+@pytest.mark.guard(
+    "common",
+    "if fence >= tonumber(current or 0) then return true end",
+    "if fence == tonumber(current or 0) then return true end",
+)
 async def test_a_result_under_a_fence_that_a_failover_lost_is_written(bench: Bench) -> None:
     delivery, fence = await forgotten_start(bench)
 
@@ -167,6 +184,7 @@ async def test_a_result_under_a_fence_that_a_failover_lost_is_written(bench: Ben
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("complete", "forget_entry(requests, group, known[4])")
 async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_anew(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -188,6 +206,7 @@ async def test_who_found_no_ledger_does_not_end_a_call_that_is_known_again(bench
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("common", "fence > 0 and")
 async def test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
     request = await queued(bench, "repeatable")
     first = await bench.deliver()
@@ -210,6 +229,7 @@ async def test_a_call_whose_ledger_was_lost_while_it_ran_is_answered_to_who_asks
 # --- A group that was lost and made anew delivers again what runs ---
 
 
+@pytest.mark.guard("start", "if state == 'started' and deliveries == 1", "if false")
 async def test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.regroup()
@@ -221,6 +241,7 @@ async def test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker(
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("start", "and deliveries == 1")
 async def test_a_call_that_went_back_to_a_worker_that_is_gone_is_taken_over_when_its_lease_ends(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.regroup()
@@ -230,6 +251,7 @@ async def test_a_call_that_went_back_to_a_worker_that_is_gone_is_taken_over_when
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("start", "'IDLE', unheard_ms,")
 async def test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was(bench: Bench) -> None:
     delivery, _ = await bench.running("once")
     call = bench.keys.call(delivery.request.correlation_id)
@@ -240,6 +262,7 @@ async def test_the_lease_of_a_call_that_went_back_is_no_longer_than_it_was(bench
     assert await wait_until(lambda: bench.sweep("c"), 2.0) == [delivery.entry]
 
 
+@pytest.mark.guard("start", "and unheard_ms < lease_ms")
 async def test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned(bench: Bench) -> None:
     _, fence = await bench.running("once")
     await bench.regroup()
@@ -247,6 +270,7 @@ async def test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned(ben
     assert await bench.start(await bench.deliver("b"), lease_ms=0) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("renew", "and deliveries > 1")
 async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.regroup()
@@ -259,6 +283,9 @@ async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(
 # --- AUDIT ---
 
 
+@pytest.mark.guard("loss", "if not out_of_reach(requests, group, entry, delivered)", "if false")
+@pytest.mark.guard("loss", "and not pending_owner(requests, group, entry)")
+@pytest.mark.guard("loss", "not later(entry, delivered) and")
 async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -> None:
     delivery, _ = await bench.running()
     read, waiting = await queued(bench), await queued(bench)
@@ -276,6 +303,8 @@ async def test_the_audit_of_a_finished_call_returns_its_reply(bench: Bench) -> N
     assert await bench.audit(waiting, delivery.request) == [None, encode_reply(CallFinished(DONE))]
 
 
+@pytest.mark.guard("audit", "if bytes >= max_bytes then", "if false then")
+@pytest.mark.guard("audit", "return {n, rows}", "return {(#KEYS - 1) / 2, rows}")
 async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(bench: Bench) -> None:
     answers: list[Any] = []
     run = Scripts.run
@@ -313,6 +342,7 @@ async def test_a_call_whose_request_was_deleted_has_vanished(bench: Bench) -> No
     assert await bench.audit(deleted, kept) == [Loss.VANISHED, None]
 
 
+@pytest.mark.guard("loss", "if rows.err or #rows == 0", "if false")
 async def test_a_call_whose_request_was_deleted_from_a_worker_s_hand_has_vanished(bench: Bench) -> None:
     request = await queued(bench)
     delivery = await bench.deliver()
@@ -337,6 +367,11 @@ async def test_calls_whose_stream_was_deleted_have_vanished(bench: Bench, instea
     assert await bench.audit(request) == [Loss.VANISHED]
 
 
+@pytest.mark.guard(
+    "loss",
+    "return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)",
+    "return false",
+)
 async def test_a_call_that_was_delivered_and_is_not_pending_has_vanished(bench: Bench) -> None:
     passed = await queued(bench)
     await bench.deliver("a")
@@ -346,6 +381,7 @@ async def test_a_call_that_was_delivered_and_is_not_pending_has_vanished(bench: 
     assert await bench.audit(passed, waiting) == [Loss.VANISHED, None]
 
 
+@pytest.mark.guard("loss", "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)", "return a > b")
 async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench: Bench) -> None:
     requests = [await queued(bench) for _ in range(4)]
     entries = ["5-2", "5-10", "40-1", "40-0"]
@@ -363,6 +399,7 @@ async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench
         assert await bench.audit(*requests) == later
 
 
+@pytest.mark.guard("loss", "return delivered and", "delivered = delivered or '99999999999999-0' return")
 async def test_a_call_whose_group_was_lost_will_be_delivered_again(bench: Bench) -> None:
     delivery, _ = await bench.running()
     read = await queued(bench)
@@ -375,6 +412,8 @@ async def test_a_call_whose_group_was_lost_will_be_delivered_again(bench: Bench)
     assert [(await bench.deliver("b")).request for _ in range(2)] == [delivery.request, read]
 
 
+@pytest.mark.guard("renew", "redis.call('HSET', call, 'renewedAt', now_ms())")
+@pytest.mark.guard("loss", "if state == 'started' and", "if false and")
 async def test_a_running_call_without_a_request_is_stranded_once_its_worker_is_silent(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.redis.xdel(bench.keys.requests, delivery.entry)
@@ -400,6 +439,7 @@ async def test_a_call_that_was_put_back_is_stranded_once_its_worker_is_silent(be
 # --- LOSE ---
 
 
+@pytest.mark.guard("audit", "if TERMINAL[known[1]] then", "if false then")
 async def test_a_finished_call_is_not_lost(bench: Bench) -> None:
     request = await queued(bench)
     await bench.cancel(request)
@@ -431,6 +471,7 @@ async def test_a_stranded_call_ends_and_leaves_nothing_in_a_dead_workers_hand(be
     assert await bench.pending() == []
 
 
+@pytest.mark.guard("lose", "~= ARGV[4]", "== ''")
 async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
@@ -441,6 +482,7 @@ async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
 
+@pytest.mark.guard("lose", "if TERMINAL[known[1]] then", "if false then")
 async def test_a_call_that_its_worker_ended_meanwhile_keeps_its_result(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
@@ -452,6 +494,7 @@ async def test_a_call_that_its_worker_ended_meanwhile_keeps_its_result(bench: Be
 # --- CANCEL of what the ledger does not know ---
 
 
+@pytest.mark.guard("cancel", "ARGV[unseen and 8 or 4],\n  ARGV[unseen and 9 or 5]", "ARGV[4], ARGV[5]")
 async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine_says(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -462,6 +505,7 @@ async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine
     assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
 
 
+@pytest.mark.guard("cancel", "redis.call('PUBLISH', ARGV[6], ARGV[7])")
 async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> None:
     delivery, _ = await bench.running()
     await bench.flush()

@@ -64,6 +64,7 @@ async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
     assert after.endswith("/" + server_of(bench.thread, bench.keys))
 
 
+@pytest.mark.guard("enqueue", "ARGV[10] ~= '*' and", "false and", offered_to="x/y")
 @pytest.mark.parametrize("offered_to", ["", "?", "x/y", f"x/{ELSEWHERE}"])
 async def test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued(
     bench: Bench, offered_to: str
@@ -81,6 +82,7 @@ async def test_a_call_that_is_offered_to_this_incarnation_is_queued_and_known_at
     assert await bench.backlog() == 1
 
 
+@pytest.mark.guard("workers", "if not reported[name]", "if false")
 async def test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     assert await start(bench, delivery) == replies.NotYet()
@@ -91,6 +93,7 @@ async def test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_rep
     assert await start(bench, delivery) == RAN
 
 
+@pytest.mark.guard("workers", "if report_of(rows[i + 1]) ~= here", "if false")
 async def test_a_worker_that_reported_before_it_ever_read_must_report_at_the_next_server_too(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     reported(bench, "a")
@@ -98,6 +101,7 @@ async def test_a_worker_that_reported_before_it_ever_read_must_report_at_the_nex
     assert await start(bench, delivery) == replies.NotYet()
 
 
+@pytest.mark.guard("start", "known_for(workers, here) > lease_ms", "false")
 async def test_a_once_call_of_an_earlier_server_is_unknown_when_a_worker_does_not_report_within_a_lease(
     bench: Bench,
 ) -> None:
@@ -108,6 +112,7 @@ async def test_a_once_call_of_an_earlier_server_is_unknown_when_a_worker_does_no
     assert await start(bench, delivery, lease_ms=1) == ABANDONED
 
 
+@pytest.mark.guard("start", " or now_ms() >= deadline)", ")")
 async def test_a_once_call_that_may_have_run_does_not_expire_as_one_that_did_not_run(bench: Bench) -> None:
     delivery = await from_elsewhere(bench, expires_in_ms=0)
     assert await start(bench, delivery) == ABANDONED
@@ -122,6 +127,7 @@ async def test_a_call_that_may_run_twice_or_whose_server_is_not_known_is_started
     assert await start(bench, delivery) == RAN
 
 
+@pytest.mark.guard("start", "ARGV[12] ~= '' and", "false and")
 async def test_a_worker_starts_no_once_call_where_it_has_not_reported(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
@@ -129,6 +135,7 @@ async def test_a_worker_starts_no_once_call_where_it_has_not_reported(bench: Ben
     assert await start(bench, delivery, reported_at=server_of(bench.thread, bench.keys)) == RAN
 
 
+@pytest.mark.guard("start", "ARGV[12] ~= here then", "ARGV[12] ~= here and known[6] ~= token then")
 async def test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_that_it_started_a_call(
     bench: Bench,
 ) -> None:
@@ -140,6 +147,7 @@ async def test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_th
     assert await start(bench, delivery, reported_at=here) == RAN
 
 
+@pytest.mark.guard("start", "not since or now_ms() - since < tonumber(ARGV[13])", "false")
 async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     reported(bench, "a")
@@ -148,6 +156,7 @@ async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Benc
     assert await start(bench, delivery, known_ms=MINUTE_MS) == RAN
 
 
+@pytest.mark.guard("start", "or known_for(workers, here) < tonumber(ARGV[14])")
 async def test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops(
     bench: Bench,
 ) -> None:
@@ -159,6 +168,7 @@ async def test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time
     assert await start(bench, delivery, stops_ms=MINUTE_MS) == RAN
 
 
+@pytest.mark.guard("start", "begin_lease()\n  return {'WAIT'}", "return {'WAIT'}")
 async def test_while_a_call_waits_its_entry_is_not_taken_over(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     await bench.age(delivery)
@@ -166,6 +176,7 @@ async def test_while_a_call_waits_its_entry_is_not_taken_over(bench: Bench) -> N
     assert await bench.sweep("b") == []
 
 
+@pytest.mark.guard("report", "ARGV[2] == here", "true")
 async def test_a_report_counts_at_the_server_to_which_it_was_written_and_keeps_its_first_time(bench: Bench) -> None:
     assert not report(bench.thread, bench.keys, "a", ELSEWHERE)
     assert await bench.redis.hgetall(bench.keys.workers) == {}
@@ -177,6 +188,9 @@ async def test_a_report_counts_at_the_server_to_which_it_was_written_and_keeps_i
     assert (again[:2], again[2] > first[2]) == (first[:2], True)
 
 
+@pytest.mark.guard("workers", "if server == here or before", "if false", server="")
+@pytest.mark.guard("workers", "redis.call('HSET', workers, '*unreported', here .. ' ' .. now_ms())", server="")
+@pytest.mark.guard("tidy", "forget_worker(workers, name, here)", server="")
 @pytest.mark.parametrize("server", [ELSEWHERE, ""])
 async def test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_reported(
     bench: Bench, server: str
@@ -191,6 +205,7 @@ async def test_once_calls_are_unknown_after_a_worker_is_removed_that_had_not_rep
     assert await start(bench, delivery) == ABANDONED
 
 
+@pytest.mark.guard("workers", "here or before", "here")
 async def test_once_calls_are_unknown_at_the_server_after_that_one_too(bench: Bench) -> None:
     before, after = await from_elsewhere(bench), await from_elsewhere(bench)
     reported(bench, "a")
@@ -200,6 +215,8 @@ async def test_once_calls_are_unknown_at_the_server_after_that_one_too(bench: Be
     assert (await start(bench, before), await start(bench, after)) == (ABANDONED, RAN)
 
 
+@pytest.mark.guard("retire", "forget_worker(KEYS[2], consumer, run_id())")
+@pytest.mark.guard("tidy", "forget_worker(workers, rows[i], here)")
 async def test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     await bench.redis.hset(bench.keys.workers, "never-read", f"{ELSEWHERE} 1 {await bench.now_ms()}")
@@ -214,6 +231,7 @@ async def test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up(be
     assert await start(bench, delivery) == RAN
 
 
+@pytest.mark.guard("cancel", "unseen = may_have_started", "unseen = false and may_have_started", all_reported=False)
 @pytest.mark.parametrize("all_reported", [False, True])
 async def test_a_stop_says_that_a_call_did_not_run_only_when_no_earlier_server_may_have_started_it(
     bench: Bench, all_reported: bool
@@ -227,6 +245,8 @@ async def test_a_stop_says_that_a_call_did_not_run_only_when_no_earlier_server_m
     assert (await bench.ledger(delivery.request))["state"] == state
 
 
+@pytest.mark.guard("cancel", "ARGV[10] ~= incarnation(KEYS[5])", "true", offered_to="here", ran=False)
+@pytest.mark.guard("cancel", "ARGV[10] ~= '' and", offered_to="", ran=False)
 @pytest.mark.parametrize(("offered_to", "ran"), [(NEVER_OFFERED, False), ("here", False), ("elsewhere/1", True)])
 async def test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered(
     bench: Bench, offered_to: str, ran: bool

@@ -43,6 +43,7 @@ async def test_the_engine_is_notified_that_it_runs_by_a_report_of_its_own(bench:
     assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
 
 
+@pytest.mark.guard("start", "if known[6] == token", "if false")
 async def test_the_same_token_again_gets_the_same_answer(bench: Bench) -> None:
     delivery = await queued(bench)
     first = await bench.start(delivery)
@@ -51,6 +52,7 @@ async def test_the_same_token_again_gets_the_same_answer(bench: Bench) -> None:
     assert (await bench.ledger(delivery.request))["starts"] == "1"
 
 
+@pytest.mark.guard("start", "if owner ~= consumer", "if false")
 async def test_only_the_owner_of_the_entry_may_start_it(bench: Bench) -> None:
     delivery = await queued(bench)
     await bench.claim(delivery, "b")
@@ -74,6 +76,7 @@ async def test_a_call_without_a_ledger_is_said_to_have_none(bench: Bench) -> Non
     assert len(await bench.pending()) == 1
 
 
+@pytest.mark.guard("start", "if now_ms() >= deadline", "if false")
 async def test_past_its_deadline_a_call_is_answered_and_not_run(bench: Bench) -> None:
     delivery = await queued(bench, expires_in_ms=-1)
 
@@ -83,6 +86,7 @@ async def test_past_its_deadline_a_call_is_answered_and_not_run(bench: Bench) ->
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("start", "or state == 'started' and class ~= 'repeatable'")
 async def test_a_once_call_that_was_started_is_never_run_again(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
 
@@ -94,12 +98,14 @@ async def test_a_once_call_that_was_started_is_never_run_again(bench: Bench) -> 
         fence = answer.fence
 
 
+@pytest.mark.guard("start", "and known[10] ~= consumer")
 async def test_a_worker_that_comes_back_under_its_old_name_does_not_run_a_once_call_again(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
 
     assert await bench.start(replace(delivery, token=new_id())) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("start", "'token', token,")
 async def test_an_abandoned_call_is_abandoned_for_the_same_token_again(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     taken = await bench.claim(delivery, "b")
@@ -122,6 +128,7 @@ async def test_a_repeatable_call_runs_again_under_a_higher_fence(bench: Bench) -
     assert await bench.start(taken) == replies.Run(above(fence), starts=2)
 
 
+@pytest.mark.guard("start", "if starts >= max_starts", "if false")
 async def test_a_repeatable_call_runs_as_often_as_is_allowed(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     delivery = await bench.claim(delivery, "b")
@@ -139,6 +146,7 @@ async def test_the_execution_class_is_the_one_of_the_ledger(bench: Bench) -> Non
     assert isinstance(await bench.start(taken), replies.Abandoned)
 
 
+@pytest.mark.guard("start", "if known[9] then", "if false then")
 async def test_a_repeatable_call_whose_end_was_asked_for_is_not_run_again(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.cancel(delivery.request)
@@ -153,6 +161,8 @@ async def test_a_once_call_whose_end_was_asked_for_is_still_unknown_when_its_wor
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
+@pytest.mark.guard("start", "if TERMINAL[state]", "if false")
+@pytest.mark.guard("start", "    notify(channel, mailbox, id, reply)")
 async def test_a_finished_call_is_not_run_and_its_answer_is_sent_again(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     taken = await bench.claim(delivery, "b")
@@ -174,6 +184,7 @@ async def test_a_cancelled_call_that_stands_in_the_stream_is_taken_away(bench: B
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@pytest.mark.guard("start", "if known[8] ~= entry", "if false")
 async def test_a_second_entry_of_the_same_call_is_dropped(bench: Bench) -> None:
     first = await queued(bench)
     second = await duplicate_entry(bench, first.request)
@@ -184,6 +195,7 @@ async def test_a_second_entry_of_the_same_call_is_dropped(bench: Bench) -> None:
     assert await bench.backlog() == 1
 
 
+@pytest.mark.guard("start", "\nbegin_lease()")
 async def test_the_lease_runs_from_the_start(bench: Bench) -> None:
     """Else a call that waited long for its turn is taken from its worker before the first renewal."""
     delivery = await queued(bench)
@@ -194,6 +206,7 @@ async def test_the_lease_runs_from_the_start(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
+@pytest.mark.guard("start", "begin_lease()\n  return {known[7]", "return {known[7]")
 async def test_the_lease_runs_from_a_repeated_start_too(bench: Bench) -> None:
     delivery, _ = await bench.running()
     await bench.age(delivery)
@@ -203,6 +216,7 @@ async def test_the_lease_runs_from_a_repeated_start_too(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
+@pytest.mark.guard("progress", "keep_while_open(KEYS[2], known[3])")
 async def test_the_channel_of_a_running_call_has_a_lifetime(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.progress(delivery.request, fence, CallStarted(1))

@@ -42,6 +42,7 @@ async def _only_me(bench: Bench) -> bool:
     return await bench.consumers() == {"me": 0}
 
 
+@pytest.mark.guard("tidy", "info.pending == 0 and")
 async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
@@ -55,6 +56,7 @@ async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) 
     assert [(row.entry, row.consumer) for row in await bench.pending()] == [(delivery.entry, "me")]
 
 
+@pytest.mark.guard("tidy", "name ~= ARGV[2] and info", "info")
 async def test_who_asks_stays(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "me")
     await show_consumer(bench.redis, bench.keys, "gone")
@@ -62,6 +64,7 @@ async def test_who_asks_stays(bench: Bench) -> None:
     assert await bench.consumers() == {"me": 0}
 
 
+@pytest.mark.guard("tidy", "info.idle >= silent_ms", "true")
 async def test_a_consumer_that_read_recently_stays(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "quiet")
     assert await tidy(bench, silent_ms=60_000) == []

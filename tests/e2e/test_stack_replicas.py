@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -210,105 +209,6 @@ def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_ru
     check(two, session_id, turn_id, transcript)
     assert [*transcript.statuses.values()] == ["succeeded"]
     assert len(stack.effects("decided")) == 1
-
-
-def test_messages_that_wait_at_several_engines_are_answered_in_one_order(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    session_id, first = engines[0].begin(COUNT.format(seconds=3, token="in line"))
-    texts = [f"echo message {number}" for number in range(4)]
-    waiting = f"waiting_turns WHERE session_id = '{session_id}'"
-    with ThreadPoolExecutor(len(texts)) as pool:
-        asked: list[Future[str]] = []
-        for number, text in enumerate(texts):
-            asked.append(pool.submit(begin_in_line, engines[number % 2], session_id, text))
-            wait_until_blocking(lambda number=number: stack.store.count(waiting) == number + 1, what="its place")
-        last = [future.result() for future in asked][-1]
-    for turn_id in (first, last):
-        engines[0].read_to_the_end(turn_id, Transcript(), 30)
-    for engine in engines:
-        contents = [each["content"] for each in engine.messages(session_id) if each["role"] == "user"]
-        assert contents == [COUNT.format(seconds=3, token="in line"), *texts]
-
-
-def begin_in_line(engine: Replica, session_id: str, text: str) -> str:
-    body = {"message": text, "onBusy": "queue"}
-    answer = engine.http.post(f"/v1/sessions/{session_id}/turns", json=body)
-    assert answer.status_code == 202, answer.text
-    return answer.json()["turnId"]
-
-
-def test_sessions_are_listed_alike_and_what_was_deleted_is_gone_at_every_engine(
-    engines: tuple[Replica, Replica],
-) -> None:
-    one, two = engines
-    session_id, turn_id = one.begin("Hello")
-    two.read_to_the_end(turn_id, Transcript(), 30)
-
-    def listed() -> list[list[str]]:
-        return [[each["sessionId"] for each in e.http.get("/v1/sessions").json()["sessions"]] for e in engines]
-
-    assert listed()[0] == listed()[1]
-    assert session_id in listed()[0]
-    assert two.http.delete(f"/v1/sessions/{session_id}").status_code == 202
-    assert listed()[0] == listed()[1]
-    assert session_id not in listed()[0]
-    for engine in engines:
-        assert engine.http.get(f"/v1/sessions/{session_id}/messages").status_code == 404
-        assert engine.http.get(f"/v1/turns/{turn_id}").status_code == 404
-
-
-def test_with_redis_away_sessions_and_text_go_on_at_every_engine(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    session_id, turn_id = engines[0].begin("Hello, who are you?")
-    engines[1].read_to_the_end(turn_id, Transcript(), 30)
-    stack.redis.kill()
-    try:
-        for engine in engines:
-            _, turn_id = engine.begin("Hello again", session_id)
-            transcript = Transcript()
-            engine.read_to_the_end(turn_id, transcript, 30)
-            assert transcript.done is not None
-            assert transcript.done["reason"] == "stop"
-            check(engine, session_id, turn_id, transcript)
-        assert engines[0].messages(session_id) == engines[1].messages(session_id)
-    finally:
-        stack.redis.start()
-        wait_for_workers(stack)
-
-
-def test_with_postgresql_away_nothing_is_accepted_and_it_heals_without_a_restart(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    session_id, turn_id = engines[0].begin("Hello")
-    engines[1].read_to_the_end(turn_id, Transcript(), 30)
-    before = engines[0].messages(session_id)
-    assert stack.postgres is not None
-    stack.postgres.kill()
-    try:
-        for engine in engines:
-            refused = engine.http.post(f"/v1/sessions/{session_id}/turns", json={"message": "not accepted"})
-            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
-            assert engine.http.get("/readyz").status_code == 503
-            assert engine.http.get("/healthz").status_code == 200
-    finally:
-        stack.postgres.start()
-    for engine in engines:
-        wait_until_blocking(lambda engine=engine: is_back(engine), 60, what="an engine with its database")
-        assert engine.messages(session_id) == before
-        _, turn_id = engine.begin("Hello again", session_id)
-        transcript = Transcript()
-        engine.read_to_the_end(turn_id, transcript, 30)
-        check(engine, session_id, turn_id, transcript)
-        assert engine.process.returncode is None
-        before = engine.messages(session_id)
-
-
-def is_back(engine: Replica) -> bool:
-    """Whether the engine reads and writes its database again: one connection of its pool may be back before another."""
-    ready, written = engine.http.get("/readyz"), engine.http.post("/v1/sessions")
-    return ready.is_success and written.is_success
 
 
 def wait_for_workers(stack: Stack) -> None:

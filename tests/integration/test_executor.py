@@ -15,18 +15,13 @@ from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Rejected
 from dialog_engine.model import (
     CallAnswered,
     CallHeld,
-    CallProgressed,
     CallQueued,
-    CallRunning,
-    ToolCall,
-    Turn,
     WaitsFor,
 )
-from plugins_contract.catalog import ToolEntry
 from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
-from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
+from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
 from tests.support.ledger import CANCELLED, answered
@@ -36,12 +31,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SOON_MS = 300
-STOPPED = [
-    (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
-    (CallState.CANCELLED, ErrorCode.CANCELLED),
-    (CallState.CANCELLED, ErrorCode.CANCELLED),
-]
-"""What becomes of calls that are stopped: a `once` call that may have begun, a repeatable one, one that has not."""
 
 
 @pytest.fixture
@@ -71,40 +60,6 @@ async def started(harness: Harness) -> tuple[Any, int]:
 
 def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
     assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
-
-
-async def test_a_request_carries_the_tools_own_timeout_or_else_the_engines(harness: Harness) -> None:
-    turn = Turn("turn", "session", "ann", epoch=2, traceparent="trace")
-    call = ToolCall("call_1", "id", "demo__add", "{}")
-    entry = ToolEntry(name="demo__add", server="demo", tool="add", input_schema={})
-
-    plain = harness.executor.request(turn, call, entry, {"a": 1})
-    own = harness.executor.request(
-        turn, call, ToolEntry(name="demo__add", server="demo", tool="add", input_schema={}, timeout_ms=5000), {}
-    )
-    assert abs(plain.deadline - harness.clock.now_ms() - 30_000) < 1000
-    assert abs(own.deadline - harness.clock.now_ms() - 5000) < 1000
-    assert (plain.turn, plain.subject, plain.traceparent, plain.mailbox) == (2, "ann", "trace", harness.mailbox.key)
-
-
-@pytest.mark.every_redis
-async def test_a_call_is_reported_from_the_queue_to_its_answer(harness: Harness) -> None:
-    first, second = harness.request(), harness.request()
-    waiter = harness.run(first, second)
-    await asyncio.sleep(0)
-    await harness.publish(first, second)
-    for _ in range(2):
-        delivery, fence = await started(harness)
-        await harness.bench.worker.progress(delivery.request, fence, CallStarted(1))
-        await harness.bench.worker.progress(delivery.request, fence, CallProgress(1, 2, "half"))
-        await harness.bench.worker.complete(delivery, fence, answered(delivery.request.correlation_id))
-    await waiter.outcomes()
-
-    for n, each in enumerate((first, second)):
-        i = each.correlation_id
-        assert [update for update in waiter.updates if update.correlation_id == i] == [
-            CallQueued(i, n), CallRunning(i, 1), CallProgressed(i, 1, 2, "half"), CallAnswered(i, answered(i)),
-        ]  # fmt: skip
 
 
 async def test_a_blocked_call_is_reported_and_so_is_its_release(harness: Harness) -> None:
@@ -179,15 +134,6 @@ async def test_a_queued_call_is_reported_and_other_calls_are_not(harness: Harnes
     await asyncio.wait([waiter.task])
 
 
-async def test_an_engine_that_comes_back_finds_the_replies_that_came_meanwhile(harness: Harness) -> None:
-    call = harness.request()
-    await harness.ledger.enqueue(call)
-    delivery, fence = await started(harness)
-    await harness.bench.worker.complete(delivery, fence, answered("42"))
-
-    assert await harness.run(call).outcome() == answered("42")
-
-
 # --- Deadlines ---
 
 
@@ -206,15 +152,6 @@ async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at
 
     async with asyncio.timeout(2), aclosing(harness.executor.run([request], late=True)) as updates:
         assert [update async for update in updates] == [CallAnswered(request.correlation_id, answered("42"))]
-
-
-async def test_a_call_that_no_worker_began_expires_and_can_never_run(harness: Harness) -> None:
-    call = harness.request(SOON_MS)
-    await harness.ledger.enqueue(call)
-
-    assert truth(await harness.run(call).outcome()) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
-    assert await harness.bench.next_delivery("late") is None
-    assert (await harness.bench.ledger(call))["state"] == "expired"
 
 
 @pytest.mark.usefixtures("hasty")
@@ -321,52 +258,6 @@ async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one
 # --- Cancelling ---
 
 
-async def test_a_call_that_had_not_begun_is_cancelled_and_can_never_run(harness: Harness) -> None:
-    queued, unpublished = harness.request(), harness.request()
-    await harness.ledger.enqueue(queued)
-
-    outcomes = await harness.executor.cancel([queued, unpublished])
-
-    assert {truth(outcome) for outcome in outcomes.values()} == {(CallState.CANCELLED, ErrorCode.CANCELLED)}
-    assert await harness.bench.next_delivery("late") is None
-    assert isinstance(await harness.ledger.enqueue(unpublished), replies.AlreadyFinished)
-
-
-async def test_a_running_call_ends_as_its_worker_says(harness: Harness) -> None:
-    call = harness.request()
-    await harness.ledger.enqueue(call)
-    delivery, fence = await started(harness)
-    cancelling = asyncio.create_task(harness.executor.cancel([call]))
-
-    async def asked() -> bool:
-        return "cancel" in await harness.bench.ledger(call)
-
-    await wait_until(asked)
-    await harness.bench.worker.complete(delivery, fence, answered("it was done already"))
-    assert await cancelling == {call.correlation_id: answered("it was done already")}
-
-
-@pytest.mark.usefixtures("hasty")
-async def test_a_running_call_whose_worker_is_silent_is_unknown_if_it_may_run_only_once(harness: Harness) -> None:
-    once, again, idle = harness.request(), harness.request(execution_class="repeatable"), harness.request()
-    for call in (once, again):
-        await harness.ledger.enqueue(call)
-        await started(harness)
-
-    outcomes = await harness.executor.cancel([once, again, idle])
-    assert [truth(outcome) for outcome in outcomes.values()] == STOPPED
-
-
-async def test_a_call_that_had_ended_keeps_its_answer(harness: Harness) -> None:
-    call = harness.request()
-    await harness.ledger.enqueue(call)
-    delivery, fence = await started(harness)
-    await harness.bench.worker.complete(delivery, fence, answered("42"))
-
-    assert await harness.executor.cancel([call]) == {call.correlation_id: answered("42")}
-    assert await harness.executor.cancel([]) == {}
-
-
 async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown_if_it_may_run_only_once(
     own_redis: LocalServer,
 ) -> None:
@@ -374,7 +265,10 @@ async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown_if_it_may_
         once, again = harness.request(), harness.request(execution_class="repeatable")
         own_redis.kill()
         outcomes = await harness.executor.cancel([once, again])
-    assert [truth(outcome) for outcome in outcomes.values()] == STOPPED[:2]
+    assert [truth(outcome) for outcome in outcomes.values()] == [
+        (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+        (CallState.CANCELLED, ErrorCode.CANCELLED),
+    ]
 
 
 @pytest.mark.usefixtures("hasty")

@@ -10,6 +10,7 @@ import pytest
 from dialog_engine.config import Settings
 from dialog_engine.tokens import NOTE
 from tests.integration.engines import Engine, Event, running_engine, settings
+from tests.support.protocols import anthropic_sse
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ def anthropic(*words: str, end: bool = True) -> bytes:
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
             {"type": "message_stop"},
         ]
-    return b"".join(b"event: %b\ndata: %b\n\n" % (each["type"].encode(), json.dumps(each).encode()) for each in events)
+    return anthropic_sse(*events)
 
 
 OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
@@ -107,29 +108,6 @@ async def test_after_the_first_word_there_is_no_fallback(engine: Engine, first: 
     assert answer_of(events)[:2] == ("The first", "error")
     assert [event.data["code"] for event in events if event.name == "error"] == ["MODEL_STREAM_BROKEN"]
     assert (len(first.requests), second.requests) == (1, [])
-
-
-async def test_an_error_that_another_model_would_repeat_is_reported(
-    engine: Engine, first: Provider, second: Provider
-) -> None:
-    first.scripts = [refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}})]
-    events = await engine.chat()
-
-    assert events[-1].data["reason"] == "error"
-    assert second.requests == []
-
-
-async def test_when_none_can_answer_the_failure_is_reported_once(
-    engine: Engine, first: Provider, second: Provider
-) -> None:
-    first.scripts = [refusal(529, OVERLOADED)]
-    second.scripts = [refusal(503)]
-    events = await engine.chat()
-
-    assert len([event for event in events if event.name == "error"]) == 1
-    assert events[-1].data["reason"] == "error"
-    second.scripts = [answer(OPENAI)]
-    assert answer_of(await engine.chat()) == ("The second answers.", "stop", "openai:gpt")
 
 
 async def test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told(

@@ -216,10 +216,21 @@ async def test_an_error_page_is_not_repeated_to_the_user(provider: Provider, cli
     assert "html" not in str(caught.value)
 
 
-async def test_a_web_page_instead_of_a_stream_is_a_wrong_url(provider: Provider, client: Model) -> None:
-    provider.scripts = [answer(b"<html>Welcome</html>", content_type="text/html")]
+async def test_a_web_page_instead_of_a_stream_is_a_wrong_url_and_is_closed_unread(
+    provider: Provider, client: Model
+) -> None:
+    closed = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(content_type="text/html")
+        await exchange.send(b"<html>Welcome")
+        await exchange.until_closed()
+        closed.set()
+
+    provider.scripts = [script]
     with pytest.raises(LLMRequestError, match="base URL"):
         await said(client)
+    await asyncio.wait_for(closed.wait(), 5)
 
 
 async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provider: Provider) -> None:
@@ -349,11 +360,11 @@ async def test_a_provider_that_falls_silent_is_given_up(protocol: Protocol, prov
     assert "was silent" in str(error)
 
 
-@pytest.mark.parametrize("opened", [False, True], ids=["pings only", "the head of a message and pings"])
+@pytest.mark.parametrize("sent", [["ping"], ["opening"], ["opening", "thought"]], ids=" ".join)
 async def test_what_only_keeps_the_connection_open_is_no_beginning(
-    protocol: Protocol, provider: Provider, opened: bool
+    protocol: Protocol, provider: Provider, sent: list[str]
 ) -> None:
-    provider.scripts = [and_then_pings(protocol, protocol.opening if opened else protocol.ping)]
+    provider.scripts = [and_then_pings(protocol, *(getattr(protocol, each) for each in sent))]
     error = await failure(protocol, provider, Timeouts(first_token=0.3, silence=30))
     assert type(error) is LLMUnavailableError
     assert "in time: nothing came for 0.3 seconds" in str(error)

@@ -1,6 +1,5 @@
 """The client for the Anthropic Messages API against a server on a real connection."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -19,7 +18,6 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.anthropic_client import MAX_TOKENS
-from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
     AssistantMessage,
@@ -40,7 +38,7 @@ from plugins_contract.outcomes import MediaBlock
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import anthropic_sse as sse
-from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
+from tests.support.scripted_provider import Provider, answer, refusal, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -229,27 +227,3 @@ async def test_a_refusal_gets_its_name_and_keeps_the_providers_words(
     assert type(caught.value) is kind
     assert body["error"]["message"].replace(KEY, "***") in str(caught.value)
     assert KEY not in str(caught.value)
-
-
-# --- How long it is waited for ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("thinking", [False, True], ids=["before the message", "in a thought that is not shown"])
-async def test_pings_are_no_beginning(provider: Provider, thinking: bool) -> None:
-    timeouts = Timeouts(first_token=0.3, silence=30)
-    client = AnthropicModel(provider.url, KEY, "claude", max_retries=0, timeouts=timeouts)
-    thought = sse({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}})
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(START + thought if thinking else START)
-        gone = asyncio.create_task(exchange.until_closed())
-        while not gone.done():
-            await exchange.send(sse({"type": "ping"}))
-            await asyncio.wait([gone], timeout=0.01)
-        await gone
-
-    provider.scripts = [script]
-    with pytest.raises(LLMUnavailableError, match="in time"):
-        await ask(client)
-    await client.aclose()

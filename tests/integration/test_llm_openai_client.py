@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -19,6 +20,7 @@ from dialog_engine.errors import (
     LLMRequestError,
     LLMUnavailableError,
 )
+from dialog_engine.llm import connections
 from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.openai_encoding import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
@@ -74,10 +76,6 @@ async def ask(client: OpenAIModel, request: ChatRequest = REQUEST) -> list[LLMEv
     return [event async for event in client.stream_chat(request)]
 
 
-def joined(events: list[LLMEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))
-
-
 # --- What is sent ----------------------------------------------------------------------------------------------------
 
 
@@ -92,11 +90,6 @@ async def test_the_request_carries_the_key_the_model_and_the_history(provider: P
             "stream_options": {"include_usage": True},
         }
     ]
-
-
-async def test_tools_are_offered_as_functions(provider: Provider, client: OpenAIModel) -> None:
-    await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
-    assert provider.requests[0]["tools"][0]["function"]["name"] == "clock__now"
 
 
 async def test_a_last_answer_declares_the_tools_and_forbids_to_call_them(
@@ -236,11 +229,11 @@ async def test_long_descriptions_are_in_the_instructions_where_they_are_refused(
     assert said[2][0]["content"] == f"Be brief.\n\nAbout the tool clock__now:\n{about}"
 
 
-async def test_a_complaint_about_a_description_is_another_where_none_is_long(
-    provider: Provider, client: OpenAIModel
-) -> None:
-    provider.scripts = [refusal(400, {"error": {"message": "tools[0].function.description: must not be empty"}})]
-    with pytest.raises(LLMRequestError):
+@pytest.mark.parametrize("words", ["tools[0].function.description: must not be empty", "too long, stopped reading"])
+async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIModel, words: str) -> None:
+    """Nor one about a description where none is long, nor one with the name of an option that was not sent."""
+    provider.scripts = [refusal(400, {"error": {"message": words}})]
+    with pytest.raises(LLMRequestError, match=re.escape(words)):
         await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
     assert len(provider.requests) == 1
 
@@ -269,14 +262,6 @@ async def test_an_option_is_kept_if_doing_without_it_does_not_help(provider: Pro
     assert ["stream_options" in request for request in provider.requests] == [True, False, True]
 
 
-async def test_another_complaint_is_not_asked_again(provider: Provider, client: OpenAIModel) -> None:
-    """Nor is one that has the name of an option in it which was not sent."""
-    provider.scripts = [refusal(400, {"error": {"message": "too long, stopped reading"}})]
-    with pytest.raises(LLMRequestError, match="too long"):
-        await ask(client)
-    assert len(provider.requests) == 1
-
-
 # --- How an answer comes ---------------------------------------------------------------------------------------------
 
 
@@ -294,26 +279,6 @@ async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: 
         ToolCallEvent("a", "clock__now", "{}"),
         StreamEnd(FinishReason.TOOL_CALLS, Usage(5, 3)),
     ]
-
-
-@pytest.mark.parametrize(
-    "stream",
-    [
-        HELLO.replace(b"\n", b"\r\n"),
-        HELLO.replace(b"\n", b"\r"),
-        HELLO.replace(b": ", b":"),
-        HELLO.removesuffix(b"\n\n"),
-        HELLO.removesuffix(DONE),
-        HELLO.replace(b"data: [DONE]", b": ping\n\ndata: [DONE]"),
-    ],
-)
-async def test_a_stream_may_be_written_and_cut_in_any_way(
-    provider: Provider, client: OpenAIModel, stream: bytes
-) -> None:
-    provider.scripts = [answer(*(stream[at : at + 7] for at in range(0, len(stream), 7)))]
-    events = await ask(client)
-    assert joined(events) == "Hello"
-    assert events[-1] == StreamEnd(FinishReason.STOP)
 
 
 async def test_an_answer_that_is_not_streamed_is_read_all_the_same(provider: Provider, client: OpenAIModel) -> None:
@@ -352,6 +317,43 @@ async def test_a_status_gets_its_name_and_keeps_the_providers_words(
     assert "because of ***" in str(caught.value)
     assert KEY not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+async def test_a_redirect_is_reported_and_nothing_is_sent_to_another_server(
+    provider: Provider, client: OpenAIModel, status: int
+) -> None:
+    async with serving(Provider(answer(HELLO))) as other:
+        provider.scripts = [answer(status=status, location=f"{other.url}/x")]
+        with pytest.raises(LLMRequestError, match="base URL"):
+            await ask(client)
+        assert not other.asked
+    assert len(provider.asked) == 1
+
+
+async def test_the_body_of_an_error_response_is_read_up_to_a_bound(provider: Provider, client: OpenAIModel) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(400, "text/plain")
+        while True:
+            await exchange.send(b"too bad " * 1000)
+
+    provider.scripts = [script]
+    with pytest.raises(LLMRequestError, match="too bad"):
+        await asyncio.wait_for(ask(client), 5)
+
+
+async def test_an_error_response_that_never_ends_is_reported(
+    provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "ERROR_BODY_SECONDS", 0.1)
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(401)
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    with pytest.raises(LLMAuthenticationError):
+        await asyncio.wait_for(ask(client), 5)
 
 
 CALL = sse({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "a", "function": {"name": "f"}}]}}]})

@@ -18,7 +18,7 @@ from dialog_engine.model import CallQueued
 from dialog_engine.relay.relay import Relay
 from plugins_contract.connections import thread_client
 from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import GROUP, Keys
+from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested
@@ -154,25 +154,6 @@ async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
     assert sum(isinstance(update, CallQueued) for update in waiter.updates) == 1
 
 
-@pytest.mark.usefixtures("quick")
-async def test_after_a_flush_a_once_call_whose_worker_is_gone_is_unknown(harness: Harness) -> None:
-    delivery, _, waiter = await started(harness)
-    await harness.redis.flushall()
-
-    assert truth(await waiter.outcome()) == LOST_UNKNOWN
-    await nobody_runs(harness, delivery.request)
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_call_that_was_put_back_by_a_worker_that_died_then_is_answered(harness: Harness) -> None:
-    delivery, fence, waiter = await started(harness)
-    await harness.redis.flushall()
-    harness.bench.renew(delivery, fence)
-    await silence(harness, delivery.request)
-
-    assert truth(await waiter.outcome()) == LOST_UNKNOWN
-
-
 async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds(
     harness: Harness, redis_url: str
 ) -> None:
@@ -243,33 +224,6 @@ async def test_a_call_whose_request_and_worker_are_gone_is_answered(
     await silence(harness, delivery.request)
 
     assert truth(await waiter.outcome()) == expected
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_call_without_a_request_runs_on_at_its_living_worker(harness: Harness, redis_url: str) -> None:
-    delivery, fence, waiter = await started(harness)
-    async with kept(redis_url, delivery, fence):
-        await harness.redis.delete(harness.keys.requests)
-        await stays(lambda: not waiter.task.done(), 2 * CERTAIN_SECONDS)
-        await end(harness, delivery, fence)
-        assert await waiter.outcome() == answered("42")
-
-
-@pytest.mark.usefixtures("quick")
-async def test_without_its_group_nothing_is_lost(harness: Harness, redis_url: str) -> None:
-    delivery, fence, running = await started(harness)
-    _, queued = await waiting(harness)
-    async with kept(redis_url, delivery, fence) as reports:
-        await harness.redis.xgroup_destroy(harness.keys.requests, GROUP)
-        await stays(lambda: not running.task.done() and not queued.task.done(), 2 * CERTAIN_SECONDS)
-        await harness.bench.open()
-        other = [await harness.bench.deliver("b"), await harness.bench.deliver("b")]
-        assert [type(await harness.bench.start(each)).__name__ for each in other] == ["NothingToDo", "Run"]
-        assert reports == []
-        await end(harness, delivery, fence)
-        assert await running.outcome() == answered("42")
-        await end(harness, other[1], int((await harness.bench.ledger(other[1].request))["fence"]))
-        assert await queued.outcome() == answered("42")
 
 
 # --- What looks lost and is not ---

@@ -18,7 +18,6 @@ import pytest
 from dialog_engine.errors import (
     SessionNotFoundError,
     StorageUnavailableError,
-    TurnFencedError,
     TurnNotFoundError,
     TurnRunningError,
 )
@@ -29,7 +28,7 @@ from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, OUTCOME, EngineStore, OpenDatabase, opener, tool_call
 from tests.support.waiting import wait_until
@@ -139,25 +138,6 @@ async def test_units_run_in_the_order_in_which_they_came(sqlite: EngineStore) ->
     await asyncio.gather(*(sqlite.database.write(insert(name)) for name in names))
 
     assert await keys_in_order(sqlite.database) == names
-
-
-async def test_a_unit_that_fails_leaves_the_others_of_its_group_alone(sqlite: EngineStore) -> None:
-    def bug(tx: Transaction) -> None:
-        insert("never")(tx)
-        raise LookupError("a bug")
-
-    def no_such_table(tx: Transaction) -> None:
-        tx.execute("INSERT INTO nowhere VALUES (1)")
-
-    before = sqlite.database.commits
-    units = [insert("a"), bug, insert("a"), insert("b"), no_such_table, insert("c")]
-    answers = await asyncio.gather(*(sqlite.database.write(unit) for unit in units), return_exceptions=True)
-
-    assert [type(answer) for answer in answers] == [
-        type(None), LookupError, sqlite3.IntegrityError, type(None), StorageUnavailableError, type(None),
-    ]  # fmt: skip
-    assert await keys(sqlite.database) == ["a", "b", "c"]
-    assert sqlite.database.commits - before == 1
 
 
 async def test_a_failed_unit_writes_nothing_and_affects_no_other(storage: EngineStore) -> None:
@@ -425,18 +405,6 @@ async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(s
     assert message.content.startswith("Hi")
 
 
-async def test_a_turn_ends_once_and_by_its_present_owner_only(storage: EngineStore) -> None:
-    stale = await begin(storage.turns, "ann", None, "Hi")
-    [adopted] = await storage.engines.adopt_own(None)
-
-    with pytest.raises(TurnFencedError):
-        await storage.end(stale, "From the past")
-    assert await storage.end(adopted.turn) is not None
-    assert await storage.end(adopted.turn, "Again") is None
-    assert [m.content for m in await storage.archive.messages(stale.session_id)] == ["Hi", "Bye"]
-    assert [row.event_type for row in storage.offered] == ["TurnFinished"]
-
-
 async def test_how_a_turn_failed_is_kept(storage: EngineStore) -> None:
     turn = await begin(storage.turns, "ann", None, "Hi")
     failure = TurnFailed("MODEL_UNAVAILABLE", "no connection")
@@ -531,25 +499,6 @@ async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: 
     await storage.add_round(turn, call)
     assert [row.event_id for row in storage.offered] == [call.correlation_id]
     assert [row.event_id for row in await storage.outbox.waiting(9)] == [call.correlation_id]
-
-
-async def test_the_row_of_a_call_lives_until_the_call_is_answered(storage: EngineStore) -> None:
-    turn = await begin(storage.turns, "ann", None, "Hi")
-    call = tool_call()
-    await storage.add_round(turn, call)
-
-    await storage.outbox.published(await storage.outbox.waiting(9))
-    assert await storage.outbox.waiting(9) == []
-    assert len(await storage.calls.open_calls(turn)) == 1
-
-    assert await storage.calls.add_result(turn, call, OUTCOME)
-    assert not await storage.calls.add_result(turn, call, ToolOutcome(CallState.SUCCEEDED))
-    assert await storage.calls.open_calls(turn) == []
-    assert await storage.archive.outcome("ann", turn.turn_id, call.correlation_id) == OUTCOME
-    [fact] = await storage.outbox.waiting(9)
-    assert fact.event_type == "ToolCallFinished"
-    await storage.outbox.published([fact])
-    assert await storage.outbox.event_types() == frozenset()
 
 
 async def test_a_postponed_row_comes_after_the_others_when_it_is_due(storage: EngineStore) -> None:

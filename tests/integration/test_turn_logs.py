@@ -106,28 +106,6 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
     assert ids(frames) == sorted(ids(frames))
 
 
-async def test_an_adopted_turn_is_shown_from_its_beginning_with_rising_ids(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        first = archive.logs.open(TURN)
-        first.append(TurnStarted("turn", "session"))
-        first.append(TextDelta("Hel"))
-        await first.close()
-    second_engine = RedisTurnLogs(archive.redis, archive.keys)
-    async with at_work(second_engine.run):
-        second = second_engine.open(Turn("turn", "session", "ann", epoch=2))
-        second.append(Reset("restart"))
-        second.append(TextDelta("Hello"))
-        second.append(DONE)
-        await second.close()
-        here, elsewhere = await read(second_engine), await read(archive.elsewhere)
-        assert text(here) == text(elsewhere) == "<control>Hel<reset>Hello<done>"
-        assert ids(here) == sorted(ids(here))
-        for logs in (second_engine, archive.elsewhere):
-            assert text(await read(logs, Cursor(1, 1))) == "Hel<reset>Hello<done>"
-            assert text(await read(logs, Cursor(2, 2))) == "<done>"
-            assert await read(logs, Cursor(3, 1)) == []
-
-
 @pytest.mark.every_redis
 async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
     stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
@@ -236,12 +214,6 @@ async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> N
         await log.close()
         await wait_until(lambda: archive.redis.ttl(archive.keys.turn("turn")))
         assert LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
-
-
-async def test_a_missing_log_is_reported_as_missing(archive: Archive) -> None:
-    with pytest.raises(LogGoneError):
-        await kept(archive.elsewhere)
-    assert await archive.elsewhere.newest("turn") is None
 
 
 @pytest.mark.every_redis
@@ -437,21 +409,6 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
         assert await archive.reads() - before <= 10
     assert heard == ["b<done>" if n % 2 else "ab<done>" for n in range(100)]
     assert archive.elsewhere.followed_elsewhere == 0
-
-
-async def test_elsewhere_a_reader_may_come_later_than_another_and_from_an_earlier_place(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for n in range(200):
-            log.append(Reset(str(n)))
-        await wait_until(lambda: log.stored == 200)
-        first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 150)))
-        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-        second = asyncio.create_task(read(archive.elsewhere))
-        await asyncio.sleep(0)
-        log.append(DONE)
-        assert ids(await first) == [Cursor(1, number) for number in range(151, 202)]
-        assert ids(await second) == [Cursor(1, number) for number in range(1, 202)]
 
 
 async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:

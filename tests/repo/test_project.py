@@ -29,7 +29,6 @@ MAY_SLEEP = {
     "tests/chaos/effect_server.py": "a tool takes its time",
     "tests/chaos/model_server.py": "a model takes its time",
     "tests/chaos/pairs/instance.py": "the second fault strikes some time after the first",
-    "tests/chaos/pairs/redis_pair.py": "a replica falls behind",
     "tests/chaos/pairs/stack.py": "a fault lasts for a given time",
     "tests/chaos/pairs/strikes.py": "an engine is killed at a random moment",
     "tests/chaos/pairs/verdict.py": "a client waits before it connects again",

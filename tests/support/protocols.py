@@ -29,6 +29,8 @@ class Protocol:
     """The part of the end after which the message is complete."""
     call: bytes
     """The beginning of a tool call, after the opening."""
+    thought: bytes
+    """The beginning of a thought, after the opening, of which nothing is shown yet."""
     ping: bytes
     error: Callable[[str], bytes]
     """An overload error with this message, inside a stream."""
@@ -71,6 +73,7 @@ _END_TURN = anthropic_sse(
     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}},
 )
 _TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+_THOUGHT = {"type": "thinking", "thinking": ""}
 _CALL: Json = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
 
 PROTOCOLS = {
@@ -83,6 +86,7 @@ PROTOCOLS = {
         end=_STOPPED + b"data: [DONE]\n\n",
         ending=_STOPPED,
         call=_openai_delta(tool_calls=[{"index": 0, "id": "a", "function": {"name": "f"}}]),
+        thought=_openai_delta(reasoning_content=""),
         ping=b": still working\n\n",
         error=lambda words: openai_sse({"error": {"code": 529, "message": words}}),
         usage=lambda read, written: openai_sse(
@@ -98,6 +102,7 @@ PROTOCOLS = {
         end=_END_TURN + anthropic_sse({"type": "message_stop"}),
         ending=_END_TURN,
         call=anthropic_sse({"type": "content_block_start", "index": 1, "content_block": _CALL}),
+        thought=anthropic_sse({"type": "content_block_start", "index": 1, "content_block": _THOUGHT}),
         ping=anthropic_sse({"type": "ping"}),
         error=lambda words: anthropic_sse(
             {"type": "error", "error": {"type": "overloaded_error", "message": words}},

@@ -159,35 +159,10 @@ def decode(*reads: bytes) -> list[LLMEvent]:
     return [event for read in reads for event in decoder.feed(read)] + decoder.finish()
 
 
-def test_a_finish_reason_ends_an_answer_without_done() -> None:
-    assert decode(TEXT, FINISH) == [TextDelta("Hi"), StreamEnd(FinishReason.STOP)]
-
-
-def test_done_ends_an_answer_without_a_finish_reason_or_a_last_newline() -> None:
-    assert decode(TEXT, b"data:[DONE]") == [TextDelta("Hi"), StreamEnd(FinishReason.STOP)]
-
-
-def test_an_answer_with_neither_is_broken() -> None:
-    with pytest.raises(LLMStreamBrokenError):
-        decode(TEXT)
-
-
-def test_no_call_leaves_a_broken_stream() -> None:
-    decoder = OpenAIDecoder(ErrorClassifier())
-    call = b'{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}'
-    assert decoder.feed(b"data: " + call + b"\n\n") == []
-    with pytest.raises(LLMStreamBrokenError):
-        decoder.finish()
-
-
 @pytest.mark.parametrize("reason", ["error", "network_error", "insufficient_system_resource"])
 def test_a_provider_that_gives_up_breaks_the_answer(reason: str) -> None:
     with pytest.raises(LLMStreamBrokenError):
         decode(TEXT, FINISH.replace(b"stop", reason.encode()))
-
-
-def test_an_answer_of_nothing_has_an_end() -> None:
-    assert decode(FINISH, b"data: [DONE]\n\n") == [StreamEnd(FinishReason.STOP)]
 
 
 def test_what_is_not_json_breaks_the_answer_rather_than_lose_a_piece_of_it() -> None:

@@ -54,11 +54,16 @@ class Recorder:
     def cut(self, seconds: float) -> int:
         """Shorten the file, whose server is dead, to what it was so long ago. How many bytes were lost."""
         path = self._file()
-        known = [size for at, file, size in list(self._sizes) if file == path and at <= time.monotonic() - seconds]
+        known = self.known(seconds)
         size = path.stat().st_size
         kept = min(size, known[-1] if known else 0)
         os.truncate(path, kept)
         return size - kept
+
+    def known(self, seconds: float) -> list[int]:
+        """The sizes that the file had so long ago and before."""
+        path, until = self._file(), time.monotonic() - seconds
+        return [size for at, file, size in list(self._sizes) if file == path and at <= until]
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
@@ -129,9 +134,11 @@ class RedisPair:
     def settle(self) -> None:
         """Have a replica again, that has received everything but the last second."""
         self._start_replica()
-        self._watch()
+        recorder = self._watch()
         wait_until_blocking(self._follows, SYNC_SECONDS, what="the replica to follow")
-        time.sleep(2 * LOST_SECONDS)
+        written = self._offset(self.master)
+        wait_until_blocking(lambda: self._offset(self.replica) >= written, SYNC_SECONDS, what="the replica's offset")
+        wait_until_blocking(lambda: recorder.known(LOST_SECONDS), SYNC_SECONDS, what="the size of a second ago")
 
     def _start_replica(self) -> None:
         try:
@@ -143,15 +150,24 @@ class RedisPair:
             if client.info("replication")["role"] == "master":
                 client.execute_command("REPLICAOF", "127.0.0.1", self._late.port)
 
-    def _watch(self) -> None:
+    def _watch(self) -> Recorder:
         if self._recorder:
             self._recorder.close()
         self._recorder = Recorder(self._folders[id(self.master)])
+        return self._recorder
+
+    def _offset(self, server: LocalServer) -> int:
+        """How much of the replication stream a server has written or received."""
+        with client_of(server) as client:
+            known = client.info("replication")
+            return known["master_repl_offset" if known["role"] == "master" else "slave_repl_offset"]
 
     def _follows(self) -> bool:
-        with client_of(self.replica) as client:
-            known = client.info("replication")
-            return known["master_link_status"] == "up" and not known["master_sync_in_progress"]
+        """Whether the replica receives what the master writes, and has forgotten what the master has lost."""
+        with client_of(self.master) as here, client_of(self.replica) as there:
+            written, known = here.info("replication"), there.info("replication")
+        same = known["master_replid"] == written["master_replid"]
+        return same and known["master_link_status"] == "up" and not known["master_sync_in_progress"]
 
     def _answers(self) -> bool:
         return answers_ping(self.master.url)

@@ -118,8 +118,8 @@ async def test_an_adopted_turn_is_fenced_for_its_former_owner(pair: tuple[Engine
 
 
 async def test_an_engine_adopts_its_own_turns_all_or_by_name_or_none(pair: tuple[Engine, Engine]) -> None:
-    a, _ = pair
-    one, two = await a.begin(), await a.begin()
+    a, b = pair
+    one, two, _ = await a.begin(), await a.begin(), await b.begin()
     assert await a.port.adopt_own([]) == []
     [adopted] = await a.port.adopt_own([two.turn_id])
     assert (adopted.turn.turn_id, adopted.turn.epoch) == (two.turn_id, 2)

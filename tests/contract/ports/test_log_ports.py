@@ -175,6 +175,7 @@ async def test_existing_events_are_read_without_waiting(logs: Logs) -> None:
 
 
 async def test_an_unknown_turn_has_no_log(logs: Logs) -> None:
-    with pytest.raises(LogGoneError):
-        await anext(logs.here.kept("no-turn"))
-    assert await logs.here.newest("no-turn") is None
+    for frames in (logs.here, logs.elsewhere):
+        with pytest.raises(LogGoneError):
+            await anext(frames.kept("no-turn"))
+        assert await frames.newest("no-turn") is None

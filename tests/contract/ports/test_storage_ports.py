@@ -74,13 +74,6 @@ async def test_a_session_has_one_running_turn(storage: Storage) -> None:
     assert [*await storage.history.messages(first.session_id)] == [UserMessage("Hello!")]
 
 
-async def test_sessions_do_not_stand_in_each_others_way(storage: Storage) -> None:
-    first, second = await asyncio.gather(begun(storage, "one"), begun(storage, "two"))
-
-    assert first.session_id != second.session_id
-    assert [*await storage.history.messages(second.session_id)] == [UserMessage("two")]
-
-
 async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: Storage) -> None:
     turn = await begun(storage)
 
@@ -114,6 +107,7 @@ async def test_a_turn_ends_once(storage: Storage) -> None:
 
     assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) is None
     assert [m.content for m in await storage.history.messages(turn.session_id)] == ["Hello!", "first"]
+    assert await waiting(storage) == [("TurnFinished", turn.turn_id)]
 
 
 async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
@@ -315,6 +309,7 @@ async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when
     rows = await storage.outbox.waiting(1)
     await storage.outbox.published(rows)
     assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
+    assert [opened.call for opened in await storage.history.open_calls(turn)] == [one, two]
     unpublished = await storage.outbox.calls([one.correlation_id, two.correlation_id])
     assert [row.event_id for row in unpublished] == [two.correlation_id]
     assert [*await storage.outbox.calls([])] == []
