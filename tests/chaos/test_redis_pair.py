@@ -63,3 +63,13 @@ def test_a_failover_loses_what_the_replica_had_not_and_the_old_master_answers_wh
     old.kill()
     pair.settle()
     assert age(pair) > LOST_SECONDS / 2
+
+
+def test_a_server_that_has_just_taken_over_loses_its_last_second_too_and_no_more(pair: RedisPair) -> None:
+    write(pair, 4 * LOST_SECONDS)
+    old, _ = pair.fail_over()
+    pair.kill()
+    pair.master.start()
+    assert LOST_SECONDS / 2 < age(pair) < 4 * LOST_SECONDS
+    old.kill()
+    pair.settle()

@@ -85,18 +85,19 @@ class RedisPair:
         self._folders = {id(master): master_folder, id(replica): replica_folder}
         self._late = Proxy(master.port, redis=False)
         self._running = ExitStack()
-        self._recorder: Recorder | None = None
+        self._recorders: dict[int, Recorder] = {}
 
     def start(self) -> None:
         """Start the replica; the master runs. Returns when the replica is as near as it will be."""
         self._running.enter_context(self._late)
         self._late.set(Faults(delay_replies=LOST_SECONDS))
+        self._recorders = {server: Recorder(folder) for server, folder in self._folders.items()}
         self.settle()
 
     def close(self) -> None:
         """End both."""
-        if self._recorder:
-            self._recorder.close()
+        for recorder in self._recorders.values():
+            recorder.close()
         self._running.close()
         self.replica.stop()
         self.master.stop()
@@ -110,9 +111,8 @@ class RedisPair:
     def kill(self) -> int:
         """Kill the master; its last second is lost, of which the number of bytes is returned."""
         wait_until_blocking(self._answers, SYNC_SECONDS)
-        assert self._recorder is not None
         self.master.kill()
-        return self._recorder.cut(LOST_SECONDS)
+        return self._recorders[id(self.master)].cut(LOST_SECONDS)
 
     def fail_over(self) -> tuple[LocalServer, int]:
         """Promote the replica. The old master, which others still reach, and how many bytes the new one is behind."""
@@ -128,17 +128,18 @@ class RedisPair:
             there.config_set("port", str(port))
         old.url, new.url = f"redis://127.0.0.1:{old.port}/0", url
         self.master, self.replica = new, old
-        self._watch()
         return old, behind
 
     def settle(self) -> None:
         """Have a replica again, that has received everything but the last second."""
         self._start_replica()
-        recorder = self._watch()
         wait_until_blocking(self._follows, SYNC_SECONDS, what="the replica to follow")
         written = self._offset(self.master)
         wait_until_blocking(lambda: self._offset(self.replica) >= written, SYNC_SECONDS, what="the replica's offset")
-        wait_until_blocking(lambda: recorder.known(LOST_SECONDS), SYNC_SECONDS, what="the size of a second ago")
+        for recorder in self._recorders.values():  # of both: the one that takes over may be killed at once
+            wait_until_blocking(
+                lambda recorder=recorder: recorder.known(LOST_SECONDS), SYNC_SECONDS, what="the size of a second ago"
+            )
 
     def _start_replica(self) -> None:
         try:
@@ -149,12 +150,6 @@ class RedisPair:
         with client_of(self.replica) as client:
             if client.info("replication")["role"] == "master":
                 client.execute_command("REPLICAOF", "127.0.0.1", self._late.port)
-
-    def _watch(self) -> Recorder:
-        if self._recorder:
-            self._recorder.close()
-        self._recorder = Recorder(self._folders[id(self.master)])
-        return self._recorder
 
     def _offset(self, server: LocalServer) -> int:
         """How much of the replication stream a server has written or received."""
