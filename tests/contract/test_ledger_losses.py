@@ -515,8 +515,8 @@ async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> 
 
     await bench.cancel(delivery.request, unseen=UNKNOWN)
 
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1))
-    assert message["data"] == b'{"kind":"cancel"}'
+    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 8)
+    assert delivery.request.correlation_id.encode() in message["data"]
     await listener.aclose()
 
 
