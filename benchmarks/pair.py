@@ -12,6 +12,7 @@ from typing import Self
 from deploy.local.ports import free_port
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
@@ -199,11 +200,12 @@ async def engine_parts(
             publisher=relay,
             cipher=cipher,
         )
+        ended = RecentEnds(ledger, watch)
         executor = CallExecutor(
-            ledger, waiting, mailbox, blocked, keys, clock, default_timeout_ms=TIMEOUT_MS, observer=observer
+            ledger, waiting, mailbox, blocked, keys, clock, ended, default_timeout_ms=TIMEOUT_MS, observer=observer
         )
         await watch.ask()
-        async with _running(watch.run, mailbox.run, relay.run, catalog.run, blocked.run):
+        async with _running(watch.run, ended.run, mailbox.run, relay.run, catalog.run, blocked.run):
             audit = trail(this_engine, b"key")
             calls = SqlCalls(database, this_engine, relay.offer, audit, cipher, offers_to=relay.offers_to)
             turns = SqlTurns(database, this_engine, relay.offer, audit, cipher=cipher)
