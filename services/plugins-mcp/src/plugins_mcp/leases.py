@@ -209,9 +209,8 @@ class LeaseKeeper:
                 elif (reason := describe_outage(error)) != logged:
                     log.warning("leases cannot be renewed, and no once call is started meanwhile: %s", reason)
                     logged = reason
-                if isinstance(
-                    error, ReadOnlyError
-                ):  # the master was demoted: another connection may lead to the new one
+                if isinstance(error, ReadOnlyError):
+                    # The master was demoted: another connection may lead to the new one.
                     self._redis.connection_pool.disconnect()
                 due = 0.0
 
