@@ -456,7 +456,12 @@ def _llm_with_tools(
         system_prompt=settings.system_prompt,
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
-        limits=CallLimits(settings.max_calls_per_reply, settings.max_calls_per_turn, settings.max_reply_bytes),
+        limits=CallLimits(
+            settings.max_calls_per_reply,
+            settings.max_calls_per_turn,
+            settings.max_reply_bytes,
+            settings.max_own_calls_per_turn,
+        ),
     )
     return enhance(llm, pipeline)
 

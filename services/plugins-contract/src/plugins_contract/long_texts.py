@@ -17,7 +17,7 @@ microseconds per character, and nearly all of them less than 1 ms."""
 
 
 async def reading(size: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `read` returns for a text of `size` characters or bytes. It must not touch what the loop changes meanwhile."""
+    """What `read` returns for a text of `size` characters or bytes. It must not use what the loop changes meanwhile."""
     if size <= LOOP_CHARACTERS:
         return read(*args, **kwargs)
     return await asyncio.to_thread(read, *args, **kwargs)

@@ -3,8 +3,8 @@
 A parser is written as if the whole text were there. It is a generator that yields whenever it needs more text, and is
 resumed when there is more or the text has ended. How the text is cut into pieces does not change what is parsed.
 
-A parser sees PIECE characters more at a time, however long the text is that has arrived: what it reads again, or copies,
-is then never the whole reply.
+A parser sees PIECE characters more at a time, however long the text is that has arrived: so what it reads again, or
+copies, is never the whole reply.
 """
 
 import re

@@ -59,7 +59,7 @@ def found(text: str, name: str, what: str, offset: int, length: int) -> str:
 
 def _without_case(text: str) -> str:
     """The text in lower case, with as many characters: only İ would become two."""
-    return text.replace("İ", "i").lower().replace("ς", "σ")
+    return text.replace("İ", "i").lower().replace("\N{GREEK SMALL LETTER FINAL SIGMA}", "\N{GREEK SMALL LETTER SIGMA}")
 
 
 def _around(text: str, start: int, end: int) -> str:
