@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 
+from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import (
@@ -20,6 +21,7 @@ from plugins_mcp.mcp.error_classification import (
     json_rpc_error,
     session_lost,
 )
+from plugins_mcp.mcp.json_rpc import refusal
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,8 @@ class IsolatingClient(httpx2.AsyncClient):
             send_state.http_result = classify_response(answer)
         if not read_here:
             return response
+        if refused := await reading(len(body), refusal, body):
+            body = refused.model_dump_json().encode()
         if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
             return _no_answer(request, answer.status, f"HTTP {answer.status}")
         kept = {key: value for key, value in response.headers.items() if key in ("content-type", "mcp-session-id")}

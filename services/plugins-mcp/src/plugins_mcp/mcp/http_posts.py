@@ -42,11 +42,12 @@ from mcp.types import (
 from pydantic import ValidationError
 from yarl import URL
 
+from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
-from plugins_mcp.mcp.json_rpc import encoded_request, progress_of
+from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -133,7 +134,7 @@ class PostDispatcher(Dispatcher[TransportContext]):
             answer = await self._post(request_id, body, headers, send_state, report)
         if isinstance(answer, JSONRPCError):
             raise MCPError.from_error_data(answer.error)
-        self._listener.result(answer.result)
+        await self._listener.result(answer.result)
         return answer.result
 
     async def _post(
@@ -205,7 +206,7 @@ async def _read_answer(
         raise MCPError(TRANSPORT_FAILED, f"HTTP {response.status}")
     if not readable:
         return await _read_events(response, request_id, report)
-    message = _parsed(body)
+    message = await reading(len(body), _parsed, body)
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise MCPError(PARSE_ERROR, f"{FAILED_TO_PARSE} JSON response")
     if message.id is not None and coerce_request_id(message.id) != request_id:
@@ -227,7 +228,7 @@ async def _read_events(
         async for event in httpx2.EventSource(stream, max_event_size=MAX_ANSWER_BYTES):
             if event.event != "message" or not event.data:
                 continue
-            match _parsed(event.data):
+            match await reading(len(event.data), _parsed, event.data.encode()):
                 case JSONRPCResponse() | JSONRPCError() as message:
                     return message
                 case JSONRPCNotification(method="notifications/progress", params=params) if report is not None:
@@ -245,7 +246,9 @@ async def _read_events(
     raise MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
 
 
-def _parsed(data: bytes | str) -> JSONRPCMessage | None:
+def _parsed(data: bytes) -> JSONRPCMessage | None:
+    if refused := refusal(data):
+        raise MCPError.from_error_data(refused.error)
     try:
         return jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError:

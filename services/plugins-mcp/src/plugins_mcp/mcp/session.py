@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
+from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
@@ -107,10 +108,11 @@ class Session:
         """The session has ended."""
         self.ended.set()
 
-    def result(self, result: dict[str, Any]) -> None:
-        """Remove malformed tools from a listing before the SDK reads it."""
+    async def result(self, result: dict[str, Any]) -> None:
+        """Remove malformed tools from a listing, and blocks beyond the limit, before the SDK makes objects of them."""
+        bound_blocks(result)
         if "tools" in result:
-            self._malformed += remove_malformed_tools(result)
+            self._malformed += await asyncio.to_thread(remove_malformed_tools, result)
 
     async def call(
         self,

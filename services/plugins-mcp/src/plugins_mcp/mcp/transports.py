@@ -18,13 +18,13 @@ from plugins_mcp.mcp.spec import Http, Sse
 
 
 class TransportListener(Protocol):
-    """Takes the events of a transport. Called while messages are read: must not block, await or raise."""
+    """Takes the events of a transport. Called while messages are read: must not block or raise."""
 
     def lost(self) -> None:
         """The connection has ended. May be called more than once."""
         ...
 
-    def result(self, result: dict[str, Any]) -> None:
+    async def result(self, result: dict[str, Any]) -> None:
         """A result arrived that the SDK has not read yet; it may be changed in place."""
         ...
 
@@ -79,7 +79,7 @@ class ObservedReader(_Closing):
             self._listener.lost()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            self._listener.result(item.message.result)
+            await self._listener.result(item.message.result)
         return item
 
     async def receive(self) -> SessionMessage | Exception:
