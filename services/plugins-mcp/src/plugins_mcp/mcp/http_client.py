@@ -6,6 +6,7 @@ of a POST therefore becomes a response to that POST, and what it means for the c
 
 import json
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -49,8 +50,16 @@ class IsolatingClient(httpx2.AsyncClient):
     stream (SSE). `on_lost` is called when the session has ended.
     """
 
-    def __init__(self, headers: Mapping[str, str], *, answers_in_body: bool, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        *,
+        answers_in_body: bool,
+        on_lost: Callable[[], None],
+        certificates: ssl.SSLContext | bool = True,
+    ) -> None:
         super().__init__(
+            verify=certificates,
             headers=dict(headers),
             # No read timeout: each call has its own, and a quiet event stream is not broken.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
@@ -90,18 +91,18 @@ class Session:
                 transport, mode=self._mode, cache=None, message_handler=self._on_message, client_info=_CLIENT_INFO
             )
             self.client = await stack.enter_async_context(client)
-            self._direct = await stack.enter_async_context(self._direct_session(lines))
+            self._direct = await stack.enter_async_context(await self._direct_session(lines))
             yield
 
-    def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
+    async def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
         discovered, target = self.client.session.discover_result, self._spec.transport
         if lines is not None and (negotiated := discovered or self.client.session.initialize_result) is not None:
             return calling_session(lines, negotiated, _CLIENT_INFO)
         if discovered is not None and isinstance(target, Http):
-            from plugins_mcp.mcp.http_posts import can_post, posting_session  # noqa: PLC0415 -- only such servers
-
-            if can_post(target):
-                return posting_session(target, discovered, _CLIENT_INFO, self)
+            # Only such servers need it. Its imports take 100 ms.
+            posts = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_posts")
+            if posts.can_post(target):
+                return posts.posting_session(target, discovered, _CLIENT_INFO, self)
         return nullcontext()
 
     def lost(self) -> None:
