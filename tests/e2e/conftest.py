@@ -13,6 +13,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine, serving
+from tests.support.loop_probe import short_turns
+
+__all__ = ["short_turns"]
 
 _NAMES = ("chromium", "google-chrome", "chromium-browser")
 _ARGUMENTS = [

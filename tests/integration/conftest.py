@@ -6,6 +6,9 @@ import pytest
 
 from dialog_engine.relay import publish_queue, relay
 from tests.integration.engines import Model
+from tests.support.loop_probe import short_turns
+
+__all__ = ["short_turns"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The limits of a call: the total, and how long it may go without a word."""
+"""The limits of a call: the total, how long it may go without a word, and how much its answer may hold."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -8,8 +8,11 @@ import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp import Answered, McpServer, TimedOut, ToolOptions
-from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, traced
+from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
+from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS
+from plugins_mcp.mcp.json_rpc import MAX_VALUES
+from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
+from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -70,3 +73,43 @@ async def test_a_tool_has_its_own_idle_limit(trace: Path) -> None:
 async def test_without_a_configured_idle_limit_silence_is_no_reason(trace: Path) -> None:
     async with connected(demo_stdio(trace)) as server:
         assert isinstance(await server.call("wait", {"name": "w", "seconds": 1}, timeout_s=20), Answered)
+
+
+TEXT = {"type": "text", "text": "a"}
+BLOCKS = {"content": [TEXT] * (MAX_BLOCKS + 5)}
+VALUES = {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}}
+
+
+@asynccontextmanager
+async def answering(transport: str) -> AsyncGenerator[McpServer]:
+    """A server whose tool `t` answers with the result that is named in `which`."""
+
+    async def answer(request: Request) -> None:
+        result = BLOCKS if request.params["arguments"]["which"] == "blocks" else VALUES
+        await request.result({"resultType": "complete", **result})
+
+    if transport == "stdio":
+        block = "block = {'type': 'text', 'text': 'a'}"
+        blocks = f"{{'content': [block] * {MAX_BLOCKS + 5}}}"
+        values = f"{{'content': [block], 'structuredContent': {{'all': [0] * {MAX_VALUES}}}}}"
+        which = "request['params']['arguments']['which']"
+        async with connected(
+            speaking(f"{block}\nsay(request, {blocks} if {which} == 'blocks' else {values})")
+        ) as server:
+            yield server
+    else:
+        era = MODERN if transport == "stateless" else LEGACY
+        async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server:
+            yield server
+
+
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
+async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str) -> None:
+    async with answering(transport) as server:
+        many = await server.call("t", {"which": "blocks"}, timeout_s=20)
+        assert isinstance(many, Answered)
+        assert len(many.result.content) == MAX_BLOCKS
+        assert many.result.meta == {LEFT_OUT: 5}
+        assert await server.call("t", {"which": "values"}, timeout_s=20) == Ambiguous(
+            "Failed to parse the answer: it has more than 500,000 values"
+        )

@@ -387,7 +387,7 @@ async def test_a_request_whose_write_fails_ends_at_once() -> None:
         def lost(self) -> None:
             lost.append(None)
 
-        def result(self, result: dict[str, Any]) -> None: ...
+        async def result(self, result: dict[str, Any]) -> None: ...
 
     there.close()
     async with asyncio.timeout(5):

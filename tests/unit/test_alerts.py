@@ -14,6 +14,7 @@ from tests.support import promtool
 from tests.support.processes import ROOT
 
 STREAM = '{stream="events.plugins",group="plugins-workers",instance="e1"}'
+LAG = '{}_loop_lag_seconds_{}{{instance="w1",clock="processor"{}}}'
 WELL = {
     'up{job="dialog-engine",instance="e1"}': "1x60",
     'up{job="dialog-engine",instance="e2"}': "1x60",
@@ -48,6 +49,8 @@ WELL = {
     'plugins_mcp_server_up{server="demo",instance="w2"}': "1x60",
     'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x60",
     'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "200000000x60",
+    LAG.format("plugins", "count", ""): "0+600x60",
+    LAG.format("plugins", "bucket", ',le="1.0"'): "0+600x60",
 }
 
 ERRORS = 'dialog_turns_total{reason="error"}'
@@ -125,6 +128,7 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0x54 0+6x6"},
         {"EngineLeaseNotRenewed"},
     ),
+    "LoopStalled": ({LAG.format("plugins", "count", ""): "0+600x50 30601+600x9"}, {"LoopStalled"}),
     "MemoryHigh": (
         {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x60"},
         {"MemoryHigh"},
@@ -185,6 +189,7 @@ SILENT: dict[str, dict[str, str]] = {
         'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+20x60",
         'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0+15x60",
     },
+    "LoopStalled": {LAG.format("plugins", "count", ""): "1+600x60"},
     "MemoryHigh": {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x10 300000000x50"},
 }
 """For each alert: series that come close to it, and for which nothing fires."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
 from dialog_engine.tool_calls import local_tools
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_entry
+from dialog_engine.tool_calls.planning import CallLimits
 from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
@@ -64,6 +65,20 @@ async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_
         assert shown[0].details == {"arguments": {"page": 7}, "title": "Book"}
         [stored, _] = [r for r in await s.store.turn_messages(turn) if r.role == "assistant"]
         assert stored.calls[0].server == "callstream"
+
+
+async def test_the_calls_of_local_tools_are_limited_in_a_turn() -> None:
+    read = ("read_book", '{"page": 7}')
+    model, book = ScriptedModel(asks(read, read), asks(read), says("Done.")), Book()
+    limits = CallLimits(own_per_turn=2)
+    async with FakeEngine(model, tools=FakeCatalog(tool("a__b")), local=[book], limits=limits) as s:
+        turn = await s.turns.start("someone", None, "Read!")
+        await s.seen(turn)
+
+        assert len(book.asked) == 2
+        refused = model.requests[2].messages[-1]
+        assert isinstance(refused, ToolMessage)
+        assert "2 times at most (MAX_OWN_CALLS_PER_TURN)" in refused.content
 
 
 async def test_arguments_that_break_the_schema_never_reach_it() -> None:

@@ -3,14 +3,24 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import httpx2
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 
+from dialog_engine.errors import LimitExceededError
 from dialog_engine.http import markdown
-from dialog_engine.http.markdown import MAX_CHARACTERS, MAX_HTML, RENDERS, markdown_router, render, render_all
+from dialog_engine.http.guards import current_subject
+from dialog_engine.http.markdown import (
+    MAX_CHARACTERS,
+    MAX_HTML,
+    MAX_REQUESTS,
+    RENDERS,
+    markdown_router,
+    render,
+    render_all,
+)
 from tests.support.waiting import wait_until
 
 TABLE = "|" + "a|" * 250 + "\n|" + "-|" * 250 + "\n" + "|\n" * 250 + "\n"
@@ -54,29 +64,45 @@ def test_an_ordinary_table_and_an_ordinary_long_text_are_rendered() -> None:
     assert render("Some *text* with `code` and [a](http://x.y) link.\n\n" * 1_000).count("<em>") == 1_000
 
 
+def _subject_of(request: Request) -> str:
+    return request.headers["subject"]
+
+
 @pytest.mark.anyio
-async def test_a_few_requests_are_rendered_at_once_and_others_are_answered_meanwhile(
+async def test_a_few_requests_are_rendered_at_once_one_of_each_subject_and_others_are_answered_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    go_on, rendering, most = threading.Event(), set[int](), 0
+    go_on, rendering, most = threading.Event(), list[str](), 0
 
-    def slow(texts: Iterable[str]) -> list[str]:
+    def slow(texts: Sequence[str]) -> list[str]:
         nonlocal most
-        rendering.add(threading.get_ident())
+        rendering.append(texts[0])
         most = max(most, len(rendering))
         assert go_on.wait(10)
-        rendering.discard(threading.get_ident())
+        rendering.remove(texts[0])
         return [*texts]
 
     monkeypatch.setattr(markdown, "render_all", slow)
     app = FastAPI()
     app.include_router(markdown_router())
     app.add_api_route("/healthz", lambda: "ok")
+    app.add_exception_handler(LimitExceededError, lambda _, error: Response(str(error), 429))
+    app.dependency_overrides[current_subject] = _subject_of
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x") as client:
-        requests = [asyncio.create_task(client.post("/ui/markdown", json={"texts": ["a"]})) for _ in range(8)]
+
+        async def ask(subject: str) -> httpx2.Response:
+            return await client.post("/ui/markdown", json={"texts": [subject]}, headers={"subject": subject})
+
+        requests = [asyncio.create_task(ask("greedy")) for _ in range(MAX_REQUESTS)]
+        await wait_until(lambda: rendering == ["greedy"])
+        refused = await ask("greedy")
+        assert refused.status_code == 429
+        assert str(MAX_REQUESTS) in refused.text
+        requests += [asyncio.create_task(ask("neighbour")), asyncio.create_task(ask("another"))]
         await wait_until(lambda: len(rendering) == RENDERS)
+        assert sorted(rendering) == ["greedy", "neighbour"]
         assert (await client.get("/healthz")).status_code == 200
         go_on.set()
-        answers = await asyncio.gather(*requests)
-    assert [answer.status_code for answer in answers] == [200] * 8
+        answers = [*await asyncio.gather(*requests), await ask("greedy")]
+    assert [answer.status_code for answer in answers] == [200] * (MAX_REQUESTS + 3)
     assert most == RENDERS

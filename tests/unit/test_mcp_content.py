@@ -18,6 +18,7 @@ from plugins_mcp.mcp.content import (
     MAX_ERROR_CHARS,
     MAX_LINK_BYTES,
     MAX_MEDIA_BYTES,
+    bound_blocks,
     to_outcome,
 )
 
@@ -155,7 +156,10 @@ def test_a_failure_keeps_all_that_the_tool_said_and_its_message_the_beginning() 
 
 
 def test_more_pieces_than_can_be_kept_are_counted() -> None:
-    outcome = to_outcome(result(*[text("x")] * (MAX_BLOCKS + 5)))
+    answer: dict[str, Any] = {"content": [text("x")] * (MAX_BLOCKS + 5), "_meta": {"own": 1}}
+    bound_blocks(answer)
+    assert len(answer["content"]) == MAX_BLOCKS  # before the SDK makes an object of each
+    outcome = to_outcome(CallToolResult.model_validate(answer))
     assert len(outcome.content) == MAX_BLOCKS + 1
     assert outcome.content[-1] == TextBlock("[… 5 of 1,005 blocks left out: too many to keep …]")
     assert outcome.truncated

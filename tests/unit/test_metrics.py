@@ -1,6 +1,8 @@
 """The metrics of both services: their names, the bounds on their labels, and the formats of a scrape."""
 
+import asyncio
 import re
+import time
 
 import msgspec
 import pytest
@@ -10,12 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from dialog_engine.observe.metrics import Metrics as EngineMetrics
 from dialog_engine.observe.observed import ObservedCalls
 from plugins_contract.ledger.group import Backlog
+from plugins_contract.loop_lag import lag_histogram, observe_lag
 from plugins_contract.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics as WorkerMetrics
 from tests.support.handling import delivery
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
 
 DOCUMENT = ROOT / "docs" / "observability.md"
 OF_PROCESSES = "process_"
@@ -108,3 +112,24 @@ def test_the_stream_is_left_out_while_redis_does_not_answer() -> None:
     assert registry.get_sample_value("callstream_dead_letters") == 1
     stream.backlog = None
     assert not families(registry)
+
+
+@pytest.mark.anyio
+async def test_work_of_the_loop_differs_from_a_wait_of_its_thread() -> None:
+    registry = CollectorRegistry()
+    watch = asyncio.create_task(observe_lag(lag_histogram("lag", registry)))
+
+    def longer(clock: str, seconds: str) -> float:
+        labels = {"clock": clock}
+        count = registry.get_sample_value("lag_count", labels) or 0.0
+        return count - (registry.get_sample_value("lag_bucket", labels | {"le": seconds}) or 0.0)
+
+    await asyncio.sleep(0)
+    time.sleep(0.4)  # noqa: ASYNC251 -- the thread waits, as when other processes have the processor
+    await wait_until(lambda: longer("wall", "0.25") == 1)
+    assert longer("processor", "0.25") == 0
+    ends = time.thread_time() + 0.4
+    while time.thread_time() < ends:
+        pass
+    await wait_until(lambda: longer("processor", "0.25") == 1)
+    watch.cancel()

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from dialog_engine.http.guards import current_subject
 from dialog_engine.http.markdown import MAX_CHARACTERS, MAX_TEXTS, markdown_router
 from dialog_engine.http.page import page_router
 
@@ -16,6 +17,7 @@ def client() -> TestClient:
     app = FastAPI()
     app.include_router(page_router())
     app.include_router(markdown_router())
+    app.dependency_overrides[current_subject] = lambda: "someone"
     return TestClient(app)
 
 

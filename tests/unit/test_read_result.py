@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
-from dialog_engine.tool_calls.results.read_result import ReadResult, found, page
+from dialog_engine.tool_calls.results.read_result import ReadResult, _without_case, found, page
 from dialog_engine.tool_calls.results.shortening import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.fakes import (
@@ -228,3 +229,11 @@ async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:
 
     assert f"offset {LINES.index('needle')}: …" in model_text(outcome)
     assert "entry 40000: needle" in model_text(outcome)
+
+
+def test_a_search_takes_the_same_time_whatever_is_looked_for() -> None:
+    """A comparison at each place took a thousand times the length of the text."""
+    began = time.thread_time()
+    assert "does not occur" in found("a" * 1_000_000, "id", "A" * 999 + "b", 0, 16_000)
+    assert time.thread_time() - began < 0.2
+    assert all(len(_without_case(chr(code))) == 1 for code in range(0x110000))

@@ -23,6 +23,7 @@ from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits
 from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
@@ -50,6 +51,7 @@ class FakeEngine:
         local: Sequence[LocalTool] = (),
         exposure: Exposure | None = None,
         result_max_chars: int = RESULT_MAX_CHARS,
+        limits: CallLimits = DEFAULT_LIMITS,
     ) -> None:
         self.model = model
         self.tools = tools or FakeCatalog()
@@ -60,6 +62,7 @@ class FakeEngine:
         self.decided: list[ApprovalStatus] = []
         self._approval_seconds = approval_seconds
         self._max_rounds = max_rounds
+        self._limits = limits
         self._system_prompt = system_prompt
         self._local = local
         self._exposure = exposure
@@ -135,6 +138,7 @@ class FakeEngine:
             local=self._local,
             exposure=self._exposure,
             reader=ReadResult(self.store, self._result_max_chars),
+            limits=self._limits,
         )
         service = ChatService(
             enhance(self.model, pipeline),

@@ -293,6 +293,9 @@ class Settings(ServiceSettings, StoreSettings):
     )
     max_calls_per_reply: int = Field(64, ge=1, description="Tool calls of one reply of the model that are run.")
     max_calls_per_turn: int = Field(256, ge=1, description="Tool calls of one answer; then the model must answer.")
+    max_own_calls_per_turn: int = Field(
+        32, ge=1, description="Calls of the engine's own tools, such as tool_search, in one answer."
+    )
     max_reply_bytes: int = Field(4_000_000, ge=1000, description="Bytes of one reply of the model that are kept.")
     subject_max_turns: int = Field(50, ge=0, description="Running turns of one subject of API_KEYS; 0: no limit.")
     subject_max_streams: int = Field(200, ge=0, description="Open event streams of one subject; 0: no limit.")

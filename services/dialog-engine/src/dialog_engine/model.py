@@ -483,7 +483,7 @@ def timed(outcome: ToolOutcome, correlation_id: str) -> ToolOutcome:
 # --- Texts without U+0000, which PostgreSQL cannot store --------------------------------------------------------------
 
 REPLACEMENT = "\ufffd"
-_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*+)\\u0000")
 
 
 def storable(text: str) -> str:

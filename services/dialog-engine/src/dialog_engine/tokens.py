@@ -67,6 +67,15 @@ def tokens_of_message(message: Message) -> int:
             return _PER_MESSAGE + _tokens_of(content)
 
 
+def characters_of(messages: Iterable[Message]) -> int:
+    """How much there is to read in these messages, with the arguments of their calls."""
+    return sum(
+        len(message.content)
+        + (sum(len(call.arguments) for call in message.tool_calls) if isinstance(message, AssistantMessage) else 0)
+        for message in messages
+    )
+
+
 def tokens_of_request(request: ChatRequest) -> int:
     """What the request costs: its messages and its tools."""
     return sum(map(tokens_of_message, request.messages)) + sum(map(tokens_of_tool, request.tools))

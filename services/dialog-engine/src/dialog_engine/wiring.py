@@ -68,6 +68,7 @@ from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
+from plugins_contract.loop_lag import observe_lag
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_contract.pipelined import PipelinedRedis
 from plugins_contract.rights import Rights, watched_rights
@@ -177,6 +178,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             chat.logs.run,
             pending.run,
             listener.run,
+            partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
             *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
@@ -456,7 +458,12 @@ def _llm_with_tools(
         system_prompt=settings.system_prompt,
         max_rounds=settings.mcp_max_tool_rounds,
         reader=reader,
-        limits=CallLimits(settings.max_calls_per_reply, settings.max_calls_per_turn, settings.max_reply_bytes),
+        limits=CallLimits(
+            settings.max_calls_per_reply,
+            settings.max_calls_per_turn,
+            settings.max_reply_bytes,
+            settings.max_own_calls_per_turn,
+        ),
     )
     return enhance(llm, pipeline)
 

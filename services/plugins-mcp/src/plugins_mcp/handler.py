@@ -24,6 +24,7 @@ from plugins_contract.ledger.replies import (
     Stale,
     Started,
 )
+from plugins_contract.long_texts import reading
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
@@ -31,7 +32,7 @@ from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.mcp import CallResult, SendState
+from plugins_mcp.mcp import Answered, CallResult, SendState, size_of
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall
 
@@ -252,7 +253,9 @@ class CallHandler:
                 name=f"tools/call {request.tool}",
             )
             if result is not None:
-                match decisions.decide(result, self._situation(request, retries, running)):
+                size = size_of(result.result) if isinstance(result, Answered) else 0
+                situation = self._situation(request, retries, running)
+                match await reading(size, decisions.decide, result, situation):
                     case Finish() as finish:
                         return finish
                     case Retry(after) if running.interruption is None:

@@ -15,6 +15,7 @@ from plugins_contract.connections import blocking_client, command_client, is_out
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlog
+from plugins_contract.loop_lag import observe_lag
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.watched_file import WatchedFile
@@ -135,6 +136,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             catalog.run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
+            partial(observe_lag, metrics.loop_lag),
             partial(
                 remove_dead_consumers, redis, keys, name, steady_for=watch.steady_for, removed=metrics.workers_died
             ),

@@ -23,6 +23,8 @@ from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
+from dialog_engine.tokens import characters_of
+from plugins_contract.long_texts import reading
 
 log = logging.getLogger(__name__)
 
@@ -167,14 +169,14 @@ class ChatClient(ABC):
                     with deadline.translated(), self._translated():
                         async with deadline.next_piece():
                             body = await _whole(reads)
-                    for event in decoder.feed_whole(body):
+                    for event in await reading(len(body), decoder.feed_whole, body):
                         yield event
                 while not decoder.done and (read := await _next(reads, decoder, deadline)):
                     size = _checked_size(size + len(read))
-                    for event in decoder.feed(read):
+                    for event in await reading(decoder.held + len(read), decoder.feed, read):
                         yield event
                     deadline.extend(decoder.pieces)
-                for event in decoder.finish():
+                for event in await reading(size, decoder.finish):
                     yield event
                 await _drain(reads)
         finally:
@@ -183,11 +185,11 @@ class ChatClient(ABC):
 
     async def _open(self, request: ChatRequest) -> httpx2.Response:
         """Send the request, and again without the options that the provider refuses. Raises LLMError."""
-        options = self._options
+        options, size = self._options, characters_of(request.messages)
         with self._translated():
             while True:
                 try:
-                    response = await self._send(self._body(request, options))
+                    response = await self._send(await reading(size, self._body, request, options))
                     break
                 except self._provider.status_error as error:
                     refused = _refused(self._sent(request, options), cast("_StatusError", error))

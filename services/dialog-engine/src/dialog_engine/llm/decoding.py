@@ -101,6 +101,7 @@ class Decoder(ABC):
     def __init__(self, framing: Framing) -> None:
         self._framing = framing
         self._failure: LLMError | None = None
+        self._incomplete = 0
         self.pieces = 0
         """Number of pieces of the answer so far, 0 until it begins. Keep-alive messages are not counted."""
         self.done = False
@@ -110,7 +111,9 @@ class Decoder(ABC):
 
     def feed(self, read: bytes) -> list[LLMEvent]:
         """The events of one network read; adjacent deltas are merged."""
-        return self._events(self._framing.feed(read))
+        payloads = self._framing.feed(read)
+        self._incomplete = 0 if payloads else self._incomplete + len(read)
+        return self._events(payloads)
 
     def feed_whole(self, body: bytes) -> list[LLMEvent]:
         """The events of an answer that is one JSON document, from a gateway that does not stream."""
@@ -135,6 +138,11 @@ class Decoder(ABC):
         if not self.complete:
             raise LLMStreamBrokenError("the model's stream broke off before its end")
         return events + self._ending()
+
+    @property
+    def held(self) -> int:
+        """How much of the answer so far the next read may have to be read with."""
+        return self._incomplete
 
     @property
     def cost(self) -> Usage:

@@ -23,6 +23,9 @@ from dialog_engine.model import storable
 MAX_PROVIDER_CHARACTERS = 500
 """Length of the excerpt of a provider's message in an error."""
 
+MAX_READ = 20_000
+"""Characters of a provider's message in which words are looked for."""
+
 SHORTEST_SECRET = 6
 """Length in characters: a shorter key occurs inside ordinary words, and is not removed."""
 
@@ -149,7 +152,7 @@ def _message(body: object) -> str:
         fields = cast("dict[str, Any]", body)
         body = next((fields[key] for key in ("message", "error", "detail") if fields.get(key)), None)
     text = "" if body is None else str(body)
-    return "" if text.lstrip().startswith("<") else " ".join(text.split())
+    return "" if text.lstrip().startswith("<") else " ".join(text[:MAX_READ].split())
 
 
 _ABOUT_TOOLS = re.compile(r"\b(?:tools?|tool_(?:choice|use)|functions|function[ _-]call(?:s|ing)?)\b", re.IGNORECASE)

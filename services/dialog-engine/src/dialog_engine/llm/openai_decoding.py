@@ -110,6 +110,8 @@ class MessageAssembler:
         self._by_id: dict[tuple[str, int | None], _Slot] = {}
         """By id and index, and without an index the last one with that id."""
         self._compared = 0
+        self.arguments_size = 0
+        """Characters of the arguments of all calls so far, which the next fragments may be compared with."""
         self.usage = NONE_REPORTED
         """What was reported last."""
         self.spoke = False
@@ -264,6 +266,7 @@ class MessageAssembler:
                 slot.clear()
             if text := _text(call.function):
                 slot.fragments.append(text)
+                self.arguments_size += len(text)
         if call.extra_content:
             slot.extra = {"extra_content": call.extra_content}
 
@@ -304,6 +307,10 @@ class OpenAIDecoder(Decoder):
     @property
     def complete(self) -> bool:
         return self.done or self._assembler.finish_reason is not None
+
+    @property
+    def held(self) -> int:
+        return super().held + self._assembler.arguments_size
 
     def _take(self, payload: bytes, events: list[LLMEvent]) -> None:
         try:

@@ -18,8 +18,9 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest
-from dialog_engine.tokens import fit, tokens_of_request
+from dialog_engine.tokens import characters_of, fit, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
+from plugins_contract.long_texts import reading
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,8 @@ class Router:
         attempts = deque((name, float(self._rooms.get(name, math.inf))) for name in order)
         while attempts:
             name, room = attempts.popleft()
-            sent = fit(request, room)
+            size = characters_of(request.messages)
+            sent = await reading(size, fit, request, room)
             request.meter.room = room
             begun = False
             try:
@@ -84,8 +86,8 @@ class Router:
                         yield event
                 return
             except LLMContextLengthError as error:
-                half = tokens_of_request(sent) / 2
-                if begun or fit(request, half).left_out == sent.left_out:
+                half = await reading(size, tokens_of_request, sent) / 2
+                if begun or (await reading(size, fit, request, half)).left_out == sent.left_out:
                     raise
                 log.warning("%s is asked again with less of the conversation: %s", name, error)
                 attempts.appendleft((name, half))

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
 from plugins_contract.ledger.replies import Loss
+from plugins_contract.loop_lag import lag_histogram
 from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
@@ -22,8 +23,9 @@ class Metrics:
         # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
         self.stream = StreamMetrics(stream)
         registry.register(self.stream)
-        # CPU time, memory and file descriptors of this process.
+        # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
+        self.loop_lag = lag_histogram("dialog_loop_lag_seconds", registry)
         build = Info("dialog_build", "The version of the engine and of Python.", registry=registry)
         build.info({"version": version, "python": platform.python_version()})
 

@@ -72,6 +72,12 @@ def _limited(limit: _Limit) -> Generator[None]:
         _limit.reset(token)
 
 
+def check_limit() -> None:
+    """For a part of a decision that takes long without validating: ends it in the event loop. See `validating`."""
+    if limit := _limit.get(None):
+        limit.check()
+
+
 async def validating(decide: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `decide`, a pure function that validates. It is called again, in a thread, if it takes long."""
     try:

@@ -19,13 +19,15 @@ from dialog_engine.tool_calls.planning import (
     Runnable,
     Unrunnable,
     calls_of_turn,
+    has_no_tool,
     invalid,
     plan,
 )
-from dialog_engine.tool_calls.ports import CallStore, ToolCalls
+from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 
@@ -77,9 +79,11 @@ class ToolExecution:
         return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
-        before = calls_of_turn(ctx.messages)
-        refusals = [self._limits.refusal(number, before) for number in range(len(ctx.calls))]
-        plans = await asyncio.gather(*map(partial(self._plan, ctx), ctx.calls, refusals))
+        source = self._tools.visible_to(ctx.turn.subject, ctx.turn.roles)
+        # The calls of a reply are decided together: the limit of time in the event loop holds for all of them.
+        is_long = sum(len(call.arguments) for call in ctx.calls) > LOOP_CHARACTERS
+        decided = await (asyncio.to_thread if is_long else validating)(self._decided, ctx, source)
+        plans = await asyncio.gather(*map(partial(self._answered, ctx.turn), decided))
         open_calls: list[OpenCall] = []
         asked: list[Asked] = []
         for each in plans:
@@ -92,25 +96,46 @@ class ToolExecution:
                 open_calls.append(OpenCall(each.call, request))
         return _Plan(plans, open_calls, asked)
 
-    async def _plan(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
-        planned = await self._checked(ctx, call, over)
+    def _decided(self, ctx: TurnContext, source: ToolSource) -> list[Runnable | Unrunnable]:
+        """What is done with each call of the reply. Pure."""
+        before, own = calls_of_turn(ctx.messages), calls_of_turn(ctx.messages, self._tools.is_own)
+        decided: list[Runnable | Unrunnable] = []
+        for number, call in enumerate(ctx.calls):
+            own += self._tools.is_own(call.name)
+            over = self._limits.refusal(number, before) or (
+                self._limits.refusal_of_own(own) if self._tools.is_own(call.name) else None
+            )
+            decided.append(self._checked(ctx, source, call, over))
+        return decided
+
+    async def _answered(self, turn: Turn, planned: Runnable | Unrunnable) -> Runnable | Unrunnable:
+        """The call with its outcome, if it is not run, or if its tool is the engine's own."""
+        if isinstance(planned, Runnable):
+            planned = await self._tools.answered(turn, planned) or planned
         if isinstance(planned, Runnable):
             return planned
-        known = planned.tool or self._tools.find(planned.call.tool_name)
-        outcome = timed(planned.outcome, call.correlation_id)
-        return Unrunnable(planned.call, outcome, known if isinstance(known, ToolEntry) else None)
+        return replace(planned, outcome=timed(planned.outcome, planned.call.correlation_id))
 
-    async def _checked(self, ctx: TurnContext, call: ToolCall, over: ToolOutcome | None) -> Runnable | Unrunnable:
+    def _checked(
+        self, ctx: TurnContext, source: ToolSource, call: ToolCall, over: ToolOutcome | None
+    ) -> Runnable | Unrunnable:
+        planned = self._fitting(ctx, source, call, over)
+        if isinstance(planned, Runnable) or planned.tool or has_no_tool(planned.outcome):
+            return planned
+        known = self._tools.find(planned.call.tool_name)
+        return replace(planned, tool=known if isinstance(known, ToolEntry) else None)
+
+    def _fitting(
+        self, ctx: TurnContext, source: ToolSource, call: ToolCall, over: ToolOutcome | None
+    ) -> Runnable | Unrunnable:
         if over:
             return Unrunnable(call, over)
-        planned = await validating(plan, call, self._tools.visible_to(ctx.turn.subject, ctx.turn.roles))
+        planned = plan(call, source)
         if refusal := ctx.repeats.refusal(planned.call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):
             return invalid(planned.call, problem)
-        if isinstance(planned, Unrunnable):
-            return planned
-        return await self._tools.answered(ctx.turn, planned) or planned
+        return planned
 
     async def _commit(self, ctx: TurnContext, planned: _Plan, steps: Steps) -> None:
         """Commit the round, then emit its events: nothing is shown that is not stored."""

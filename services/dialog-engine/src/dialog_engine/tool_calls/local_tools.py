@@ -86,6 +86,10 @@ class LocalTools(ToolSource):
         tool = self._tools.get(name)
         return self._source.find(name) if tool is None else tool.entry
 
+    def is_own(self, name: str) -> bool:
+        """Whether that is one of the local tools."""
+        return name in self._tools
+
     def visible_to(self, subject: str, roles: Sequence[str]) -> ToolSource:
         source = self._source.visible_to(subject, roles)
         return self if source is self._source else LocalTools(source, [*self._tools.values()])

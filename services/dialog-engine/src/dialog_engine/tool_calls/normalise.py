@@ -108,14 +108,18 @@ class _Ids:
 
     def __init__(self) -> None:
         self._used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """The last suffix of each id: a provider may give all calls of a session the same one."""
 
     def unique(self, call: ToolCall) -> ToolCall:
-        call_id, number = call.tool_call_id[:MAX_CALL_ID_CHARACTERS], 1
+        call_id = wanted = call.tool_call_id[:MAX_CALL_ID_CHARACTERS]
+        number = self._numbers.get(wanted, 1)
         while not call_id or call_id in self._used:
             number += 1
             suffix = f"_{number}"
             call_id = (call.tool_call_id or "call")[: MAX_CALL_ID_CHARACTERS - len(suffix)] + suffix
         self._used.add(call_id)
+        self._numbers[wanted] = number
         return call if call_id == call.tool_call_id else replace(call, tool_call_id=call_id)
 
 

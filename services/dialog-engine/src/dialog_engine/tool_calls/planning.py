@@ -1,6 +1,6 @@
 """Decides, before anything is sent, what is done with the calls of a reply: how many run, and with what."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +85,11 @@ def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnabl
     return Runnable(call, resolved.tool, resolved.arguments)
 
 
+def has_no_tool(outcome: ToolOutcome) -> bool:
+    """Whether a call has this outcome because no tool has its name."""
+    return outcome.error is not None and outcome.error.code is ErrorCode.TOOL_NOT_FOUND
+
+
 def invalid(call: ToolCall, message: str) -> Unrunnable:
     """The call with an error as its outcome that says what is wrong with it."""
     return Unrunnable(call, ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, message))
@@ -92,11 +97,15 @@ def invalid(call: ToolCall, message: str) -> Unrunnable:
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """The limits of a turn. `reply_bytes` counts text, reasoning and arguments as UTF-8."""
+    """The limits of a turn. `reply_bytes` counts text, reasoning and arguments as UTF-8.
+
+    `own_per_turn` is the limit of calls of the engine's own tools.
+    """
 
     per_reply: int = 64
     per_turn: int = 256
     reply_bytes: int = 4_000_000
+    own_per_turn: int = 32
 
     def refusal(self, number: int, before: int) -> ToolOutcome | None:
         """The outcome of call `number` of a reply, after `before` calls of the turn; None when it may run."""
@@ -106,21 +115,34 @@ class CallLimits:
             reason = f"one answer may call {self.per_turn} tools at most: answer with what you have"
         else:
             return None
-        return ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, f"it was not run: {reason}")
+        return _overloaded(reason)
+
+    def refusal_of_own(self, number: int) -> ToolOutcome | None:
+        """The outcome of the call `number`, counted from 1, of the engine's own tools; None when it may run."""
+        if number <= self.own_per_turn:
+            return None
+        return _overloaded(
+            f"one answer may call tools such as tool_search and read_result {self.own_per_turn} times at most"
+            " (MAX_OWN_CALLS_PER_TURN): go on with what you have"
+        )
+
+
+def _overloaded(reason: str) -> ToolOutcome:
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.OVERLOADED, f"it was not run: {reason}")
 
 
 DEFAULT_LIMITS = CallLimits()
 
 
-def calls_of_turn(messages: Sequence[Message]) -> int:
-    """How many calls the replies since the last message of the user have."""
+def calls_of_turn(messages: Sequence[Message], counts: Callable[[str], bool] = lambda name: True) -> int:
+    """How many calls the replies since the last message of the user have, of tools with a name that `counts`."""
     count = 0
     for message in reversed(messages):
         match message:
             case UserMessage():
                 break
             case AssistantMessage(tool_calls=calls):
-                count += len(calls)
+                count += sum(counts(call.name) for call in calls)
             case _:
                 pass
     return count

@@ -14,6 +14,7 @@ from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
     FinishReason,
+    Message,
     Meter,
     RoundComplete,
     SystemMessage,
@@ -23,7 +24,7 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import Reply
-from dialog_engine.tokens import tokens_of_reply
+from dialog_engine.tokens import characters_of, tokens_of_reply
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
@@ -32,9 +33,10 @@ from dialog_engine.tool_calls.normalise import normalise, within_sight
 from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.repeats import EMPTY_NOTE, find_repeats, with_last_note, with_note
+from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.long_texts import reading
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ def standard_pipeline(
         rounds=(
             ToolPreparation(source, exposure or Exposure(), own, reader_entry),
             StartSideBand(max_rounds, limits),
-            ToolCallExtractor(),
+            ToolCallExtractor(limits.per_turn),
             ToolExecution(tools, rounds, limits),
             ResultFormatting(),
             Recursive(),
@@ -134,7 +136,7 @@ class StartSideBand:
         Raises:
             LLMStreamEmptyError: the model had nothing for the user twice.
         """
-        repeats, messages = find_repeats(normalise(ctx.messages))
+        repeats, messages = await reading(characters_of(ctx.messages), _normalised, ctx.messages)
         last = repeats.last_answer(ctx.depth, self._max_rounds)
         if last is None and calls_of_turn(ctx.messages) >= self._limits.per_turn:
             last = FinishReason.MAX_CALLS
@@ -177,6 +179,10 @@ class StartSideBand:
         return replace(ctx, usage=usage), reply
 
 
+def _normalised(messages: Sequence[Message]) -> tuple[Repeats, tuple[Message, ...]]:
+    return find_repeats(normalise(messages))
+
+
 def _is_empty(reply: Reply) -> bool:
     """Whether the user gets nothing of a reply, and no limit or filter explains that."""
     explained = reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
@@ -191,8 +197,12 @@ class ToolCallExtractor:
     """Step 4: takes the calls from the reply, and gives each a correlation id: ids of providers may repeat.
 
     Calls in a last answer are not run. A reply that was cut off before any of its calls was complete is made once
-    more, and the model reads why; when that is cut off too, it is the answer.
+    more, and the model reads why; when that is cut off too, it is the answer. Of more than `most` calls the others are
+    left out: those that are kept and not run say how many may be.
     """
+
+    def __init__(self, most: int = DEFAULT_LIMITS.per_turn) -> None:
+        self._most = most
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Adds the calls of the reply, whatever its finish reason is."""
@@ -207,7 +217,7 @@ class ToolCallExtractor:
             return replace(ctx, calls=())
         calls = [
             (ToolCall(event.tool_call_id, new_id(), event.name, event.arguments, event.extra), event.problem)
-            for event in ctx.reply.tool_calls
+            for event in ctx.reply.tool_calls[: self._most]
         ]
         problems = {call.correlation_id: problem for call, problem in calls if problem}
         return replace(ctx, calls=tuple(call for call, _ in calls), problems=problems, cut=cut)

@@ -5,7 +5,7 @@ Knows nothing of Redis, leases or the ledger. The rest of the worker needs only 
 
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
-from plugins_mcp.mcp.content import to_outcome
+from plugins_mcp.mcp.content import size_of, to_outcome
 from plugins_mcp.mcp.echo import EchoServer
 from plugins_mcp.mcp.http_client import NOISY_LOGGERS
 from plugins_mcp.mcp.server import McpServer, McpServers, ServerHealth
@@ -37,5 +37,6 @@ __all__ = [
     "ToolOptions",
     "read_servers_file",
     "single_server",
+    "size_of",
     "to_outcome",
 ]

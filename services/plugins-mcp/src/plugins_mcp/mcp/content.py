@@ -19,8 +19,10 @@ from mcp.types import (
     TextResourceContents,
 )
 from mcp.types import ContentBlock as McpBlock
+from pydantic import BaseModel
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import (
     CallState,
     ContentBlock,
@@ -47,6 +49,9 @@ def to_outcome(
     if result.structured_content is not None:
         blocks += _structured(blocks, result.structured_content)
     content, truncated = bounded(blocks, max_bytes)
+    if left_out := (result.meta or {}).get(LEFT_OUT):
+        note = f"[… {left_out:,} of {MAX_BLOCKS + left_out:,} blocks left out: too many to keep …]"
+        content, truncated = (*content, TextBlock(note)), True
     error = None
     if result.is_error:
         text = "\n".join(block.text for block in content if isinstance(block, TextBlock) and not block.user_only)
@@ -86,7 +91,7 @@ def _repeats(texts: list[str], value: Any) -> bool:
 
 def _is_same(text: str, value: Any) -> bool:
     if isinstance(value, str):
-        return text == value or text == json.dumps(value)
+        return len(text) >= len(value) and (text == value or text == json.dumps(value))
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -119,21 +124,43 @@ MAX_MEDIA_BYTES = 4 * 1024 * 1024
 MAX_LINK_BYTES = 64 * 1024
 """All links of one outcome together, with their titles and descriptions."""
 MAX_BLOCKS = 1_000
+LEFT_OUT = "callstream/blocks-left-out"
+"""The field of `_meta` with the number of blocks that are left out."""
+
+
+def bound_blocks(result: dict[str, Any]) -> None:
+    """Leave out of a raw result what it has beyond MAX_BLOCKS blocks, before the SDK makes an object of each."""
+    content = result.get("content")
+    if isinstance(content, list) and (left_out := len(cast("list[Any]", content)) - MAX_BLOCKS) > 0:
+        del content[MAX_BLOCKS:]
+        meta = result.get("_meta")
+        result["_meta"] = (cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}) | {LEFT_OUT: left_out}
+
+
+def size_of(result: CallToolResult, most: int = LOOP_CHARACTERS) -> int:
+    """About how many characters a result has. Counting ends beyond `most`."""
+    size, waiting = 0, cast("list[Any]", [result.structured_content, *result.content])
+    while waiting and size <= most:
+        size += 1
+        match waiting.pop():
+            case str(text):
+                size += len(text)
+            case dict() as fields:
+                waiting += [*cast("dict[str, Any]", fields), *cast("dict[str, Any]", fields).values()]
+            case list() as items:
+                waiting += cast("list[Any]", items)
+            case BaseModel() as model:
+                waiting += vars(model).values()
+            case _:
+                pass
+    return size
 
 
 def bounded(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[tuple[ContentBlock, ...], bool]:
     """The blocks within all bounds, and whether something was cut. `max_bytes` limits their text together."""
-    blocks, count_cut = _limit_count(blocks)
     blocks, media_cut = _limit_media(blocks)
     blocks, text_cut = _limit_text(blocks, max_bytes)
-    return tuple(blocks), count_cut or media_cut or text_cut
-
-
-def _limit_count(blocks: Sequence[ContentBlock]) -> tuple[Sequence[ContentBlock], bool]:
-    if len(blocks) <= MAX_BLOCKS:
-        return blocks, False
-    note = TextBlock(f"[… {len(blocks) - MAX_BLOCKS:,} of {len(blocks):,} blocks left out: too many to keep …]")
-    return [*blocks[:MAX_BLOCKS], note], True
+    return tuple(blocks), media_cut or text_cut
 
 
 def _limit_media(blocks: Sequence[ContentBlock]) -> tuple[list[ContentBlock], bool]:

@@ -51,6 +51,10 @@ _STATUS_ONLY = re.compile(r"HTTP (\d{3})")
 """The message of our HTTP client for a response that says nothing but its status."""
 
 
+MAX_READ = 500
+"""Characters of a message of a server in which words are looked for. It may have 32 MB."""
+
+
 class ServerExitedError(ConnectionError):
     """The child process of a stdio server exited before it could be listed. The text holds its exit code."""
 
@@ -101,7 +105,7 @@ def _made_by_transport(error: MCPError) -> bool:
 
 
 def _error_code(error: MCPError) -> ErrorCode:
-    unknown_tool = error.code == METHOD_NOT_FOUND or _UNKNOWN_TOOL.search(error.message) is not None
+    unknown_tool = error.code == METHOD_NOT_FOUND or _UNKNOWN_TOOL.search(error.message[:MAX_READ]) is not None
     if unknown_tool and error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):
         return ErrorCode.TOOL_NOT_FOUND
     if error.code == INVALID_PARAMS:
@@ -181,8 +185,9 @@ def session_lost(answer: HttpAnswer) -> bool:
         return True
     error = json_rpc_error(answer)
     if error is None:
-        return _LOST_SESSION.search(answer.body[:500].decode("utf-8", "replace")) is not None
-    return error.get("code") != INVALID_PARAMS and _LOST_SESSION.search(str(error.get("message"))) is not None
+        return _LOST_SESSION.search(answer.body[:MAX_READ].decode("utf-8", "replace")) is not None
+    message = str(error.get("message"))[:MAX_READ]
+    return error.get("code") != INVALID_PARAMS and _LOST_SESSION.search(message) is not None
 
 
 def classify_response(answer: HttpAnswer) -> CallResult | None:

@@ -6,11 +6,13 @@ of a POST therefore becomes a response to that POST, and what it means for the c
 
 import json
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
 
+from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import (
@@ -20,6 +22,7 @@ from plugins_mcp.mcp.error_classification import (
     json_rpc_error,
     session_lost,
 )
+from plugins_mcp.mcp.json_rpc import refusal
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +50,16 @@ class IsolatingClient(httpx2.AsyncClient):
     stream (SSE). `on_lost` is called when the session has ended.
     """
 
-    def __init__(self, headers: Mapping[str, str], *, answers_in_body: bool, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        *,
+        answers_in_body: bool,
+        on_lost: Callable[[], None],
+        certificates: ssl.SSLContext | bool = True,
+    ) -> None:
         super().__init__(
+            verify=certificates,
             headers=dict(headers),
             # No read timeout: each call has its own, and a quiet event stream is not broken.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
@@ -95,6 +106,8 @@ class IsolatingClient(httpx2.AsyncClient):
             send_state.http_result = classify_response(answer)
         if not read_here:
             return response
+        if refused := await reading(len(body), refusal, body):
+            body = refused.model_dump_json().encode()
         if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
             return _no_answer(request, answer.status, f"HTTP {answer.status}")
         kept = {key: value for key, value in response.headers.items() if key in ("content-type", "mcp-session-id")}

@@ -6,6 +6,7 @@ processor time (ADR 0049). The SDK still negotiates, subscribes to changes, enco
 `PostDispatcher` takes the place of its transport below that.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -42,11 +43,12 @@ from mcp.types import (
 from pydantic import ValidationError
 from yarl import URL
 
+from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
-from plugins_mcp.mcp.json_rpc import encoded_request, progress_of
+from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -72,7 +74,8 @@ async def posting_session(
     """A session with the server of `target` that `discovered` describes. Each of its requests is a POST."""
     tracing = aiohttp.TraceConfig()
     tracing.on_request_headers_sent.append(_mark_sent)
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=httpx2.create_ssl_context())
+    certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=certificates)
     # Each call has its own time limit, and a quiet event stream is not broken.
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     async with aiohttp.ClientSession(
@@ -133,7 +136,7 @@ class PostDispatcher(Dispatcher[TransportContext]):
             answer = await self._post(request_id, body, headers, send_state, report)
         if isinstance(answer, JSONRPCError):
             raise MCPError.from_error_data(answer.error)
-        self._listener.result(answer.result)
+        await self._listener.result(answer.result)
         return answer.result
 
     async def _post(
@@ -205,7 +208,7 @@ async def _read_answer(
         raise MCPError(TRANSPORT_FAILED, f"HTTP {response.status}")
     if not readable:
         return await _read_events(response, request_id, report)
-    message = _parsed(body)
+    message = await reading(len(body), _parsed, body)
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise MCPError(PARSE_ERROR, f"{FAILED_TO_PARSE} JSON response")
     if message.id is not None and coerce_request_id(message.id) != request_id:
@@ -227,7 +230,7 @@ async def _read_events(
         async for event in httpx2.EventSource(stream, max_event_size=MAX_ANSWER_BYTES):
             if event.event != "message" or not event.data:
                 continue
-            match _parsed(event.data):
+            match await reading(len(event.data), _parsed, event.data.encode()):
                 case JSONRPCResponse() | JSONRPCError() as message:
                     return message
                 case JSONRPCNotification(method="notifications/progress", params=params) if report is not None:
@@ -245,7 +248,9 @@ async def _read_events(
     raise MCPError(CONNECTION_CLOSED, "SSE stream ended without a response")
 
 
-def _parsed(data: bytes | str) -> JSONRPCMessage | None:
+def _parsed(data: bytes) -> JSONRPCMessage | None:
+    if refused := refusal(data):
+        raise MCPError.from_error_data(refused.error)
     try:
         return jsonrpc_message_adapter.validate_json(data, by_name=False)
     except ValidationError:

@@ -1,10 +1,12 @@
 """JSON-RPC messages: requests as the dispatchers of this package send them, and what servers send."""
 
 import json
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
+import msgspec
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 from opentelemetry import propagate
@@ -72,8 +74,10 @@ def parse_line(line: bytes) -> JSONRPCMessage | None:
     """The message on a line; None when the line holds no message.
 
     Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
-    An answer that is not valid becomes an error, so that its call ends at once and not at its deadline.
+    An answer that is not valid, or too large, becomes an error, so that its call ends at once and not at its deadline.
     """
+    if refused := refusal(line):
+        return refused
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:
@@ -95,5 +99,50 @@ def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
     number = cast("dict[str, Any]", message).get("id")
     if isinstance(number, bool) or not isinstance(number, int | str):
         return None
-    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: it is not valid JSON-RPC")
+    return _unreadable(number, "it is not valid JSON-RPC")
+
+
+def _unreadable(number: int | str | None, why: str) -> JSONRPCError:
+    error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: {why}")
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
+
+
+MAX_VALUES = 500_000
+"""The most values of a message, with those in its lists and objects: each becomes an object of 100 bytes and more."""
+_WINDOW = 1 << 20
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rb'(?:[^"]*+%s)*+[^"]*+' % _STRING.pattern, re.DOTALL)
+_BEGINNINGS = (b",", b"[", b"{")
+"""Each value but the first comes after one of these."""
+
+
+class _Numbered(msgspec.Struct):
+    id: int | str | None = None
+
+
+def refusal(message: bytes) -> JSONRPCError | None:
+    """The error in place of a message of more than MAX_VALUES values. No objects are made of it to find out."""
+    if sum(map(message.count, _BEGINNINGS)) <= MAX_VALUES or not _exceeds(message, MAX_VALUES):
+        return None
+    try:
+        number = msgspec.json.decode(message, type=_Numbered).id
+    except (ValueError, RecursionError):
+        number = None
+    return _unreadable(number, f"it has more than {MAX_VALUES:,} values")
+
+
+def _exceeds(message: bytes, most: int) -> bool:
+    """Whether JSON has more than so many values. Commas and brackets in strings are not counted."""
+    at = count = 0
+    while at < len(message):
+        whole = _WHOLE_STRINGS.match(message, at, at + _WINDOW)
+        end = whole.end() if whole else at
+        values = _STRING.sub(b"", message[at:end])
+        count += sum(map(values.count, _BEGINNINGS))
+        if count > most:
+            return True
+        at = end
+        if message[at : at + 1] == b'"':  # a string that is not whole in this window
+            string = _STRING.match(message, at)
+            at = string.end() if string else len(message)
+    return False

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
+from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
 from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
@@ -89,28 +91,29 @@ class Session:
                 transport, mode=self._mode, cache=None, message_handler=self._on_message, client_info=_CLIENT_INFO
             )
             self.client = await stack.enter_async_context(client)
-            self._direct = await stack.enter_async_context(self._direct_session(lines))
+            self._direct = await stack.enter_async_context(await self._direct_session(lines))
             yield
 
-    def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
+    async def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
         discovered, target = self.client.session.discover_result, self._spec.transport
         if lines is not None and (negotiated := discovered or self.client.session.initialize_result) is not None:
             return calling_session(lines, negotiated, _CLIENT_INFO)
         if discovered is not None and isinstance(target, Http):
-            from plugins_mcp.mcp.http_posts import can_post, posting_session  # noqa: PLC0415 -- only such servers
-
-            if can_post(target):
-                return posting_session(target, discovered, _CLIENT_INFO, self)
+            # Only such servers need it. Its imports take 100 ms.
+            posts = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_posts")
+            if posts.can_post(target):
+                return posts.posting_session(target, discovered, _CLIENT_INFO, self)
         return nullcontext()
 
     def lost(self) -> None:
         """The session has ended."""
         self.ended.set()
 
-    def result(self, result: dict[str, Any]) -> None:
-        """Remove malformed tools from a listing before the SDK reads it."""
+    async def result(self, result: dict[str, Any]) -> None:
+        """Remove malformed tools from a listing, and blocks beyond the limit, before the SDK makes objects of them."""
+        bound_blocks(result)
         if "tools" in result:
-            self._malformed += remove_malformed_tools(result)
+            self._malformed += await asyncio.to_thread(remove_malformed_tools, result)
 
     async def call(
         self,

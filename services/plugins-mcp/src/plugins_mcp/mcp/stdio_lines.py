@@ -39,6 +39,7 @@ from mcp.types import (
     RequestId,
 )
 
+from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
@@ -111,7 +112,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             answer = await self._exchange(request_id, message, send_state, report)
         if isinstance(answer, JSONRPCError):
             raise MCPError.from_error_data(answer.error)
-        self._listener.result(answer.result)
+        await self._listener.result(answer.result)
         return answer.result
 
     async def _exchange(
@@ -196,7 +197,7 @@ async def read_lines(
     ):
         async with received:
             while line := await _read_line(output, spec, pipe_closed):
-                message = parse_line(line)
+                message = await reading(len(line), parse_line, line)
                 if message is not None:
                     if not lines.take(message):
                         await received.send(SessionMessage(message))

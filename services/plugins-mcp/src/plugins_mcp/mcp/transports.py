@@ -1,5 +1,7 @@
 """Opens the streams to a server, by Streamable HTTP or SSE, and observes both directions."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
@@ -18,13 +20,13 @@ from plugins_mcp.mcp.spec import Http, Sse
 
 
 class TransportListener(Protocol):
-    """Takes the events of a transport. Called while messages are read: must not block, await or raise."""
+    """Takes the events of a transport. Called while messages are read: must not block or raise."""
 
     def lost(self) -> None:
         """The connection has ended. May be called more than once."""
         ...
 
-    def result(self, result: dict[str, Any]) -> None:
+    async def result(self, result: dict[str, Any]) -> None:
         """A result arrived that the SDK has not read yet; it may be changed in place."""
         ...
 
@@ -79,7 +81,7 @@ class ObservedReader(_Closing):
             self._listener.lost()
             raise
         if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            self._listener.result(item.message.result)
+            await self._listener.result(item.message.result)
         return item
 
     async def receive(self) -> SessionMessage | Exception:
@@ -109,10 +111,13 @@ async def open_transport(
     target: Http | Sse, listener: TransportListener
 ) -> AsyncGenerator[tuple[ObservedReader, ObservedWriter]]:
     """The streams from and to a server, open while the context is. Its failures come with the first request."""
+    certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
     async with AsyncExitStack() as stack:
         match target:
             case Http(url=url, headers=headers):
-                client = IsolatingClient(headers, answers_in_body=True, on_lost=listener.lost)
+                client = IsolatingClient(
+                    headers, answers_in_body=True, on_lost=listener.lost, certificates=certificates
+                )
                 await stack.enter_async_context(client)
                 reader, writer = await stack.enter_async_context(
                     streamable_http_client(url, http_client=client, max_sse_event_size=MAX_ANSWER_BYTES)
@@ -122,18 +127,18 @@ async def open_transport(
                     url,
                     headers=dict(headers),
                     timeout=CONNECT_SECONDS,
-                    httpx_client_factory=_sse_factory(listener.lost),
+                    httpx_client_factory=_sse_factory(listener.lost, certificates),
                 )
                 reader, writer = await stack.enter_async_context(sse)
         yield ObservedReader(reader, listener), ObservedWriter(writer)
 
 
-def _sse_factory(on_lost: Callable[[], None]) -> Any:
+def _sse_factory(on_lost: Callable[[], None], certificates: ssl.SSLContext) -> Any:
     def factory(
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
     ) -> httpx2.AsyncClient:
-        return IsolatingClient(headers or {}, answers_in_body=False, on_lost=on_lost)
+        return IsolatingClient(headers or {}, answers_in_body=False, on_lost=on_lost, certificates=certificates)
 
     return factory

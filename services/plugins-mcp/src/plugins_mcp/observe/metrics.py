@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
 from plugins_contract.catalog import BreakerState, ServerState
+from plugins_contract.loop_lag import lag_histogram
 from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 from plugins_mcp.mcp import ServerHealth
 
@@ -22,8 +23,9 @@ class Metrics:
         # exports the same, for when no worker is running.
         self.stream = StreamMetrics(stream)
         registry.register(self.stream)
-        # CPU time, memory and file descriptors of this process.
+        # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
+        self.loop_lag = lag_histogram("plugins_loop_lag_seconds", registry)
         build = Info("plugins_build", "The version of the worker and of Python.", registry=registry)
         build.info({"version": version, "python": platform.python_version()})
 

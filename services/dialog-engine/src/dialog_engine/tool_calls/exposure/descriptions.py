@@ -6,10 +6,13 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
+from heapq import nlargest
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
 
+from dialog_engine.tool_calls.bounded_validation import check_limit
 from plugins_contract.catalog import ToolEntry
 
 MAX_SENTENCE = 120
@@ -86,6 +89,8 @@ MAX_LISTED = 20
 """The most names that are listed."""
 MAX_NAME = 64
 """Characters of a name that are compared."""
+MAX_COMPARED = 50
+"""How many names are compared letter by letter: those that share most pairs of letters with the wanted one."""
 
 
 def suggestion(name: str, names: Iterable[str], what: str, *, guess: bool = True) -> str:
@@ -103,22 +108,34 @@ def suggestion(name: str, names: Iterable[str], what: str, *, guess: bool = True
 
 def similar_names(name: str, names: Sequence[str]) -> list[str]:
     """The names that are similar to `name`, the most similar first. The server, before `__`, may be another."""
-    server, own = _parts(name[:MAX_NAME])
+    server, own = _parts(name)
     matcher = SequenceMatcher(b=own)
     similarity: dict[str, tuple[float, bool]] = {}
-    for other in names:
+    for other in _closest(own, names):
         its_server, its_own = _parts(other)
         score = _similarity(matcher, its_own)
         if not server and its_server:
-            score = max(score, _similarity(matcher, other.lower()))
+            score = max(score, _similarity(matcher, other[:MAX_NAME].lower()))
         if score:
             similarity[other] = score, server == its_server
     return sorted(similarity, key=similarity.__getitem__, reverse=True)[:MAX_LISTED]
 
 
+def _closest(name: str, names: Sequence[str]) -> Sequence[str]:
+    if len(names) <= MAX_COMPARED:
+        return names
+    check_limit()
+    wanted = _pairs(name)
+    return nlargest(MAX_COMPARED, names, key=lambda other: len(wanted & _pairs(other[:MAX_NAME].lower())))
+
+
+def _pairs(name: str) -> set[str]:
+    return {*map("".join, pairwise(name)), *name[:1]}
+
+
 def _parts(name: str) -> tuple[str, str]:
     """The server, or "" if none is named, and the tool's own name."""
-    first, separator, own = name.lower().partition("__")
+    first, separator, own = name[:MAX_NAME].lower().partition("__")
     return (first, own) if separator else ("", first)
 
 

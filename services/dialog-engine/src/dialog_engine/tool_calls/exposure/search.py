@@ -7,9 +7,11 @@ in alphabetical order comes first.
 import asyncio
 import math
 import re
-from collections import Counter
+import string
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +22,7 @@ from dialog_engine.tool_calls.exposure.gateway import by_server
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolSource
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.long_texts import reading
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
 
 _K1, _B = 1.2, 0.75
@@ -28,6 +31,12 @@ _NAME, _TITLE, _REST = 4, 2, 1
 
 MIN_PREFIX = 3
 """The shortest word of a query that also matches longer words that begin with it."""
+MAX_WORDS = 32
+"""The most words of a query that are looked for."""
+MAX_LONGER = 50
+"""The most longer words that one word of a query stands for."""
+MAX_SPELLED = 40
+"""The longest word that is also looked for in other spellings."""
 
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -43,44 +52,54 @@ class Ranking:
 
     def __init__(self, tools: Sequence[ToolEntry]) -> None:
         self._tools = tools
-        self._counts = [Counter(_words_of(tool)) for tool in tools]
-        self._lengths = [counts.total() for counts in self._counts]
+        counted = [Counter(_words_of(tool)) for tool in tools]
+        self._lengths = [counts.total() for counts in counted]
         self._mean_length = sum(self._lengths) / len(tools) if tools else 0.0
-        self._frequency = Counter(word for counts in self._counts for word in counts)
-        """The number of tools that have a word."""
+        self._places = defaultdict[str, list[tuple[int, int]]](list)
+        """The numbers of the tools that have a word, and how often it counts there."""
+        for number, counts in enumerate(counted):
+            for word, times in counts.items():
+                self._places[word].append((number, times))
+        self._sorted = sorted(self._places)
 
     def best(self, query: str, limit: int) -> list[ToolEntry]:
         """At most `limit` tools that share a word with the query, best first. The tool with exactly this name is first.
 
-        A word that no tool has is replaced by those that begin with it, or else by those that are spelled similarly.
+        A word that no tool has is replaced by those that begin with it, or else by those that one slip of the pen makes
+        of it: a letter that is missing, wrong, too much, or in the place of its neighbour.
         """
-        wanted = {known for word in words(query) for known in self._known(word)}
-        scored = ((self._score(n, wanted), tool) for n, tool in enumerate(self._tools))
+        asked = [*dict.fromkeys(words(query))][:MAX_WORDS]
+        wanted = {known for word in asked for known in self._known(word)}
         exact = {query.strip().lower()}
         hits = [
             (not exact & {tool.name.lower(), tool.tool.lower()}, -score, tool.name, tool)
-            for score, tool in scored
-            if score > 0
+            for number, score in self._scores(wanted).items()
+            for tool in [self._tools[number]]
         ]
         return [tool for *_, tool in sorted(hits, key=lambda hit: hit[:3])[:limit]]
 
-    def _known(self, word: str) -> Sequence[str]:
-        if word in self._frequency:
+    def _known(self, word: str) -> Collection[str]:
+        if word in self._places:
             return (word,)
-        longer = [known for known in self._frequency if known.startswith(word)] if len(word) >= MIN_PREFIX else []
-        return longer or get_close_matches(word, self._frequency, n=3, cutoff=0.8)
+        return self._longer(word) or {slip for slip in _slips(word) if slip in self._places}
 
-    def _score(self, number: int, wanted: set[str]) -> float:
-        counts = self._counts[number]
-        length = 1 - _B + _B * self._lengths[number] / (self._mean_length or 1.0)
-        return sum(
-            self._rarity(word) * counts[word] * (_K1 + 1) / (counts[word] + _K1 * length)
-            for word in sorted(wanted)  # sorted, because a sum of floats depends on the order
-            if word in counts
-        )
+    def _longer(self, word: str) -> list[str]:
+        if len(word) < MIN_PREFIX:
+            return []
+        first = bisect_left(self._sorted, word)
+        return [*takewhile(lambda known: known.startswith(word), self._sorted[first : first + MAX_LONGER])]
 
-    def _rarity(self, word: str) -> float:
-        frequency = self._frequency[word]
+    def _scores(self, wanted: set[str]) -> Mapping[int, float]:
+        """By the numbers of the tools that have one of these words."""
+        scores = defaultdict[int, float](float)
+        for word in sorted(wanted):  # sorted, because a sum of floats depends on the order
+            rarity = self._rarity(len(self._places[word]))
+            for number, times in self._places[word]:
+                length = 1 - _B + _B * self._lengths[number] / (self._mean_length or 1.0)
+                scores[number] += rarity * times * (_K1 + 1) / (times + _K1 * length)
+        return scores
+
+    def _rarity(self, frequency: int) -> float:
         return math.log(1 + (len(self._tools) - frequency + 0.5) / (frequency + 0.5))
 
 
@@ -90,6 +109,19 @@ def _words_of(tool: ToolEntry) -> Iterator[str]:
     properties: object = tool.input_schema.get("properties")
     parameters = cast("Mapping[str, object]", properties) if isinstance(properties, dict) else ()
     yield from words(f"{tool.server} {tool.description} {' '.join(parameters)}") * _REST
+
+
+def _slips(word: str) -> Iterator[str]:
+    """The words that one slip of the pen makes of this one. Their number depends on its length alone."""
+    if not MIN_PREFIX < len(word) <= MAX_SPELLED:
+        return
+    for at in range(len(word) + 1):
+        before, after = word[:at], word[at:]
+        yield before + after[1:]
+        yield before + after[1:2] + after[:1] + after[2:]
+        for letter in string.ascii_lowercase + string.digits:
+            yield before + letter + after
+            yield before + letter + after[1:]
 
 
 def _singular(word: str) -> str:
@@ -202,7 +234,8 @@ class ToolSearch(LocalTool):
         if not catalog and isinstance(why := source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)
         ranking = await self._ranking(catalog)
-        found = answer(ranking, catalog, arguments["query"], arguments.get("limit", DEFAULT_LIMIT))
+        limit = arguments.get("limit", DEFAULT_LIMIT)
+        found = await reading(len(catalog) * MAX_WORDS, answer, ranking, catalog, arguments["query"], limit)
         return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(found).decode()),))
 
     async def _ranking(self, catalog: tuple[ToolEntry, ...]) -> Ranking:

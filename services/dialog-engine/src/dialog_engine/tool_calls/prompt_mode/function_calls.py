@@ -18,15 +18,7 @@ from dialog_engine.tool_calls.prompt_mode.dialect import (
     escape_tags,
 )
 from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
-from dialog_engine.tool_calls.prompt_mode.values import (
-    as_object,
-    is_known,
-    is_text,
-    json_until,
-    trimmed,
-    typed,
-    with_layout,
-)
+from dialog_engine.tool_calls.prompt_mode.values import Parameters, as_object, json_until, trimmed, with_layout
 from plugins_contract.catalog import ToolEntry
 
 OPENER = "<function_calls>"
@@ -49,10 +41,10 @@ BOTH = f"it has attributes and a JSON object.{_FORM}"
 
 @dataclass(slots=True)
 class _Invoke:
-    """A call, as far as it has been read. `schema` is that of its tool; what it names is an argument."""
+    """A call, as far as it has been read. `parameters` are those of its tool."""
 
     name: str
-    schema: Mapping[str, Any]
+    parameters: Parameters
     problem: str
     values: dict[str, Any] = field(default_factory=dict[str, Any])
 
@@ -62,7 +54,7 @@ class _Invoke:
 
     def add(self, name: str, text: str) -> None:
         """Add an argument. Two different values for it are a problem."""
-        value = typed(self.schema, name, text)
+        value = self.parameters.typed(name, text)
         if name in self.values and json.dumps(self.values[name]) != json.dumps(value):
             self.doubt(TWICE.format(name))
         self.values[name] = value
@@ -72,7 +64,7 @@ class _Invoke:
         for name, value in tag.attributes:
             if name == "name":
                 self.doubt(TWICE.format(name))
-            elif is_known(self.schema, name):
+            elif self.parameters.is_known(name):
                 self.add(name, value)
             else:
                 self.doubt(ATTRIBUTE.format(name))
@@ -82,7 +74,7 @@ class _Invoke:
     def add_parameter(self, tag: Tag, name: str, body: str) -> None:
         """Add an argument from its tag, whose attribute `value` may stand for the text in it."""
         for other, _ in tag.without("name", "value"):
-            if other != "type" or is_known(self.schema, other):
+            if other != "type" or self.parameters.is_known(other):
                 self.doubt((TWICE if other in ("name", "value") else ATTRIBUTE).format(other))
         value = tag.get("value")
         if value is not None:
@@ -103,7 +95,7 @@ class FunctionCallsGrammar:
     openers = (OPENER, INVOKE)
 
     def __init__(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
-        self._schemas = schemas
+        self._parameters = {name: Parameters(schema) for name, schema in schemas.items()}
 
     def head(self, source: Source, opener: str) -> Reading[Head | None]:
         """Read the name of the first call."""
@@ -128,7 +120,7 @@ class FunctionCallsGrammar:
         return calls
 
     def _invoke(self, source: Source, head: Head) -> Reading[ParsedCall]:
-        invoke = _Invoke(head.name, self._schemas.get(head.name, {}), head.problem)
+        invoke = _Invoke(head.name, self._parameters.get(head.name, Parameters({})), head.problem)
         source.put_back(head.begun)
         try:
             opened = yield from read_tag(source)
@@ -163,7 +155,7 @@ class FunctionCallsGrammar:
             name = (tag.get("name") or "").strip()
             if tag.closed:
                 pass
-            elif not name or is_text(invoke.schema, name):
+            elif not name or invoke.parameters.is_text(name):
                 text, _ = yield from source.until(PARAMETER_END, before=(PARAMETER, INVOKE_END, CLOSER))
             else:
                 text, end = yield from json_until(source, PARAMETER_END)

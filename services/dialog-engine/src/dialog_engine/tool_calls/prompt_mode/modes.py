@@ -20,6 +20,7 @@ from dialog_engine.model import (
     ChatRequest,
     Message,
     SystemMessage,
+    TextDelta,
     ToolMessage,
     UserMessage,
 )
@@ -29,6 +30,7 @@ from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.long_texts import reading
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
@@ -120,11 +122,11 @@ def in_prompt_mode(
         reply = TaggedReply(dialect.grammar(tools), known, mint, may_quote_results=_has_results(request))
         async with aclosing(llm(_as_text(request, dialect, stop=stop))) as events:
             async for event in events:
-                for each in reply.read(event):
+                for each in await reading(len(event.text) if isinstance(event, TextDelta) else 0, reply.read, event):
                     yield each
                 if reply.over:
                     break
-        for each in reply.end():
+        for each in await reading(reply.size, reply.end):
             yield each
 
     return stream_chat

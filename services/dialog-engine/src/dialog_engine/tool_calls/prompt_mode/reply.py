@@ -77,11 +77,12 @@ class ReplyReader:
 
     def finish(self, *, cleanly: bool) -> list[TextDelta | ToolCallEvent]:
         """The events of the end of the reply. `cleanly`: the model ended it, rather than a limit or a filter."""
-        self._source.ended, self._cleanly = True, cleanly
+        self._source.finish()
+        self._cleanly = cleanly
         return self._step()
 
     def _step(self) -> list[TextDelta | ToolCallEvent]:
-        next(self._steps, None)
+        self._source.resume(self._steps)
         text = "".join(self._shown)
         found: list[TextDelta | ToolCallEvent] = [TextDelta(text)] if text else []
         found += self._calls

@@ -2,23 +2,34 @@
 
 A parser is written as if the whole text were there. It is a generator that yields whenever it needs more text, and is
 resumed when there is more or the text has ended. How the text is cut into pieces does not change what is parsed.
+
+A parser sees PIECE characters more at a time, however long the text is that has arrived: so what it reads again, or
+copies, is never the whole reply.
 """
 
 import re
+from collections import deque
 from collections.abc import Generator
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
 """A parser that returns a T; each yield asks for more text."""
 
+PIECE = 2_000
 MAX_WHITE_SPACE = 200
 """Characters of white space behind a closing tag after which it counts, whatever follows."""
 
 _SPACE = re.compile(r"\s*")
-_OUTSIDE_STRINGS = re.compile(r'["<]')
 _INSIDE_STRINGS = re.compile(r'["\\]')
-_TAGS = re.compile("<")
+
+
+@lru_cache
+def _any_of(closers: tuple[str, ...], *, strings: bool) -> re.Pattern[str]:
+    """One of these tags, what may be the beginning of one at the end of the text, and with `strings` also a quote."""
+    found = ['"'] if strings else []
+    return re.compile("|".join([*found, *map(re.escape, closers), rf"<[^<]{{0,{max(map(len, closers))}}}\Z"]))
 
 
 class CutError(Exception):
@@ -39,17 +50,40 @@ class Source:
         self._text = ""
         self._at = 0
         self._mark: int | None = None
-        self.ended = False
-        """Whether all text has arrived."""
+        self._unseen = deque[str]()
+        """Text that has arrived, and that parsers do not see yet."""
+        self._finished = False
         self.doubt = ""
         """The problem of every call from here on, when it is not certain any more what is inside a string."""
 
     def add(self, text: str) -> None:
         """Append the next piece of text."""
+        self._unseen.extend(_pieces(text))
+
+    def finish(self) -> None:
+        """All text has arrived."""
+        self._finished = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether a parser sees all text up to its end."""
+        return self._finished and not self._unseen
+
+    def resume(self, parser: Reading[object]) -> None:
+        """Let `parser` read all that has arrived."""
+        self._show_more()
+        next(parser, None)
+        while self._show_more():
+            next(parser, None)
+
+    def _show_more(self) -> bool:
+        if not self._unseen:
+            return False
         kept = self._at if self._mark is None else self._mark
-        self._text = self._text[kept:] + text
+        self._text = self._text[kept:] + self._unseen.popleft()
         self._at -= kept
         self._mark = None if self._mark is None else 0
+        return True
 
     # --- Going back ---
 
@@ -68,8 +102,9 @@ class Source:
 
     def put_back(self, text: str) -> None:
         """Insert `text` before what is read next."""
-        self._text = text + self._text[self._at :]
-        self._at = 0
+        text += self._text[self._at :]
+        self._text, self._at = text[:PIECE], 0
+        self._unseen.extendleft(reversed([*_pieces(text[PIECE:])]))
 
     @property
     def since_mark(self) -> int:
@@ -90,7 +125,7 @@ class Source:
 
     @property
     def empty(self) -> bool:
-        """Whether everything that has arrived is read."""
+        """Whether everything that a parser sees is read."""
         return self._at >= len(self._text)
 
     def before(self, character: str) -> str:
@@ -106,7 +141,9 @@ class Source:
 
     def rest(self) -> str:
         """Read everything that has arrived."""
-        return self.take(len(self._text))
+        unseen = "".join(self._unseen)
+        self._unseen.clear()
+        return self.take(len(self._text)) + unseen
 
     def take_space(self) -> str:
         """Read the white space that has arrived."""
@@ -183,10 +220,10 @@ class Source:
         in_string = False
         start = self._at
         while True:
-            pattern = _INSIDE_STRINGS if in_string else _OUTSIDE_STRINGS if strings else _TAGS
+            pattern = _INSIDE_STRINGS if in_string else _any_of(closers, strings=strings)
             found = pattern.search(self._text, self._at)
             self._at = found.start() if found else len(self._text)
-            match found and found[0]:
+            match found and found[0][0]:
                 case '"':
                     in_string = not in_string
                     self._at += 1
@@ -216,7 +253,7 @@ class Source:
         for closer in closers:
             if self._text.startswith(closer, self._at):
                 return self._followed(closer, before) if before else closer
-        rest = self._text[self._at :]
+        rest = self._text[self._at : self._at + max(map(len, closers))]
         return "" if any(closer.startswith(rest) for closer in closers) else None
 
     def _followed(self, closer: str, followers: tuple[str, ...]) -> str | None:
@@ -229,6 +266,10 @@ class Source:
         if any(follower.startswith(rest) for follower in followers):
             return closer if self.ended else ""
         return None
+
+
+def _pieces(text: str) -> Generator[str]:
+    return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
 _LINE_START = 200

@@ -18,7 +18,8 @@ class Thoughts:
 
     def __init__(self) -> None:
         self._source = Source()
-        self._found: list[TextDelta | ReasoningDelta] = []
+        self._found: list[tuple[type[TextDelta] | type[ReasoningDelta], list[str]]] = []
+        """Neighbouring texts of a kind are one delta."""
         self._steps = self._read()
         self._over = False
 
@@ -31,13 +32,13 @@ class Thoughts:
 
     def finish(self) -> list[TextDelta | ReasoningDelta]:
         """The deltas that were held back."""
-        self._source.ended = True
+        self._source.finish()
         return [] if self._over else self._step()
 
     def _step(self) -> list[TextDelta | ReasoningDelta]:
-        next(self._steps, None)
+        self._source.resume(self._steps)
         found, self._found = self._found, []
-        return found
+        return [kind("".join(texts)) for kind, texts in found]
 
     def _read(self) -> Reading[None]:
         opener = yield from self._opener()
@@ -78,7 +79,9 @@ class Thoughts:
 
     def _add(self, kind: type[TextDelta] | type[ReasoningDelta], text: str) -> None:
         if text:
-            self._found.append(kind(text))
+            if not self._found or self._found[-1][0] is not kind:
+                self._found.append((kind, []))
+            self._found[-1][1].append(text)
 
 
 MAX_DROPPED = 1_000
@@ -96,6 +99,8 @@ class TaggedReply:
         self._thoughts = Thoughts()
         self._end: StreamEnd | None = None
         self._called = False
+        self.size = 0
+        """The characters of the reply so far. Much of it may be read again at its end."""
 
     @property
     def over(self) -> bool:
@@ -106,6 +111,7 @@ class TaggedReply:
         """The events to pass on for the next event of the stream."""
         match event:
             case TextDelta(text):
+                self.size += len(text)
                 return self._split(self._thoughts.feed(text))
             case StreamEnd():
                 self._end = event

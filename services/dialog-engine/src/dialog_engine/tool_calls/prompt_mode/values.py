@@ -8,43 +8,57 @@ from typing import Any, NoReturn, cast
 
 import msgspec
 
+from dialog_engine.tool_calls.arguments import MAX_CHARACTERS
 from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
 
 _ANY = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _TEXT = frozenset({"string"})
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 _LINE_BREAKS = ("\n", "\r\n")
-_CDATA = re.compile(r"<!\[CDATA\[((?:(?!\]\]>).)*)\]\]>", re.DOTALL)
-_ALL_CDATA = re.compile(rf"\s*(?:{_CDATA.pattern})+\s*", re.DOTALL)
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 Schema = Mapping[str, Any]
 
 
-def is_text(schema: Schema, name: str) -> bool:
-    """Whether that parameter may be plain text. Its value then ends at its closing tag, whatever is in it."""
-    return "string" in _types(schema, name)
+class Parameters:
+    """The parameters of a tool, by the JSON Schema of its arguments."""
 
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._known: dict[str, frozenset[str]] = {}
+        """The types of the parameters that were asked for: finding them reads the whole schema of each."""
 
-def is_known(schema: Schema, name: str) -> bool:
-    """Whether the schema names that parameter."""
-    return _found(schema, "properties", name) is not None
+    def is_text(self, name: str) -> bool:
+        """Whether that parameter may be plain text. Its value then ends at its closing tag, whatever is in it."""
+        return "string" in self._types(name)
 
+    def is_known(self, name: str) -> bool:
+        """Whether the schema names that parameter."""
+        return _found(self._schema, "properties", name) is not None
 
-def typed(schema: Schema, name: str, text: str) -> Any:
-    """Convert `text` to the type that the schema of the tool's arguments asks for.
+    def typed(self, name: str, text: str) -> Any:
+        """Convert `text` to the type that the schema asks for.
 
-    It stays text if only text is allowed. Otherwise it is parsed as JSON if that gives an allowed type. Text that fits
-    no type stays text, and the validation of the arguments reports it.
-    """
-    types = _types(schema, name)
-    if types == _TEXT:
-        return text
-    word = text.strip()
-    try:
-        value = _WORDS[word.lower()] if word.lower() in _WORDS else json.loads(word, strict=False)
-    except (ValueError, RecursionError):
-        return text
-    return value if _type_of(value) & (types - _TEXT) else text
+        It stays text if only text is allowed. Otherwise it is parsed as JSON if that gives an allowed type. Text that
+        fits no type stays text, and the validation of the arguments reports it.
+        """
+        types = self._types(name)
+        if types == _TEXT:
+            return text
+        word = text.strip()
+        try:
+            value = _WORDS[word.lower()] if word.lower() in _WORDS else json.loads(word, strict=False)
+        except (ValueError, RecursionError):
+            return text
+        return value if _type_of(value) & (types - _TEXT) else text
+
+    def _types(self, name: str) -> frozenset[str]:
+        if not self.is_known(name):
+            return _ANY
+        if name not in self._known:
+            entry = _found(self._schema, "properties", name)
+            self._known[name] = frozenset(_allowed(entry, self._schema)) or _ANY
+        return self._known[name]
 
 
 def trimmed(text: str) -> str:
@@ -61,12 +75,10 @@ def with_layout(text: str) -> str:
 
 def without_cdata(text: str) -> str:
     """The content of `text` if it consists of one or more CDATA sections; otherwise `text`."""
-    return "".join(_CDATA.findall(text)) if _ALL_CDATA.fullmatch(text) else text
-
-
-def _types(schema: Schema, name: str) -> frozenset[str]:
-    entry = _found(schema, "properties", name)
-    return frozenset(_allowed(entry, schema)) or _ANY
+    *sections, rest = text.strip().split(_CDATA_END)
+    if not sections or rest or not all(section.startswith(_CDATA) for section in sections):
+        return text
+    return "".join(section.removeprefix(_CDATA) for section in sections)
 
 
 def _allowed(entry: object, root: Schema) -> Iterator[str]:
@@ -123,20 +135,22 @@ QUOTE_MISSING = (
     " Write these calls again."
 )
 
-_FENCED = re.compile(r"\s*```\w*\s*\n(.*)\n\s*```\s*", re.DOTALL)
+_FENCE = "```"
+_LANGUAGE = re.compile(r"\w*")
 
 
 def as_object(text: str) -> str | None:
     """The JSON object in `text`, or None. Valid JSON is returned as it is written.
 
     Accepted are a code fence or a CDATA section around the object, line breaks inside its strings, and XML entities in
-    place of its characters.
+    place of its characters. A text that is too long to be arguments is not read.
     """
+    if len(text) > MAX_CHARACTERS:
+        return None
     text = without_cdata(text).strip()
     if _is_object(text):
         return text
-    fenced = _FENCED.fullmatch(text)
-    return _rewritten(fenced[1] if fenced else text) or _rewritten(html.unescape(text))
+    return _rewritten(_unfenced(text)) or _rewritten(text, unescaped=True)
 
 
 def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
@@ -150,7 +164,7 @@ def json_until(source: Source, *closers: str) -> Reading[tuple[str, str]]:
     except CutError as cut:
         text, closer = cut.text, ""
     inside = [(at, tag) for tag in closers if (at := text.find(tag)) >= 0]
-    if not inside or _is_json(text) or as_object(text) is not None:
+    if not inside or (len(text) <= MAX_CHARACTERS and (_is_json(text) or as_object(text) is not None)):
         return text, closer
     at, tag = min(inside)
     source.put_back(text[at + len(tag) :] + closer)
@@ -177,8 +191,18 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def _rewritten(text: str) -> str | None:
+def _unfenced(text: str) -> str:
+    """The lines between those of a code fence around `text`, if there is one."""
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    language, _, lines = text[len(_FENCE) : -len(_FENCE)].partition("\n")
+    ends_line = "\n" in lines[len(lines.rstrip()) :]
+    return lines if ends_line and _LANGUAGE.fullmatch(language.rstrip()) else text
+
+
+def _rewritten(text: str, *, unescaped: bool = False) -> str | None:
     try:
+        text = html.unescape(text) if unescaped else text
         value = json.loads(text, strict=False, parse_constant=_refuse)
         return json.dumps(value) if isinstance(value, dict) else None
     except (ValueError, RecursionError):

@@ -3,7 +3,6 @@
 Offsets count characters (code points) from 0. A page ends at the end of a line, unless lines are very long.
 """
 
-import re
 from typing import Any
 
 from dialog_engine.model import Turn
@@ -12,6 +11,7 @@ from dialog_engine.tool_calls.ports import ResultStore
 from dialog_engine.tool_calls.results.shortening import READ_RESULT, end_of_line, result_id
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
+from plugins_contract.long_texts import reading
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 
 CONTEXT = 100
@@ -37,22 +37,29 @@ def found(text: str, name: str, what: str, offset: int, length: int) -> str:
 
     The answer has at most `length` characters.
     """
-    matches = [match.span() for match in re.finditer(re.escape(what), text[offset:], re.IGNORECASE)]
-    if not matches:
+    # Of the methods of `str` both are linear; a pattern without regard to case compares `what` at each place.
+    folded, wanted = _without_case(text), _without_case(what)
+    count = folded.count(wanted, offset)
+    if not count:
         since = f" from offset {offset} on" if offset else ""
         return f"[result {name}: {what[:CONTEXT]!r} does not occur in its {len(text)} characters{since}]"
     lines: list[str] = []
     room = length - NOTES
-    for start, end in matches[:MAX_MATCHES]:
-        line = f"offset {offset + start}: {_around(text, offset + start, offset + end)}"
+    start = folded.find(wanted, offset)
+    while start >= 0 and len(lines) < MAX_MATCHES:
+        line = f"offset {start}: {_around(text, start, start + len(what))}"
         room -= len(line) + 1
         if room < 0 and lines:
             break
         lines.append(line)
-    said = f"[result {name}: {len(matches):,} matches from offset {offset} on, {len(lines)} shown]\n" + "\n".join(lines)
-    if len(lines) < len(matches):
-        return f"{said}\n[… more: find it again from offset {offset + matches[len(lines)][0]} on …]"
-    return said
+        start = folded.find(wanted, start + len(what))
+    said = f"[result {name}: {count:,} matches from offset {offset} on, {len(lines)} shown]\n" + "\n".join(lines)
+    return f"{said}\n[… more: find it again from offset {start} on …]" if start >= 0 else said
+
+
+def _without_case(text: str) -> str:
+    """The text in lower case, with as many characters: only İ would become two."""
+    return text.replace("İ", "i").lower().replace("\N{GREEK SMALL LETTER FINAL SIGMA}", "\N{GREEK SMALL LETTER SIGMA}")
 
 
 def _around(text: str, start: int, end: int) -> str:
@@ -106,7 +113,8 @@ class ReadResult(LocalTool):
         kept = await self._store.result(turn, name)
         if kept is None:
             return _failed(ErrorCode.RESOURCE_NOT_FOUND, await self._unknown(turn, name))
-        return _answer(kept.whole.for_model, name, arguments, self._max_chars)
+        text = kept.whole.for_model
+        return await reading(len(text), _answer, text, name, arguments, self._max_chars)
 
     async def _unknown(self, turn: Turn, name: str) -> str:
         newest = await self._store.cut_results(turn)

@@ -148,7 +148,7 @@ def _head_and_tail(content: Sequence[ContentBlock], text: str, name: str, max_ch
     cut = CutBlock(name, head, tail - head, len(text))
     words = dict(model_parts(content))
     kept: list[ContentBlock] = []
-    ends = -1
+    ends, has_cut = -1, False
     for number, block in enumerate(content):
         if number not in words:
             kept.append(block)
@@ -167,7 +167,8 @@ def _head_and_tail(content: Sequence[ContentBlock], text: str, name: str, max_ch
                 kept.append(block)
                 continue
         kept += [TextBlock(pieces[0])] if pieces[0] else []
-        kept += [cut] if cut not in kept else []
+        kept += [] if has_cut else [cut]
+        has_cut = True
         kept += [TextBlock(pieces[1])] if pieces[1] else []
     return tuple(kept)
 

@@ -1,0 +1,412 @@
+"""Whatever reads a text of a model, a tool, a server or a user takes time proportional to its length.
+
+READERS has each such function with texts made to be slow for it. A module that parses text is in MODULES, with its
+readers or with the reason why it has none.
+"""
+
+import ast
+import gc
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mcp.types import CallToolResult, Tool
+
+from dialog_engine.http.markdown import MAX_CHARACTERS as MAX_MARKDOWN
+from dialog_engine.http.markdown import render
+from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
+from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.lenient_json import ArgumentsScan, decode, is_complete, join_arguments
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.llm.openai_encoding import encode_messages as encode_for_openai
+from dialog_engine.llm.openai_wire import Chunk
+from dialog_engine.llm.profiles import Profile
+from dialog_engine.model import (
+    AssistantMessage,
+    ChatRequest,
+    FinishReason,
+    Message,
+    StreamEnd,
+    SystemMessage,
+    TextDelta,
+    ToolCall,
+    ToolMessage,
+    Turn,
+    UserMessage,
+    storable_json,
+)
+from dialog_engine.tokens import fit, newest_turns
+from dialog_engine.tool_calls.arguments import MAX_CHARACTERS, read_arguments
+from dialog_engine.tool_calls.exposure.descriptions import purpose, signature, similar_names
+from dialog_engine.tool_calls.exposure.quarantine import refused_tool
+from dialog_engine.tool_calls.exposure.search import Ranking, names_in, without, words
+from dialog_engine.tool_calls.normalise import normalise, plain_name
+from dialog_engine.tool_calls.prompt_mode.dialect import Dialect, escape_tags
+from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
+from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
+from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
+from dialog_engine.tool_calls.prompt_mode.values import as_object, trimmed
+from dialog_engine.tool_calls.repeats import find_repeats
+from dialog_engine.tool_calls.results.read_result import found, page
+from dialog_engine.tool_calls.results.shortening import shorten, storable_outcome
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.visible import visible
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
+from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
+from plugins_mcp.mcp.json_rpc import parse_line
+from plugins_mcp.mcp.listing import Listing, remove_malformed_tools, to_catalog
+from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.stdio import ChildDiagnostics
+from tests.support.fakes.worker import tool
+from tests.support.tags import KNOWN, TOOLS
+
+Text = Callable[[int], Any]
+"""Makes the input of a reader: about so many characters, or so many parts of an input that is not one text."""
+
+MAX_REPLY = 4_000_000
+MAX_RESULT = 1_048_576
+MEASURED_SECONDS = 0.03
+"""Up to which time a text is made longer. A reader that is quadratic shows it long before its limit."""
+SHORT_SECONDS = 0.015
+"""A shorter time counts as this one: it is too short to be compared."""
+MOST_TIMES = 3.0
+SECONDS_PER_CHARACTER, SECONDS_PER_PART = 5e-6, 200e-6
+
+
+def repeated(part: str, before: str = "", after: str = "") -> Text:
+    """`part` again and again."""
+    return lambda size: (before + part * (size // len(part) + 1))[:size] + after
+
+
+def _reply(dialect: Dialect, piece: int | None = None) -> Callable[[str], None]:
+    def read(text: str) -> None:
+        ids = count()
+        reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)))
+        for at in range(0, len(text), piece or len(text)):
+            reply.read(TextDelta(text[at : at + (piece or len(text))]))
+        reply.read(StreamEnd(FinishReason.STOP))
+        reply.end()
+
+    return read
+
+
+_TOOL_USE = (
+    repeated("<"),
+    repeated("<tool_use><name>"),
+    repeated('<tool_use a="'),
+    repeated("<tool_response>"),
+    repeated("`<"),
+    repeated('<tool_call>{"name":"add","arguments":{}}</tool_call>'),
+    repeated('<tool_call>{"name":"add"}</tool_call>', '<tool_call>{"name":"add","arguments":{"a":"'),
+    repeated("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
+    repeated("<![CDATA[a]]>", "<tool_use><name>add</name><arguments>", "</arguments></tool_use>"),
+    repeated("<", "<think>"),
+)
+_FUNCTION_CALLS = (
+    repeated('<invoke name="add"><parameter name="a">1</parameter></invoke>'),
+    repeated('<parameter name="a">1</parameter>', '<invoke name="add">'),
+    repeated('a="1" ', '<invoke name="add" '),
+    repeated("<invoke a='"),
+    repeated("</parameter>" + " " * 199, '<invoke name="write"><parameter name="path">'),
+)
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 3] for at in range(0, len(text), 3)]
+
+
+def _scan(text: str) -> None:
+    scan = ArgumentsScan()
+    for piece in _pieces(text):
+        scan.add(piece)
+        scan.may_be_complete()
+
+
+def _stream(decoder: OpenAIDecoder | AnthropicDecoder, payloads: Sequence[dict[str, Any]]) -> None:
+    for payload in payloads:
+        decoder.feed(b"data: " + json.dumps(payload).encode() + b"\n\n")
+    decoder.finish()
+
+
+def _openai(deltas: Sequence[dict[str, Any]]) -> None:
+    chunks = [{"choices": [{"delta": delta}]} for delta in deltas]
+    _stream(OpenAIDecoder(ErrorClassifier()), [*chunks, {"choices": [{"finish_reason": "stop"}]}])
+
+
+def _anthropic(number: int) -> None:
+    events: list[dict[str, Any]] = []
+    for index in range(number):
+        block = {"type": "tool_use", "id": "same", "name": "a", "input": {}}
+        events.append({"type": "content_block_start", "index": index, "content_block": block})
+        events.append({"type": "content_block_delta", "index": index, "delta": {"partial_json": "{}"}})
+    end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    _stream(AnthropicDecoder("m", ErrorClassifier()), [*events, end])
+
+
+def _calls(number: int) -> list[dict[str, Any]]:
+    return [{"tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]} for _ in range(number)]
+
+
+def _details(number: int) -> list[dict[str, Any]]:
+    return [{"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "a"}]} for _ in range(number)]
+
+
+def _history(number: int) -> tuple[Message, ...]:
+    """Calls that all have the same id, as some providers send them."""
+    said: list[Message] = [SystemMessage("s"), UserMessage("Go!")]
+    for n in range(number):
+        said.append(AssistantMessage("", (ToolCall("call_0", f"c{n}", "a__b", '{"a":1}'),)))
+        said.append(ToolMessage("call_0", "a__b", "the result"))
+    return tuple(said)
+
+
+def _encode(messages: Sequence[Message]) -> None:
+    encode_for_openai(messages, Profile("p"))
+    encode_for_anthropic(messages, "m", Profile("p"))
+
+
+def _catalog(number: int) -> Ranking:
+    return Ranking([tool(f"s__t{n}", description=f"word{n} common") for n in range(number)])
+
+
+def _misspelled(size: int) -> str:
+    return " ".join(f"wrod{n}" for n in range(size))[:size]
+
+
+def _line(size: int) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":{"x":"' + b'\\",' * (size // 3) + b'"}}'
+
+
+def _outcome(size: int) -> ToolOutcome:
+    return ToolOutcome(CallState.SUCCEEDED, tuple(TextBlock("ab") for _ in range(size // 2)))
+
+
+def _result(size: int) -> CallToolResult:
+    content = [{"type": "text", "text": "a" * (size // 100)}] * 100
+    return CallToolResult.model_validate({"content": content, "structuredContent": {"result": "b" * (size // 100)}})
+
+
+def _listed(number: int) -> dict[str, Any]:
+    return {"tools": [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(number)]}
+
+
+def _list(result: dict[str, Any]) -> None:
+    result = {"tools": [*result["tools"]]}  # the reader takes what is malformed out of it
+    malformed = tuple(remove_malformed_tools(result))
+    tools = tuple(map(Tool.model_validate, result["tools"]))
+    to_catalog(ServerSpec("s", Stdio("echo")), Listing(tools=tools, malformed=malformed))
+
+
+def _children(text: str) -> None:
+    child = ChildDiagnostics()
+    child.note_other_text(text)
+
+
+READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
+    "a reply in tags": (_reply(TOOL_USE), MAX_REPLY, _TOOL_USE),
+    "a reply in tags, token by token": (_reply(TOOL_USE, 3), MAX_REPLY, _TOOL_USE),
+    "a reply in function tags": (_reply(FUNCTION_CALLS), MAX_REPLY, _FUNCTION_CALLS),
+    "a reply in function tags, token by token": (_reply(FUNCTION_CALLS, 3), MAX_REPLY, _FUNCTION_CALLS),
+    "an object in a text": (
+        as_object,
+        MAX_CHARACTERS,
+        (
+            repeated("<![CDATA[", "{", "}"),
+            repeated("<![CDATA[a]]>"),
+            repeated("\n", "```json\n", "x"),
+            repeated("\n ", "```", "```"),
+            repeated("&#99999999999;"),
+        ),
+    ),
+    "a value in tags": (trimmed, MAX_REPLY, (repeated("<![CDATA[]]>"), repeated("<![CDATA[]]>", "", "x"))),
+    "escaped tags": (lambda text: escape_tags(text, "result"), MAX_RESULT, (repeated("</"), repeated(" ", "</"))),
+    "arguments": (read_arguments, MAX_CHARACTERS, (repeated('"a",', '{"a":[', '""]}'), repeated("["), repeated("9"))),
+    "fragments of arguments": (
+        lambda text: join_arguments(_pieces(text)),
+        MAX_REPLY,
+        (repeated("{}"), repeated('{"a":1}'), repeated("a")),
+    ),
+    "fragments, looked at after each": (_scan, MAX_REPLY, (repeated("{}"), repeated('{"a":1}'), repeated("\\"))),
+    "whether arguments are complete": (is_complete, MAX_REPLY, (repeated("{", "", "}"), repeated("\n", "{}", "}"))),
+    "a payload of a provider": (
+        lambda text: decode(text.encode(), msgspec.json.Decoder(Chunk), Chunk),
+        MAX_REPLY,
+        (repeated("1,", '{"choices":[', "{}]}"),),
+    ),
+    "calls without ids": (_openai, 10_000, (_calls,)),
+    "blocks of reasoning": (_openai, 10_000, (_details,)),
+    "calls with one id": (_anthropic, 10_000, (lambda size: size,)),
+    "an error of a provider": (
+        lambda text: ErrorClassifier("secret").from_response(400, text, {}),
+        MAX_REPLY,
+        (repeated("tool "), repeated("://a"), repeated("key_"), repeated("sk-")),
+    ),
+    "a refused tool": (lambda text: refused_tool(text, TOOLS), 500, (repeated("tools[1]"), repeated("tool 'a"))),
+    "U+0000": (storable_json, MAX_REPLY, (repeated("\\"), repeated("\\u0000"), repeated("\\", "", "\\u0000"))),
+    "a name": (plain_name, MAX_REPLY, (repeated("ä"),)),
+    "a history": (lambda messages: find_repeats(normalise(messages)), 5_000, (_history,)),
+    "an encoded history": (_encode, 5_000, (_history,)),
+    "what fits": (
+        lambda messages: fit(ChatRequest(newest_turns(messages, max_messages=9_999, max_tokens=1e9), TURN), 9_999),
+        5_000,
+        (_history,),
+    ),
+    "the words of a query": (words, MAX_RESULT, (repeated("aB"), repeated("s"))),
+    "a query": (lambda query: SHELF.best(query, 5), 500, (_misspelled, repeated("z"), repeated("abcde "))),
+    "a catalog that is searched": (lambda shelf: shelf.best("wrod common " * 30, 5), 50_000, (_catalog,)),
+    "the answer of a search": (
+        lambda text: (list(names_in(text)), without(text, {"a"})),
+        MAX_RESULT,
+        (repeated('{"name":"a","description":', '{"tools":[{'), repeated('{"name":"', '{"tools":[{')),
+    ),
+    "a name that no tool has": (
+        lambda names: similar_names("server__serach_notes", names),
+        20_000,
+        (lambda size: [f"server__search_note{n}" for n in range(size)],),
+    ),
+    "a tool in words": (
+        lambda text: (
+            signature(tool("a", {"properties": {text: {"enum": [text]}}})) + purpose(tool("a", description=text))
+        ),
+        32_768,
+        (repeated(". "), repeated("\n")),
+    ),
+    "a text that is looked for": (
+        lambda text: found(text, "id", "a" * 999 + "b", 0, 16_000),
+        MAX_RESULT,
+        (repeated("a"), repeated("A"), repeated("İ")),
+    ),
+    "a page of a result": (lambda text: page(text, "id", len(text) // 2, 16_000), MAX_RESULT, (repeated("a\n"),)),
+    "a shortened result": (lambda whole: shorten(storable_outcome(whole), "c" * 36, 1_000), 20_000, (_outcome,)),
+    "a line of a log": (visible, MAX_REPLY, (repeated("\x1b"), repeated("\u2028a"))),
+    "Markdown": (
+        render,
+        MAX_MARKDOWN,
+        (repeated("*a **a "),),
+    ),
+    "a message of an MCP server": (
+        parse_line,
+        MAX_ANSWER_BYTES,
+        (
+            _line,
+            lambda size: b'{"jsonrpc":"2.0","id":1,"result":{"content":[' + b'{"a":1},' * (size // 8) + b"1]}}",
+            lambda size: b'"a\\' * (size // 3),
+        ),
+    ),
+    "the blocks of an answer": (
+        lambda number: bound_blocks({"content": [{}] * number}),
+        MAX_ANSWER_BYTES // 10,
+        (lambda size: size,),
+    ),
+    "the size of an answer": (size_of, MAX_ANSWER_BYTES, (_result,)),
+    "an answer": (to_outcome, MAX_ANSWER_BYTES, (_result,)),
+    "a list of tools": (_list, 5_000, (_listed, lambda size: {"tools": [{"name": 1}] * size})),
+    "an error of an MCP server": (
+        lambda text: classify_response(HttpAnswer(404, {}, text.encode(), in_session=True)),
+        MAX_ANSWER_BYTES,
+        (repeated("no session "), repeated("tool ")),
+    ),
+    "other text of a child": (_children, MAX_ANSWER_BYTES, (repeated("key: "), repeated("://a"), repeated("sk-"))),
+}
+TURN = Turn("turn", "session", "someone")
+SHELF = _catalog(2_000)
+
+
+CASES = [
+    pytest.param(read, most, text, id=f"{name}-{number}")
+    for name, (read, most, texts) in READERS.items()
+    for number, text in enumerate(texts)
+]
+
+
+def seconds(read: Callable[[Any], object], text: Any, times: int = 2) -> float:
+    """Processor time of this thread, of the best of so many. A garbage collection would be that of other objects."""
+    best = float("inf")
+    gc.disable()
+    for _ in range(times):
+        began = time.thread_time()
+        read(text)
+        best = min(best, time.thread_time() - began)
+    gc.enable()
+    return best
+
+
+@pytest.mark.parametrize(("read", "most", "text"), CASES)
+def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
+    read: Callable[[Any], object], most: int, text: Text
+) -> None:
+    size = 100
+    took = seconds(read, text(size))
+    while took < MEASURED_SECONDS and 2 * size <= most:
+        size, before = 2 * size, took
+        took = seconds(read, text(size))
+        if took >= MOST_TIMES * max(before, SHORT_SECONDS):  # the machine may be busy
+            before, took = seconds(read, text(size // 2), 5), seconds(read, text(size), 5)
+        assert took < MOST_TIMES * max(before, SHORT_SECONDS), f"{size}: {before:.3f} s, then {took:.3f} s"
+    most_seconds = SECONDS_PER_CHARACTER if isinstance(text(1), str | bytes) else SECONDS_PER_PART
+    assert took < max(size, 1_000) * most_seconds, f"{size}: {took:.3f} s"
+
+
+# --- Which modules read texts ---
+
+COVERED = """
+dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.decoding llm.error_classification
+    llm.lenient_json llm.openai_decoding llm.openai_encoding llm.openai_wire model tool_calls.arguments
+    tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
+    tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
+    tool_calls.prompt_mode.reply tool_calls.prompt_mode.source tool_calls.prompt_mode.tool_call
+    tool_calls.prompt_mode.values tool_calls.results.shortening
+plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc mcp.stdio
+"""
+OTHERS = {
+    "what this project wrote, in one decode": """
+dialog_engine: catalog chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
+    storage.archive storage.calls storage.erasures storage.sqlite
+plugins_contract: catalog dead_letters encryption messages pins
+plugins_mcp: adoption catalog control
+""",
+    "configuration and commands of operators": """
+dialog_engine: config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client operators.commands
+    operators.encrypt tool_calls.local_tools traces
+plugins_contract: connections rights settings
+plugins_mcp: mcp.fields mcp.servers_file operators.arguments operators.tools operators.trace
+""",
+    "texts that their limits keep short: a head of 64 KiB, a token, a name": """
+dialog_engine: http.turns identity.authenticator identity.principal identity.provider
+""",
+    "in test_bounded_validation.py: a budget of time": """
+dialog_engine: tool_calls.bounded_validation
+""",
+    "a payload in one decode": """
+dialog_engine: llm.bedrock
+""",
+}
+PARSERS = ("re", "re2", "difflib", "html", "json.loads", "json.decode", "Decoder", "raw_decode", "validate_json")
+SERVICES = Path(__file__).parents[2] / "services"
+
+
+def _modules(text: str) -> Iterator[str]:
+    for line in text.strip().replace("\n    ", " ").split("\n"):
+        package, _, names = line.partition(": ")
+        yield from (f"{package}.{name}" for name in names.split())
+
+
+def _parses(tree: ast.Module) -> bool:
+    calls = (ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(call.split(".")[0] in PARSERS or call.endswith(PARSERS[4:]) for call in calls)
+
+
+def test_every_module_that_parses_text_is_measured_or_has_a_reason() -> None:
+    parsing = [
+        ".".join(file.relative_to(SERVICES).parts[2:]).removesuffix(".py")
+        for file in SERVICES.glob("*/src/**/*.py")
+        if _parses(ast.parse(file.read_text()))
+    ]
+    listed = [*_modules(COVERED), *(module for text in OTHERS.values() for module in _modules(text))]
+    assert not {*parsing} - {*listed}
