@@ -177,7 +177,7 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     if running is None or running.subject != subject:
         record = await engine.archive.turn(subject, turn_id)
         if record.status != "running":
-            rest = turn_events.of_ended(engine, subject, record, cursor)
+            rest = turn_events.of_ended(engine, record, cursor)
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
     return turn_events.of_running(engine, subject, turn_id, cursor)
