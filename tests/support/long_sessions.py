@@ -52,13 +52,15 @@ class CountedReads(Database):
         self._database = database
         self.commits = 0
         self.read_bytes = 0
+        self.largest_read = 0
 
     async def write(self, unit: Unit[Any]) -> Any:
         return await self._database.write(unit)
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
         rows = await self._database.read(sql, *parameters)
-        self.read_bytes += sum(_bytes_of(row) for row in rows)
+        size = sum(_bytes_of(row) for row in rows)
+        self.read_bytes, self.largest_read = self.read_bytes + size, max(self.largest_read, size)
         return rows
 
     async def check(self) -> None:

@@ -19,6 +19,7 @@ from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunn
 from dialog_engine.model import (
     AssistantMessage,
     Done,
+    MediaInStore,
     Message,
     ToolCall,
     Turn,
@@ -41,7 +42,7 @@ from dialog_engine.tool_calls.ports import (
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 T = TypeVar("T")
 
@@ -307,6 +308,9 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         while len(page) > 1 and sum(len(each.content) for each in page[1:]) >= size:
             page = page[1:]
         return Page(page, more=len(page) < len(older))
+
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        raise AssertionError("outcomes in memory have their media")
 
     async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
         said = self._sessions[self.turns[turn_id].turn.session_id].messages

@@ -7,7 +7,7 @@ from typing import Protocol
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.approvals.rules import Approval
 from dialog_engine.tool_calls.results.shortening import WholeResult
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,10 @@ class Archive(Protocol):
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         """The outcome of one call of the turn; None when there is none (yet)."""
+        ...
+
+    async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
+        """The image, sound or file at that position of the call's outcome, with its data; None when there is none."""
         ...
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:

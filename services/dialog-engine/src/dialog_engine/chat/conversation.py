@@ -1,11 +1,11 @@
 """What of a session is sent to models: its newest whole turns, which are read from the end and no further."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dialog_engine.chat.archive import MessageRecord
 from dialog_engine.chat.ports import History
-from dialog_engine.model import AssistantMessage, Message, UserMessage
+from dialog_engine.model import AssistantMessage, MediaInStore, Message, ToolMessage, UserMessage
 from dialog_engine.tokens import count_of_said, newest_turns, tokens_of_message
 from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.results.views import tool_message
@@ -41,12 +41,21 @@ async def newest_said(history: History, session_id: str, memory: Memory) -> tupl
         records, more = (*page.messages, *records), page.more
         said = messages_of(records)
     kept = recent(said, memory)
+    kept = tuple([await _with_media(history, each) for each in kept])
     return kept, (records[-1].message_id if records else 0) - count_of_said(kept)
 
 
 def recent(said: Sequence[Message], memory: Memory) -> tuple[Message, ...]:
     """The newest turns within `memory`, with the newest images and sounds."""
     return newest_turns(within_sight(said), max_messages=memory.max_messages, max_tokens=memory.max_tokens)
+
+
+async def _with_media(history: History, message: Message) -> Message:
+    """The message with its images and sounds, which are read one by one: a few per request."""
+    if not isinstance(message, ToolMessage) or not message.media:
+        return message
+    media = [await history.fetched(each) if isinstance(each, MediaInStore) else each for each in message.media]
+    return replace(message, media=tuple(media))
 
 
 def messages_of(records: Iterable[MessageRecord]) -> list[Message]:

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import AssistantMessage, Done, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.execution import OpenCall
+from plugins_contract.outcomes import MediaBlock
 
 
 class TurnStore(Protocol):
@@ -148,6 +149,10 @@ class History(Protocol):
     async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         """The newest messages, or those before the message with the id `before`: at most `limit`, and only as many as
         reach `size` bytes, but one at least."""
+        ...
+
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        """The image or sound with its data, which is empty when the store does not have it any more."""
         ...
 
     async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:

@@ -86,7 +86,9 @@ async def export(engine: Engine, sender: Sender) -> StreamingResponse:
 
     parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    return StreamingResponse(as_lines(parts), media_type="application/jsonl", headers=name)
+    return StreamingResponse(
+        as_lines(engine.archive, sender.subject, parts), media_type="application/jsonl", headers=name
+    )
 
 
 @router.delete("/me/data", status_code=HTTPStatus.ACCEPTED, responses=described.ERASURE)

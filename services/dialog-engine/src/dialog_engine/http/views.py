@@ -203,17 +203,17 @@ def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, An
     }
 
 
-def media(outcome: ToolOutcome | None, number: int) -> Response | None:
-    """Block `number` of the outcome as its bytes; None when there is no such image or sound.
+def media_url(turn_id: str, correlation_id: str, number: int) -> str:
+    """Where that image, sound or file of a result is."""
+    return f"/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}"
+
+
+def media(block: MediaBlock) -> Response | None:
+    """The image, sound or file as its bytes; None when it is not base64.
 
     Content of tools is not trusted: nothing in it may run (an SVG can hold scripts), and anything but an image or a
     sound is a download.
     """
-    if outcome is None or not 0 <= number < len(outcome.content):
-        return None
-    block = outcome.content[number]
-    if not isinstance(block, MediaBlock):
-        return None
     try:
         data = base64.b64decode(block.data, validate=True)
     except binascii.Error:

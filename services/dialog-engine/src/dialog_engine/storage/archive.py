@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from dialog_engine.chat.archive import (
     Archive,
     CallRecord,
@@ -15,9 +17,10 @@ from dialog_engine.chat.archive import (
 )
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import Turn, TurnFailed, Usage
+from dialog_engine.model import MediaInStore, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import SqlCalls, read_whole
 from dialog_engine.storage.database import Database, placeholders
+from dialog_engine.storage.media import StoredMedia
 from dialog_engine.storage.messages import StoredMessages
 from dialog_engine.storage.sealed import open_text
 from dialog_engine.storage.turns import add_session
@@ -25,7 +28,7 @@ from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.messages import new_id
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 PAGE_BYTES = 1_000_000
 """A page of a transcript ends with the message that reaches this many bytes."""
@@ -82,6 +85,7 @@ class SqlArchive(Archive, History):
         self._cipher = cipher
         self._calls = calls
         self._messages = StoredMessages(database, cipher)
+        self._media = StoredMedia(database, cipher)
 
     async def transcript(
         self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
@@ -114,6 +118,20 @@ class SqlArchive(Archive, History):
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
         return await self._messages.outcome(turn_id, correlation_id)
+
+    async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
+        outcome = await self.outcome(subject, turn_id, correlation_id)
+        if outcome is None or not 0 <= number < len(outcome.content):
+            return None
+        block = outcome.content[number]
+        if not isinstance(block, MediaBlock) or block.data:
+            return block if isinstance(block, MediaBlock) else None
+        data = await self._media.fetch(correlation_id, number)
+        return None if data is None else msgspec.structs.replace(block, data=data)
+
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        data = await self._media.fetch(media.correlation_id, media.number)
+        return MediaBlock(media.mime_type, data or "", media.uri)
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         outcome = await self.outcome(subject, turn_id, correlation_id)

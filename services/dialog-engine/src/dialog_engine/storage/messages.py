@@ -9,14 +9,17 @@ import msgspec
 from dialog_engine.chat.archive import CallRecord, MessageRecord, Page
 from dialog_engine.model import ToolCall
 from dialog_engine.storage.database import Database, Row
+from dialog_engine.storage.media import StoredMedia, holds_media
 from dialog_engine.storage.sealed import open_data, open_text
 from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.outcomes import ToolOutcome
 
+LARGE = 256 * 1024
+"""Bytes of an outcome that is read by itself, because it may have media that are not split off."""
 _CALL = (
-    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome,"
-    " a.question, a.decision"
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome IS NOT NULL,"
+    f" CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END, a.question, a.decision"
 )
 _MESSAGES = (
     f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {_CALL} FROM {{}}"
@@ -33,7 +36,8 @@ _PAGE = (
     "SELECT {0}(number), CAST($3 AS bigint), CAST($4 AS bigint) FROM messages WHERE session_id = $1 AND number {1} $2"
     " UNION ALL SELECT (SELECT {0}(number) FROM messages WHERE session_id = $1 AND number {1} page.number), page.room"
     " - (SELECT max(length(content) + length(reasoning)) FROM messages WHERE session_id = $1 AND number = page.number)"
-    f" - coalesce((SELECT sum({_CALL_BYTES} + length(c.arguments) + coalesce(length(c.outcome), 0)) FROM messages m"
+    f" - coalesce((SELECT sum({_CALL_BYTES} + length(c.arguments) + CASE WHEN length(c.outcome) <= {LARGE}"
+    " THEN length(c.outcome) ELSE 0 END) FROM messages m"
     " JOIN tool_calls c ON c.message_id = m.message_id WHERE m.session_id = $1 AND m.number = page.number), 0),"
     " page.places - 1 FROM page WHERE page.number IS NOT NULL AND page.room > 0 AND page.places > 1) "
 )
@@ -56,26 +60,27 @@ class StoredMessages:
     def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
         self._database = database
         self._cipher = cipher
+        self._media = StoredMedia(database, cipher)
 
     async def older(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         """The messages before the number `before`, from the newest back: at most `limit`, and only as many as reach
         `size` bytes, but one at least."""
         rows = await self._database.read(_OLDER, session_id, before or _BEYOND, size, limit)
-        messages = self._messages(rows)
+        messages = await self._messages(rows)
         return Page(messages, more=bool(messages) and messages[0].message_id > 1)
 
     async def newer(self, session_id: str, *, after: int, limit: int, size: int) -> Sequence[MessageRecord]:
         """Likewise those after the number `after`, from the oldest on."""
-        return self._messages(await self._database.read(_NEWER, session_id, after, size, limit))
+        return await self._messages(await self._database.read(_NEWER, session_id, after, size, limit))
 
     async def of_turn(self, turn_id: str) -> Sequence[MessageRecord]:
         """Every message of a turn, oldest first."""
-        return self._messages(await self._database.read(_OF_TURN, turn_id))
+        return await self._messages(await self._database.read(_OF_TURN, turn_id))
 
     async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
         """The calls of a turn with that id, the correlation id or the provider's, that need or needed approval: at most
         two, first the one with that correlation id, then those that wait, then the newest."""
-        return [self._call(*row) for row in await self._database.read(_ASKED, turn_id, call_id)]
+        return await self._calls(await self._database.read(_ASKED, turn_id, call_id))
 
     async def outcome(self, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         """The outcome of one call of the turn; None when there is none (yet)."""
@@ -84,17 +89,32 @@ class StoredMessages:
         )
         return self._outcome(correlation_id, rows[0][0]) if rows else None
 
-    def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
+    async def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
         records: list[MessageRecord] = []
         for head, group in groupby(rows, key=lambda row: row[:7]):
             number, turn_id, role, content, interrupted, created_at, reasoning = head
             content = open_text(self._cipher, content, "messages.content", turn_id, role)
             reasoning = open_text(self._cipher, reasoning, "messages.reasoning", turn_id, role)
-            calls = tuple(self._call(*row[7:]) for row in group if row[8] is not None)
+            calls = tuple(await self._calls([row[7:] for row in group if row[8] is not None]))
             records.append(
                 MessageRecord(number, turn_id, role, content, bool(interrupted), created_at, calls, reasoning)
             )
         return records
+
+    async def _calls(self, rows: Sequence[Row]) -> list[CallRecord]:
+        """Outcomes that still have media are split now; a large one is read after that, and alone."""
+        calls: list[CallRecord] = []
+        for row in rows:
+            correlation_id, ended, outcome = row[1], row[7], row[8]
+            if ended and outcome is None:
+                await self._media.split([correlation_id])
+                query = "SELECT outcome FROM tool_calls WHERE correlation_id = $1"
+                outcome = next(iter(await self._database.read(query, correlation_id)), (None,))[0]
+            calls.append(self._call(*row[:7], outcome, *row[9:]))
+        inline = [each.call.correlation_id for each in calls if each.outcome and holds_media(each.outcome)]
+        if inline:
+            await self._media.split(inline)
+        return calls
 
     def _call(
         self,
