@@ -105,12 +105,13 @@ class StoredMessages:
         """Outcomes that still have media are split now; a large one is read after that, and alone."""
         calls: list[CallRecord] = []
         for row in rows:
-            correlation_id, ended, outcome = row[1], row[7], row[8]
+            correlation_id, ended = row[1], row[7]
+            outcome: Any = row[8]
             if ended and outcome is None:
                 await self._media.split([correlation_id])
                 query = "SELECT outcome FROM tool_calls WHERE correlation_id = $1"
                 outcome = next(iter(await self._database.read(query, correlation_id)), (None,))[0]
-            calls.append(self._call(*row[:7], outcome, *row[9:]))
+            calls.append(self._call(*(*row[:7], outcome, *row[9:])))
         inline = [each.call.correlation_id for each in calls if each.outcome and holds_media(each.outcome)]
         if inline:
             await self._media.split(inline)
