@@ -353,7 +353,7 @@ async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_o
         )
         unexpected = [each for each in results if isinstance(each, Exception) and not isinstance(each, TurnFencedError)]
         assert not unexpected, f"race {race}: {unexpected}"
-        writers = [message.content for message in await a.archive.messages(turn.session_id)][3:]
+        writers = [message.content for message in await a.messages(turn.session_id)][3:]
         assert len(writers) == 1
         assert writers[0] in results
         sides.add(writers[0])

@@ -88,6 +88,7 @@ class ScriptedEngine:
         self.scripts: dict[str, Script] = dict(SUGGESTED)
         self.api_key: str | None = None
         self.unavailable = False
+        self.page_size = 100
         self.tools = 13
         self.forget_logs = False
         self.model = {"id": "scripted", "label": "Scripted", "scripted": True}
@@ -397,9 +398,14 @@ def _sessions(engine: ScriptedEngine) -> APIRouter:
     async def create() -> Json:
         return {"sessionId": engine.new_session().session_id}
 
-    async def messages(session_id: str) -> Json:
+    async def messages(session_id: str, before: str | None = None) -> Json:
         session = engine.find(session_id)
-        return {**engine.describe(session), "messages": engine.messages(session), "turns": engine.turn_list(session)}
+        older = engine.messages(session)[: None if before is None else int(before)]
+        page = older[-engine.page_size :]
+        cursor = str(len(older) - len(page)) if len(page) < len(older) else None
+        return {
+            **engine.describe(session), "messages": page, "turns": engine.turn_list(session), "nextCursor": cursor
+        }  # fmt: skip
 
     async def delete(session_id: str) -> None:
         del engine.sessions[engine.find(session_id).session_id]

@@ -183,6 +183,24 @@ def test_scrolling_up_stops_following_until_the_end_is_reached_again(chat: ChatP
     expect(chat.answers.get_by_text("The end.")).to_be_in_viewport()
 
 
+def test_older_messages_are_loaded_above_what_is_in_sight(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.page_size = 2
+    chat.open()
+    for question in ("one", "two", "three"):
+        engine.scripts[question] = [*answer(f"{question}\n\n{PARAGRAPHS}"), done()]
+        chat.ask(question)
+        chat.expect_idle()
+    chat.page.reload()
+    older = chat.page.get_by_test_id("older")
+    expect(chat.answers).to_have_count(1)
+    for count in (2, 3):
+        older.click()
+        expect(chat.answers).to_have_count(count)
+        expect(chat.answers.get_by_text("Paragraph 0.").nth(1)).to_be_in_viewport()
+    expect(older).to_be_hidden()
+    assert [text.split()[0] for text in chat.answers.all_inner_texts()] == ["one", "two", "three"]
+
+
 class TestOnAPhone:
     @pytest.fixture
     def context(self, browser: Browser) -> Iterator[BrowserContext]:

@@ -27,6 +27,7 @@ from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
 from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
 from tests.support.ledger import Bench
+from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import working
@@ -350,6 +351,7 @@ async def fill(database: Any) -> None:
             text,
             data,
         )
+        tx.execute_many("INSERT INTO media VALUES ('c', $1, $2)", [(number, data) for number in range(3)])
         tx.execute("INSERT INTO whole_results VALUES ('c', $1)", data)
         tx.execute("INSERT INTO approvals VALUES ('c', $1, $1)", data)
 
@@ -358,6 +360,17 @@ async def fill(database: Any) -> None:
 
 async def contents(database: Any) -> list[Any]:
     return [await database.read(f"SELECT * FROM {table.name} ORDER BY 1") for table in TABLES if table.name != "meta"]  # noqa: S608
+
+
+async def test_large_values_are_not_encrypted_together(
+    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dialog_engine.operators.encrypt.PAGE_BYTES", 100_000)
+    async with open_database() as database:
+        await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * 40_000))
+        counted = CountedReads(database)
+        assert (await encrypt(counted, Cipher([NEW]))).written["tool_calls"] == 40
+        assert counted.largest_read < 150_000
 
 
 async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ async def test_head_is_answered_as_get_is_without_a_body(engine: Engine, model: 
     ("method", "path", "known"),
     [
         ("GET", "/v1/sessions?befor=x", "limit, before"),
-        ("GET", "/v1/sessions/nope/messages?befor=1", "has none"),
+        ("GET", "/v1/sessions/nope/messages?befor=1", "limit, before"),
         ("POST", "/v1/sessions?befor", "has none"),
         ("POST", "/v1/chat?befor=1", "has none"),
         ("GET", "/v1/turns/nope/events?befor=1&after=1-1", "after"),

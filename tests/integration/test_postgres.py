@@ -218,7 +218,7 @@ async def heals(database: Database) -> None:
 
 
 async def said(store: EngineStore, turn: Turn) -> list[str]:
-    return [message.content for message in await store.archive.messages(turn.session_id)]
+    return [message.content for message in await store.messages(turn.session_id)]
 
 
 async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
@@ -230,7 +230,7 @@ async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
         for attempt in (
             begin(store.turns, "ann", None, "Hi"),
             store.end(turn),
-            store.archive.messages(turn.session_id),
+            store.messages(turn.session_id),
             store.database.check(),
         ):
             async with bounded(8):

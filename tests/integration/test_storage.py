@@ -21,7 +21,7 @@ from dialog_engine.errors import (
     TurnNotFoundError,
     TurnRunningError,
 )
-from dialog_engine.model import Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
+from dialog_engine.model import Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import sqlite as sqlite_store
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
@@ -258,8 +258,7 @@ async def test_a_full_disk_refuses_and_heals(sqlite: EngineStore) -> None:
     await sqlite.database.write(limit)
     with pytest.raises(StorageUnavailableError, match="full"):
         await begin(sqlite.turns, "ann", turn.session_id, "x" * 100_000)
-    _, messages = await sqlite.archive.transcript("ann", turn.session_id)
-    assert [message.content for message in messages] == ["Hi", "Bye"]
+    assert [message.content for message in await sqlite.messages(turn.session_id)] == ["Hi", "Bye"]
     assert (await sqlite.sessions.list("ann", limit=9, before=None))[0].running_turn_id is None
 
     await sqlite.database.write(unlimited)
@@ -381,14 +380,12 @@ async def test_a_restart_finds_everything(open_database: OpenDatabase) -> None:
         record = await second.archive.turn("ann", done.turn_id)
         spent = Usage(3, 4, estimated=True)
         assert (record.status, record.reason, record.usage, record.ttft_ms) == ("done", "stop", spent, 5)
-        session, messages = await second.archive.transcript("ann", done.session_id)
-        assert session.running_turn_id == open_turn.turn_id
+        transcript = await second.archive.transcript("ann", done.session_id, limit=9)
+        messages = transcript.page.messages
+        assert transcript.session.running_turn_id == open_turn.turn_id
         assert [m.content for m in messages] == ["Hi", "Let me see", "Bye", "More", "Let me see"]
         assert messages[1].calls[0].outcome == OUTCOME
         assert await second.archive.outcome("ann", done.turn_id, call.correlation_id) == OUTCOME
-        assert [m.content for m in await second.archive.messages(done.session_id)] == [
-            "Hi", "Let me see", "42", "Bye", "More", "Let me see",
-        ]  # fmt: skip
 
 
 async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(storage: EngineStore) -> None:
@@ -401,7 +398,7 @@ async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(s
     refused = [each for each in begun if isinstance(each, TurnRunningError)]
     assert len(refused) == 49
     assert {error.turn_id for error in refused} == {turn.turn_id}
-    [message] = await storage.archive.messages(session)
+    [message] = await storage.messages(session)
     assert message.content.startswith("Hi")
 
 
@@ -421,7 +418,7 @@ async def test_a_session_of_another_user_does_not_exist(storage: EngineStore) ->
 
     for attempt in (
         begin(storage.turns, "bob", turn.session_id, "Hi"),
-        storage.archive.transcript("bob", turn.session_id),
+        storage.archive.transcript("bob", turn.session_id, limit=9),
         storage.erasures.delete("bob", turn.session_id),
     ):
         with pytest.raises(SessionNotFoundError):
@@ -445,7 +442,7 @@ async def test_a_deleted_session_takes_everything_with_it(storage: EngineStore) 
     await storage.erasures.delete("ann", turn.session_id)
 
     with pytest.raises(SessionNotFoundError):
-        await storage.archive.transcript("ann", turn.session_id)
+        await storage.archive.transcript("ann", turn.session_id, limit=9)
     for table in ("sessions", "turns", "messages", "tool_calls"):
         assert await storage.database.read(f"SELECT count(*) FROM {table}") == [(0,)]  # noqa: S608
     assert await storage.outbox.event_types() == frozenset()  # facts name the subject
@@ -494,7 +491,7 @@ async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: 
         await storage.add_round(turn, call, call)
     assert await storage.outbox.waiting(9) == []
     assert storage.offered == []
-    assert await storage.archive.messages(turn.session_id) == [UserMessage("Hi")]
+    assert [message.content for message in await storage.messages(turn.session_id)] == ["Hi"]
 
     await storage.add_round(turn, call)
     assert [row.event_id for row in storage.offered] == [call.correlation_id]

@@ -135,13 +135,13 @@ async def test_every_conversation_of_a_file_of_version_4_is_there_again_and_agai
             assert {session.session_id for session in await store.sessions.list("ada", limit=9, before=None)} == {
                 "mine", "copy", "copy-that-ran",
             }  # fmt: skip
-            asked, *answered = (await store.archive.messages("mine"))[2:]
+            asked, *answered = (await store.messages("mine"))[2:]
             assert isinstance(asked, AssistantMessage)
             assert [each.correlation_id for each in asked.tool_calls] == [
                 call.correlation_id for call in (PUBLISHED, WAITING, ASKED, ANSWERED)
             ]
             assert len(answered) == 1
-            assert await store.archive.messages("copy") == [UserMessage("Hi done-elsewhere")]
+            assert await store.messages("copy") == [UserMessage("Hi done-elsewhere")]
             whole = await store.archive.whole("ada", "running", ANSWERED.correlation_id)
             assert whole is not None
             assert whole.for_model == "all of it"

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from dialog_engine.chat import events
-from dialog_engine.chat.archive import MessageRecord, SessionRecord, TurnRecord
+from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.chat.replay import replay
 from dialog_engine.event_log import turn_logs as turn_logs_module
@@ -54,8 +54,8 @@ class Store:
         reason = "stop" if self.ended else None
         return TurnRecord("turn", "session", "done" if self.ended else "running", reason, Usage(), 1, None, 0, 1)
 
-    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
-        return SessionRecord(session_id, "", 0, 0, None), [*self.messages]
+    async def turn_messages(self, turn_id: str) -> list[MessageRecord]:
+        return [*self.messages]
 
 
 class Engine:
@@ -80,7 +80,7 @@ class Engine:
         if record.status == "running":
             rest = turn_events.of_running(services, "ann", "turn", after)
         else:
-            rest = turn_events.of_ended(services, "ann", record, after)
+            rest = turn_events.of_ended(services, record, after)
         async with aclosing(rest) as batches:
             async for batch in batches:
                 yield batch

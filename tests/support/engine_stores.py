@@ -7,9 +7,10 @@ from typing import Protocol
 
 import pytest
 
+from dialog_engine.chat.conversation import messages_of
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import SeenEngine
-from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
+from dialog_engine.model import AssistantMessage, Done, DoneReason, Message, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.audit import AuditTrail, SqlAuditLog
@@ -84,6 +85,10 @@ class EngineStore:
         """Commit the end of a turn."""
         done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4, estimated=True), 5)
         return await self.turns.finish(turn, AssistantMessage(text), done, None)
+
+    async def messages(self, session_id: str) -> list[Message]:
+        """The newest messages of a session, oldest first, as a model reads them."""
+        return messages_of((await self.archive.page(session_id, before=None, limit=100, size=1_000_000)).messages)
 
     async def seen(self, other: "EngineStore") -> SeenEngine:
         """The lease of another engine as it is now."""

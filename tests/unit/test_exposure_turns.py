@@ -66,7 +66,7 @@ def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
 
 
 async def stored(engine: FakeEngine, turn: Turn) -> list[CallRecord]:
-    return [call for record in await engine.store.turn_messages(turn) for call in record.calls]
+    return [call for record in await engine.store.turn_messages(turn.turn_id) for call in record.calls]
 
 
 async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.http.views import media, milliseconds, timestamp
-from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
+from plugins_contract.outcomes import MediaBlock
 
 
 @given(st.integers(0, 2**42))
@@ -32,7 +32,7 @@ MEDIA_TYPES = {
 
 def test_only_images_and_sounds_are_inline_and_media_types_cannot_inject_headers() -> None:
     for media_type, inline in MEDIA_TYPES.items():
-        answer = media(ToolOutcome(CallState.SUCCEEDED, (MediaBlock(media_type, "AAAA"),)), 0)
+        answer = media(MediaBlock(media_type, "AAAA"))
         assert answer is not None
         assert answer.headers["content-type"] == (media_type if inline else "application/octet-stream")
         assert answer.headers["content-disposition"] == ("inline" if inline else "attachment")

@@ -169,7 +169,7 @@ def test_of_many_images_the_newest_are_sent(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_large_images_are_sent_from_the_newest_on_until_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BASE64", 100)
+    monkeypatch.setattr("dialog_engine.tool_calls.normalise.MAX_BYTES", 100)
     assert seen(shots("small"), shots("2", size=60), shots("3", size=50), shots("4", size=50)) == ["3", "4"]
 
 

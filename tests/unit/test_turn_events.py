@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionRecord, TurnRecord
+from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.http import turn_events
 from dialog_engine.http.services import Services
@@ -73,8 +73,9 @@ class Archive:
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         return self._turn
 
-    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
-        return SessionRecord(session_id, "", 0, 0, None), MESSAGES
+    async def turn_messages(self, turn_id: str) -> list[MessageRecord]:
+        assert turn_id == self._turn.turn_id
+        return MESSAGES
 
 
 class World:
@@ -104,7 +105,7 @@ async def of_ended(
     frames: Frames, after: Cursor = START, failure: TurnFailed | None = None
 ) -> tuple[Transcript, list[str]]:
     turn = record(failure=failure)
-    return await collected(turn_events.of_ended(cast("Services", World(frames, turn)), "ann", turn, after))
+    return await collected(turn_events.of_ended(cast("Services", World(frames, turn)), turn, after))
 
 
 async def test_a_gap_in_the_log_of_a_running_turn_is_filled_with_a_reset() -> None:
@@ -168,11 +169,11 @@ async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
 
 @pytest.mark.parametrize("after", [START, Cursor(1, 4)])
 async def test_a_reader_resumes_within_rebuilt_events(after: Cursor) -> None:
-    whole = turn_events.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), "ann", record(), after)
+    whole = turn_events.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), record(), after)
     [batch] = [batch async for batch in whole]
     for seen, each in enumerate(batch, 1):
         services = cast("Services", World(Frames([LogGoneError()]), record()))
-        rest = turn_events.of_ended(services, "ann", record(), Cursor.parse(each.id))
+        rest = turn_events.of_ended(services, record(), Cursor.parse(each.id))
         assert [frame for batch in [each async for each in rest] for frame in batch] == batch[seen:]
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from dialog_engine.chat import running_turn
+from dialog_engine.chat.archive import Page
 from dialog_engine.errors import (
     LLMRateLimitedError,
     SessionNotFoundError,
@@ -21,7 +22,6 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     FinishReason,
-    Message,
     MessageFinished,
     ReasoningDelta,
     TextDelta,
@@ -100,13 +100,13 @@ async def test_a_session_has_one_turn_at_a_time() -> None:
 
 async def test_the_history_is_read_except_in_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    stored = MemoryStore.messages
+    stored = MemoryStore.page
 
-    async def messages(store: MemoryStore, session_id: str) -> Sequence[Message]:
+    async def page(store: MemoryStore, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         read.append(session_id)
-        return await stored(store, session_id)
+        return await stored(store, session_id, before=before, limit=limit, size=size)
 
-    monkeypatch.setattr(MemoryStore, "messages", messages)
+    monkeypatch.setattr(MemoryStore, "page", page)
     async with FakeEngine(model := ScriptedModel(says("first"), says("second"))) as engine:
         turn = await engine.turns.start("ada", None, "one")
         await engine.seen(turn)

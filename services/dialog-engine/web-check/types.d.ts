@@ -92,6 +92,7 @@ interface State {
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
   queued: { text: string; turnId: string | null } | null;
   outcome: Outcome | null;
+  older: string | null;
   /** How many items were ever created: the source of keys. */
   created: number;
 }
@@ -123,6 +124,7 @@ interface History {
   runningTurnId: string | null;
   messages: StoredMessage[];
   turns?: StoredTurn[];
+  nextCursor?: string | null;
 }
 
 interface Session {

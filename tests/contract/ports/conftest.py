@@ -16,11 +16,12 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import DisabledTools
+from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.model import Turn
+from dialog_engine.model import Message, Turn
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.audit import AuditTrail
@@ -75,6 +76,12 @@ class Storage:
         """The turn as the next life of the engine takes it up."""
         [left] = [each.turn for each in await self.adopt() if each.turn.turn_id == turn.turn_id]
         return left
+
+    async def said(self, turn: Turn) -> list[Message]:
+        """The conversation of the turn's session, as a model reads it."""
+        messages, left_out = await newest_said(self.history, turn.session_id, Memory(1000, 1_000_000))
+        assert left_out == 0
+        return [*messages]
 
 
 @pytest.fixture(params=["twin", "sqlite", "postgres"])

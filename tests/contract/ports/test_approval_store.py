@@ -76,7 +76,7 @@ async def test_refusing_answers_the_call(storage: Storage) -> None:
 
     assert await storage.approvals.decide(turn.turn_id, asked, REFUSED, None, failed("not approved"))
 
-    [_, message] = await storage.history.turn_messages(turn)
+    [_, message] = await storage.history.turn_messages(turn.turn_id)
     assert message.calls[0].outcome == failed("not approved")
     assert message.calls[0].server == "a"
     assert message.calls[0].approval is not None
@@ -94,7 +94,7 @@ async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> N
     )
 
     assert sum(taken) == 1
-    [_, message] = await storage.history.turn_messages(turn)
+    [_, message] = await storage.history.turn_messages(turn.turn_id)
     refused = message.calls[0].outcome is not None
     assert refused == taken[0]
     assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])
@@ -152,7 +152,7 @@ async def test_the_model_sees_edited_arguments_in_later_turns_too(storage: Stora
     await storage.approvals.decide(turn.turn_id, asked, edited, lambda _: wanted, None)
     await storage.calls.add_result(turn, asked.call, failed("so it goes"))
 
-    *_, said, result = await storage.history.messages(turn.session_id)
+    *_, said, result = await storage.said(turn)
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls[0].arguments == '{"x": 1}'
     assert '{"x":9}' in result.content

@@ -52,7 +52,7 @@ async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage
     turn = await begun(storage)
 
     assert (turn.subject, turn.epoch, turn.rounds, turn.traceparent) == ("ada", 1, 0, "00-trace")
-    assert [*await storage.history.messages(turn.session_id)] == [UserMessage("Hello!")]
+    assert [*await storage.said(turn)] == [UserMessage("Hello!")]
 
 
 async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> None:
@@ -71,7 +71,7 @@ async def test_a_session_has_one_running_turn(storage: Storage) -> None:
         await begun(storage, "Again!", first.session_id)
 
     assert caught.value.turn_id == first.turn_id
-    assert [*await storage.history.messages(first.session_id)] == [UserMessage("Hello!")]
+    assert [*await storage.said(first)] == [UserMessage("Hello!")]
 
 
 async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: Storage) -> None:
@@ -90,7 +90,7 @@ async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage
 
     assert isinstance(number, int)
     await begun(storage, "Again!", turn.session_id)
-    said = [*await storage.history.messages(turn.session_id)]
+    said = [*await storage.said(turn)]
     assert said == [UserMessage("Hello!"), answer, UserMessage("Again!")]
 
 
@@ -98,7 +98,7 @@ async def test_a_turn_may_end_without_an_answer(storage: Storage) -> None:
     turn = await begun(storage)
 
     assert await storage.turns.finish(turn, None, done(turn, DoneReason.ERROR), TurnFailed("CODE", "why")) is None
-    assert len(await storage.history.messages(turn.session_id)) == 1
+    assert len(await storage.said(turn)) == 1
 
 
 async def test_a_turn_ends_once(storage: Storage) -> None:
@@ -106,7 +106,7 @@ async def test_a_turn_ends_once(storage: Storage) -> None:
     await storage.turns.finish(turn, AssistantMessage("first"), done(turn), None)
 
     assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) is None
-    assert [m.content for m in await storage.history.messages(turn.session_id)] == ["Hello!", "first"]
+    assert [m.content for m in await storage.said(turn)] == ["Hello!", "first"]
     assert await waiting(storage) == [("TurnFinished", turn.turn_id)]
 
 
@@ -141,7 +141,7 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
 
     await storage.calls.add_round(turn, message, requests, {two.correlation_id: REFUSED})
 
-    _, said, result = await storage.history.messages(turn.session_id)
+    _, said, result = await storage.said(turn)
     assert said == message
     assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool", failed=True)
     assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
@@ -156,7 +156,7 @@ async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Sto
         turn, AssistantMessage("", (one, two)), [], answers, servers={one.correlation_id: "callstream"}
     )
 
-    [_, stored] = await storage.history.turn_messages(turn)
+    [_, stored] = await storage.history.turn_messages(turn.turn_id)
     assert [each.server for each in stored.calls] == ["callstream", ""]
 
 
@@ -166,13 +166,13 @@ async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model
 
     await storage.calls.add_round(turn, AssistantMessage("", (meant,)), asked(turn, meant), {})
 
-    _, said = await storage.history.messages(turn.session_id)
+    _, said = await storage.said(turn)
     assert said == AssistantMessage("", (meant,))
     assert [opened.call for opened in await storage.history.open_calls(turn)] == [meant]
-    [_, stored] = await storage.history.turn_messages(turn)
+    [_, stored] = await storage.history.turn_messages(turn.turn_id)
     assert [each.call for each in stored.calls] == [meant]
     assert await storage.calls.add_result(turn, meant, succeeded("x"))
-    assert [*await storage.history.messages(turn.session_id)][-1] == ToolMessage("call_1", "mcp_query", "x")
+    assert [*await storage.said(turn)][-1] == ToolMessage("call_1", "mcp_query", "x")
 
 
 async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage) -> None:
@@ -181,7 +181,7 @@ async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage
 
     await storage.calls.add_round(turn, AssistantMessage("", (signed,)), asked(turn, signed), {})
 
-    _, said = await storage.history.messages(turn.session_id)
+    _, said = await storage.said(turn)
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls == (signed,)
 
@@ -192,7 +192,7 @@ async def test_a_result_is_read_back_with_its_images(storage: Storage) -> None:
 
     await storage.calls.add_result(turn, one, ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image)))
 
-    *_, result = await storage.history.messages(turn.session_id)
+    *_, result = await storage.said(turn)
     assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
 
 
@@ -236,7 +236,7 @@ async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(stora
     assert [opened.call for opened in await storage.history.open_calls(turn)] == [one]
     assert await storage.calls.add_result(turn, one, failed("first"))
 
-    said = [*await storage.history.messages(turn.session_id)]
+    said = [*await storage.said(turn)]
     assert [message.content for message in said[2:]] == ["Error TOOL_EXECUTION_FAILED: first", "second"]
     assert [*await storage.history.open_calls(turn)] == []
 
@@ -249,7 +249,7 @@ async def test_the_first_outcome_of_a_call_stands(storage: Storage) -> None:
 
     assert not await storage.calls.add_result(turn, one, failed("second"))
 
-    *_, result = await storage.history.messages(turn.session_id)
+    *_, result = await storage.said(turn)
     assert result.content == "first"
 
 
@@ -269,7 +269,7 @@ async def test_what_a_turn_has_said_is_read_back_with_its_calls_and_without_what
     number = await storage.calls.add_round(turn, AssistantMessage("Ah.", (one, two)), asked(turn, one, two), {})
     await storage.calls.add_result(turn, two, succeeded("x"))
 
-    question, answer = await storage.history.turn_messages(turn)
+    question, answer = await storage.history.turn_messages(turn.turn_id)
 
     assert (question.role, question.content, question.calls) == ("user", "More!", ())
     assert (answer.message_id, answer.turn_id, answer.role) == (number, turn.turn_id, "assistant")
@@ -290,7 +290,7 @@ async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all
     there = [opened.call for opened in await storage.history.open_calls(turn)]
     await breathe()
 
-    said = [m for m in await storage.history.messages(turn.session_id) if isinstance(m, AssistantMessage)]
+    said = [m for m in await storage.said(turn) if isinstance(m, AssistantMessage)]
     assert there == [call for message in said for call in message.tool_calls]
 
 
@@ -348,7 +348,7 @@ async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> Non
             await write
 
     assert [each.call for each in await storage.history.open_calls(later)] == [one]
-    assert [m.content for m in await storage.history.messages(turn.session_id)] == ["Hello!", ""]
+    assert [m.content for m in await storage.said(turn)] == ["Hello!", ""]
 
 
 async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: Storage) -> None:

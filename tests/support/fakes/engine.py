@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from dialog_engine.chat.service import ChatService, Memory
+from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.model import (

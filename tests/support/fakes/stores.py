@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord
+from dialog_engine.chat.archive import CallRecord, MessageRecord, Page
+from dialog_engine.chat.conversation import messages_of
 from dialog_engine.chat.outbox import (
     TOOL_CALL_FINISHED,
     TURN_FINISHED,
@@ -18,6 +19,7 @@ from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunn
 from dialog_engine.model import (
     AssistantMessage,
     Done,
+    MediaInStore,
     Message,
     ToolCall,
     Turn,
@@ -38,10 +40,9 @@ from dialog_engine.tool_calls.ports import (
     ResultStore,
 )
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
-from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 T = TypeVar("T")
 
@@ -58,6 +59,7 @@ class StoredTurn:
 
 @dataclass(slots=True)
 class _StoredMessage:
+    number: int
     turn_id: str
     message: UserMessage | AssistantMessage
 
@@ -82,7 +84,7 @@ class _StoredCall:
 @dataclass(slots=True)
 class _Session:
     subject: str
-    messages: list[int] = field(default_factory=list[int])
+    messages: list[_StoredMessage] = field(default_factory=list[_StoredMessage])
 
 
 class NoOthers(Control):
@@ -112,7 +114,6 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         self.refuse: dict[str, Exception] = {}
         self.begun: list[str] = []
         self._sessions: dict[str, _Session] = {}
-        self._messages: dict[int, _StoredMessage] = {}
         self._calls: dict[str, _StoredCall] = {}
         self._waiting_turns: list[Turn] = []
         self._stops: set[str] = set()
@@ -298,31 +299,33 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         return await self._commit("close", unit)
 
     async def messages(self, session_id: str) -> Sequence[Message]:
-        said: list[Message] = []
-        for number in self._sessions[session_id].messages:
-            message = self._messages[number].message
-            said.append(message)
-            if isinstance(message, AssistantMessage):
-                for call in message.tool_calls:
-                    stored = self._calls[call.correlation_id]
-                    edited = stored.approval.edited if stored.approval else None
-                    if stored.outcome is not None:
-                        said.append(tool_message(call, stored.outcome, edited))
-        return said
+        """All that was said in a session."""
+        return messages_of([self._record(each) for each in self._sessions[session_id].messages])
 
-    async def turn_messages(self, turn: Turn) -> Sequence[MessageRecord]:
-        return [
-            self._record(number, stored) for number, stored in self._messages.items() if stored.turn_id == turn.turn_id
-        ]
+    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        older = [each for each in self._sessions[session_id].messages if before is None or each.number < before]
+        page = [self._record(each) for each in older[-limit:]]
+        while len(page) > 1 and sum(len(each.content) for each in page[1:]) >= size:
+            page = page[1:]
+        return Page(page, more=len(page) < len(older))
 
-    def _record(self, number: int, stored: _StoredMessage) -> MessageRecord:
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        raise AssertionError("outcomes in memory have their media")
+
+    async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
+        said = self._sessions[self.turns[turn_id].turn.session_id].messages
+        return [self._record(each) for each in said if each.turn_id == turn_id]
+
+    def _record(self, stored: _StoredMessage) -> MessageRecord:
         match stored.message:
             case UserMessage(content):
-                return MessageRecord(number, stored.turn_id, "user", content, False, 0, ())
-            case AssistantMessage(content, calls, _, interrupted):
+                return MessageRecord(stored.number, stored.turn_id, "user", content, False, 0, ())
+            case AssistantMessage(content, calls, reasoning, interrupted):
                 known = [self._calls[call.correlation_id] for call in calls]
-                records = [CallRecord(each.call, each.server, each.outcome, each.approval) for each in known]
-                return MessageRecord(number, stored.turn_id, "assistant", content, interrupted, 0, tuple(records))
+                records = tuple(CallRecord(each.call, each.server, each.outcome, each.approval) for each in known)
+                return MessageRecord(
+                    stored.number, stored.turn_id, "assistant", content, interrupted, 0, records, reasoning
+                )
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         def unit() -> list[OpenCall]:
@@ -368,10 +371,9 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         return [stored for stored in self.turns.values() if stored.status == "running"]
 
     def _add(self, turn: Turn, message: UserMessage | AssistantMessage) -> int:
-        number = len(self._messages) + 1
-        self._messages[number] = _StoredMessage(turn.turn_id, message)
-        self._sessions[turn.session_id].messages.append(number)
-        return number
+        messages = self._sessions[turn.session_id].messages
+        messages.append(_StoredMessage(len(messages) + 1, turn.turn_id, message))
+        return len(messages)
 
     def _answer(self, correlation_id: str, outcome: ToolOutcome) -> bool:
         stored = self._calls[correlation_id]

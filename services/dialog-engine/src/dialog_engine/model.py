@@ -66,6 +66,14 @@ class AssistantMessage:
     """The user stopped it, or the model failed: `content` is the text up to then."""
 
 
+class MediaInStore(MediaBlock, frozen=True, kw_only=True):
+    """An image or a sound of a stored result, whose data is to be read from the store before it can be sent."""
+
+    correlation_id: str
+    number: int
+    """Its position in the result."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolMessage:
     """The result of one tool call as the model reads it.

@@ -16,10 +16,11 @@ from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
+from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
-from dialog_engine.chat.service import ChatService, Memory
+from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
 from dialog_engine.control import ControlListener, ControlPublisher

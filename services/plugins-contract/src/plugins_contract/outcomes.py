@@ -39,17 +39,21 @@ class TextBlock(_Wire, frozen=True, tag_field="type", tag="text"):
 
 
 class MediaBlock(_Wire, frozen=True, tag_field="type", tag="media"):
-    """An image, a sound or another file; `data` is base64 (RFC 4648), `uri` names the resource it comes from."""
+    """An image, a sound or another file; `data` is base64 (RFC 4648), `uri` names the resource it comes from.
+
+    In the store of an engine `data` is empty and lies elsewhere, and `stored_size` is its size in bytes.
+    """
 
     mime_type: str
     data: str
     uri: str | None = None
     user_only: bool = False
+    stored_size: int = 0
 
     @property
     def size(self) -> int:
         """The size of the decoded data in bytes."""
-        return len(self.data) * 3 // 4 - self.data[-2:].count("=")
+        return len(self.data) * 3 // 4 - self.data[-2:].count("=") if self.data else self.stored_size
 
 
 class LinkBlock(_Wire, frozen=True, tag_field="type", tag="link"):

@@ -45,26 +45,19 @@ class Approvals:
 
     async def _find(self, subject: str, turn_id: str, call_id: str) -> CallRecord:
         turn = await self._archive.turn(subject, turn_id)
-        _, messages = await self._archive.transcript(subject, turn.session_id)
-        calls = [call for message in messages if message.turn_id == turn_id for call in message.calls]
-        found = _named(call_id, [call for call in calls if call.approval is not None])
-        if turn.status != "running" and found.outcome is None and found.approval and not found.approval.decision:
+        found = _named(call_id, await self._archive.asked(turn_id, call_id))
+        if turn.status != "running" and found.waits:
             raise ApprovalDecidedError(f"this call does not wait for approval any more: its turn is {turn.status}")
         return found
 
 
 def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
     """The call with that id: of several, the one that waits for approval; otherwise the last one."""
-    found = [call for call in calls if call.call.correlation_id == call_id]
-    found = found or [call for call in calls if call.call.tool_call_id == call_id]
-    if not found:
+    if not calls:
         raise ApprovalNotFoundError(f"no call {call_id} of this turn needs approval")
-    waiting = [call for call in found if call.outcome is None and call.approval and call.approval.decision is None]
-    if len(waiting) > 1:
-        raise AmbiguousCallError(
-            f"{len(waiting)} calls have the id {call_id}: use the correlationId of the one you mean"
-        )
-    return (waiting or found)[-1]
+    if len(calls) > 1 and all(each.waits for each in calls) and calls[0].call.correlation_id != call_id:
+        raise AmbiguousCallError(f"several calls have the id {call_id}: use the correlationId of the one you mean")
+    return calls[0]
 
 
 def _decided(record: CallRecord, given: Given) -> Decision:

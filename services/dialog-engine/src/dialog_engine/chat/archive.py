@@ -1,13 +1,13 @@
 """Stored conversations as they are read: records, and the ports by which they are read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.approvals.rules import Approval
 from dialog_engine.tool_calls.results.shortening import WholeResult
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,11 @@ class CallRecord:
     outcome: ToolOutcome | None
     approval: Approval | None = None
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for approval."""
+        return self.outcome is None and self.approval is not None and self.approval.decision is None
+
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
@@ -60,6 +65,21 @@ class MessageRecord:
     interrupted: bool
     created_at: int
     calls: tuple[CallRecord, ...]
+    reasoning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages of a session that follow each other, oldest first. `more`: there are further ones in the direction of
+    reading."""
+
+    messages: Sequence[MessageRecord]
+    more: bool
+
+    def from_a_question(self) -> "Page":
+        """The page from its first message of the user on; the whole page when it is a part of one turn."""
+        first = next((place for place, each in enumerate(self.messages) if each.role == "user"), 0)
+        return replace(self, messages=self.messages[first:], more=self.more or first > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +97,15 @@ class TurnRecord:
     finished_at: int | None
     model: str | None = None
     tool_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A page of a session, and the turns whose messages are in it: how each ended, what it cost, why it failed."""
+
+    session: SessionRecord
+    page: Page
+    turns: Sequence[TurnRecord]
 
 
 class Sessions(Protocol):
@@ -98,20 +127,32 @@ class Sessions(Protocol):
 class Archive(Protocol):
     """The messages and turns of a subject. For those of another: SessionNotFoundError, TurnNotFoundError."""
 
-    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
-        """The session and its messages, oldest first."""
-        ...
-
-    async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
-        """Every turn of the session, oldest first: how each ended, what it cost, why it failed."""
+    async def transcript(
+        self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> Transcript:
+        """The newest messages, or those before the message with the id `before`, from the beginning of a turn on; or
+        those that come after the message `after`. At most `limit`, and fewer when they are large."""
         ...
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         """One turn."""
         ...
 
+    async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
+        """The messages of a turn that the subject was found to own, oldest first."""
+        ...
+
+    async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
+        """The calls of such a turn that have this id, the correlation id or the provider's, and need or needed
+        approval. Two at most: the one with this correlation id, then those that wait, then the newest."""
+        ...
+
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         """The outcome of one call of the turn; None when there is none (yet)."""
+        ...
+
+    async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
+        """The image, sound or file at that position of the call's outcome, with its data; None when there is none."""
         ...
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:

@@ -7,10 +7,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dialog_engine.chat.archive import Archive, MessageRecord, SessionRecord, Sessions, TurnRecord
+from dialog_engine.chat.archive import Archive, Page, Sessions, Transcript
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
 from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
@@ -118,16 +118,25 @@ class PersonalData:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._wake.wait()
 
-    async def export(
-        self, subject: str, *, key_id: str = ""
-    ) -> AsyncGenerator[tuple[SessionRecord, list[MessageRecord], list[TurnRecord]], None]:
-        """Every session of the subject with its messages and turns, in the order of their ids, which no use of a
-        session changes."""
+    async def export(self, subject: str, *, key_id: str = "") -> AsyncGenerator[Transcript]:
+        """Every session of the subject in pages, oldest messages first, in the order of the sessions' ids, which no use
+        of a session changes. Only the last page of a session has no `more`."""
         await self._audit.record(AuditEvent(AuditAction.DATA_EXPORTED, subject, key_id=key_id))
         last = ""
         while page := await self._sessions.ids(subject, after=last, limit=PAGE):
             for session_id in page:
-                with suppress(SessionNotFoundError):  # deleted meanwhile
-                    record, messages = await self._archive.transcript(subject, session_id)
-                    yield record, messages, await self._archive.turns(subject, session_id)
+                async for part in self._exported(subject, session_id):
+                    yield part
             last = page[-1]
+
+    async def _exported(self, subject: str, session_id: str) -> AsyncGenerator[Transcript]:
+        part: Transcript | None = None
+        after = 0
+        try:
+            while part is None or part.page.more:
+                part = await self._archive.transcript(subject, session_id, limit=PAGE, after=after)
+                after = part.page.messages[-1].message_id if part.page.messages else after
+                yield part
+        except SessionNotFoundError:  # deleted meanwhile
+            if part is not None:
+                yield replace(part, page=Page((), more=False), turns=())

@@ -4,10 +4,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dialog_engine.chat.archive import MessageRecord
+from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import AssistantMessage, Done, Message, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.execution import OpenCall
+from plugins_contract.outcomes import MediaBlock
 
 
 class TurnStore(Protocol):
@@ -145,12 +146,17 @@ class Control(Protocol):
 class History(Protocol):
     """The messages of a session."""
 
-    async def messages(self, session_id: str) -> Sequence[Message]:
-        """Every message, oldest first; a tool call without an outcome has no result."""
+    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        """The newest messages, or those before the message with the id `before`: at most `limit`, and only as many as
+        reach `size` bytes, but one at least."""
         ...
 
-    async def turn_messages(self, turn: Turn) -> Sequence[MessageRecord]:
-        """The committed messages of this turn, oldest first, each with its calls."""
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        """The image or sound with its data, which is empty when the store does not have it any more."""
+        ...
+
+    async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
+        """The committed messages of a turn, oldest first, each with its calls."""
         ...
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:

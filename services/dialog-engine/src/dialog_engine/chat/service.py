@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
+from dialog_engine.chat.conversation import Memory, newest_said, recent
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.replay import replay
 from dialog_engine.model import (
@@ -36,10 +37,8 @@ from dialog_engine.model import (
     timed,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
-from dialog_engine.tokens import count_of_said, newest_turns
 from dialog_engine.tool_calls.approvals.rules import Asked, stopped
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
-from dialog_engine.tool_calls.normalise import within_sight
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
 from dialog_engine.tool_calls.results.views import Steps
 
@@ -116,14 +115,6 @@ class Draft:
         return round((time.monotonic() - self.started) * 1000)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """How much of a session is sent to any model. Of this, each model is sent what fits its context."""
-
-    max_messages: int
-    max_tokens: float
-
-
 class ChatService:
     """Answers users. `llm` is a chat client that is enhanced with tools."""
 
@@ -148,7 +139,7 @@ class ChatService:
         """The first events of `turn` in each of its lives."""
         yield TurnStarted(turn.turn_id, turn.session_id)
         if turn.epoch > 1:
-            yield Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn)))
+            yield Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn.turn_id)))
 
     async def stream_reply(
         self,
@@ -245,10 +236,10 @@ class ChatService:
         self, turn: Turn, said: Sequence[Message] | None = None, committed: asyncio.Future[None] | None = None
     ) -> ChatRequest:
         if said is None:
-            said = await self._history.messages(turn.session_id)
-        bounds = self._memory
-        kept = newest_turns(within_sight(said), max_messages=bounds.max_messages, max_tokens=bounds.max_tokens)
-        return ChatRequest(kept, turn, committed=committed, left_out=count_of_said(said) - count_of_said(kept))
+            kept, left_out = await newest_said(self._history, turn.session_id, self._memory)
+        else:
+            kept, left_out = recent(said, self._memory), 0
+        return ChatRequest(kept, turn, committed=committed, left_out=left_out)
 
     async def _open_calls(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
         open_calls = await self._history.open_calls(turn)

@@ -1,18 +1,20 @@
 """All routes but those of turns: sessions, what the engine offers, and what its operators watch."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-import msgspec
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from dialog_engine.http import described, views
+from dialog_engine.http.export import as_lines
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import MEDIA_TYPE, ProblemError
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.principal import OPERATOR
+
+T = TypeVar("T")
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 operations = APIRouter(tags=["operations"])
@@ -34,18 +36,24 @@ async def sessions(
     ] = None,
 ) -> dict[str, Any]:
     """The subject's sessions, those changed last first. `nextCursor` is the `before` of the next page, or null."""
-    try:
-        place = None if before is None else views.session_place(before)
-    except ValueError as error:
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", str(error), field="before") from None
+    place = None if before is None else _place(views.session_place, before)
     return views.sessions(await engine.sessions.list(subject, limit=limit + 1, before=place), limit)
 
 
 @router.get("/sessions/{session_id}/messages", responses=described.NOT_FOUND)
-async def messages(session_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
-    """The session's messages, oldest first, and the state of each turn."""
-    session, messages = await engine.archive.transcript(subject, session_id)
-    return views.transcript(session, messages, await engine.archive.turns(subject, session_id))
+async def messages(
+    session_id: str,
+    engine: Engine,
+    subject: Subject,
+    limit: Annotated[int, Query(ge=1, le=200)] = 100,
+    before: Annotated[str | None, Query(description="The `nextCursor` of the page before.")] = None,
+) -> dict[str, Any]:
+    """The session's newest messages, oldest first, and the state of their turns. `nextCursor` is the `before` of the
+    page with the older ones, or null. A page begins with a message of the user, unless it is a part of one turn, and
+    has fewer messages than `limit` when they are large.
+    """
+    place = None if before is None else _place(views.message_place, before)
+    return views.transcript(await engine.archive.transcript(subject, session_id, limit=limit, before=place))
 
 
 @router.delete(
@@ -76,12 +84,11 @@ async def me(sender: Sender) -> dict[str, Any]:
 async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
 
-    async def lines() -> AsyncGenerator[bytes, None]:
-        async for session, messages, turns in engine.personal_data.export(sender.subject, key_id=sender.key_id):
-            yield msgspec.json.encode(views.transcript(session, messages, turns)) + b"\n"
-
+    parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    return StreamingResponse(lines(), media_type="application/jsonl", headers=name)
+    return StreamingResponse(
+        as_lines(engine.archive, sender.subject, parts), media_type="application/jsonl", headers=name
+    )
 
 
 @router.delete("/me/data", status_code=HTTPStatus.ACCEPTED, responses=described.ERASURE)
@@ -169,3 +176,10 @@ async def metrics(engine: Engine, accept: Annotated[str, Header()] = "") -> Resp
     """Metrics in the text format of Prometheus, or in OpenMetrics."""
     text, content_type = await engine.metrics(accept)
     return Response(text, headers={"Content-Type": content_type})
+
+
+def _place(parse: Callable[[str], T], before: str) -> T:
+    try:
+        return parse(before)
+    except ValueError as error:
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", str(error), field="before") from None

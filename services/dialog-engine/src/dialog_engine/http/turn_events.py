@@ -37,7 +37,7 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
                         # Its engine may have died after the end was committed and before the log had it.
                         record = await engine.archive.turn(subject, turn_id)
                         if record.status != "running":
-                            async for rest in of_ended(engine, subject, record, Cursor.parse(last_id)):
+                            async for rest in of_ended(engine, record, Cursor.parse(last_id)):
                                 yield rest
                             return
                     yield batch
@@ -49,12 +49,12 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
                 return
         # The id is read before the database: every event up to it is in what the database returns.
         record = await engine.archive.turn(subject, turn_id)
-        committed = replay(turn_id, await _messages(engine, subject, record))
+        committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
         yield [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
         last_id = newest.id
 
 
-async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
+async def of_ended(engine: Services, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
     """The events after `after` of a turn that has ended; no batch at all when its last event was seen."""
     if after.epoch < REBUILT_EPOCH:
         last: Frame | None = None
@@ -70,7 +70,7 @@ async def of_ended(engine: Services, subject: str, record: TurnRecord, after: Cu
             last = last or await engine.frames.newest(record.turn_id)
         if last is not None and last.name == DONE:
             return
-    if rest := _rebuilt(record, await _messages(engine, subject, record), after):
+    if rest := _rebuilt(record, await engine.archive.turn_messages(record.turn_id), after):
         yield rest
 
 
@@ -81,11 +81,6 @@ async def _last_event_logged(engine: Services, turn_id: str) -> None:
         if newest is None or newest.name == DONE:
             return
         await asyncio.sleep(POLL_SECONDS)
-
-
-async def _messages(engine: Services, subject: str, record: TurnRecord) -> Sequence[MessageRecord]:
-    _, messages = await engine.archive.transcript(subject, record.session_id)
-    return messages
 
 
 def _rebuilt(record: TurnRecord, messages: Sequence[MessageRecord], after: Cursor) -> Batch:

@@ -177,7 +177,7 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     if running is None or running.subject != subject:
         record = await engine.archive.turn(subject, turn_id)
         if record.status != "running":
-            rest = turn_events.of_ended(engine, subject, record, cursor)
+            rest = turn_events.of_ended(engine, record, cursor)
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
     return turn_events.of_running(engine, subject, turn_id, cursor)
@@ -222,8 +222,8 @@ async def decide(
 )
 async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
     """An image or a sound of a tool's result."""
-    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
-    media = views.media(outcome, number)
+    block = await engine.archive.media(subject, turn_id, correlation_id, number)
+    media = views.media(block) if block else None
     if media is None:
         detail = f"there is no content {number} in the result of call {correlation_id}"
         raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="number")

@@ -11,7 +11,7 @@ from typing import Any
 from fastapi import Response
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, TurnRecord
+from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
 from dialog_engine.chat.events import usage_view
 from dialog_engine.chat.personal_data import Left
 from dialog_engine.model import ApprovalStatus, ToolStatus
@@ -33,6 +33,7 @@ from plugins_contract.outcomes import MediaBlock, ToolOutcome
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
 """The media types that a browser may show; no other one is put into a header."""
 _MOMENT = TypeAdapter(AwareDatetime)
+_MESSAGE = re.compile(r"m(\d{1,15})", re.ASCII)
 _PLACE = re.compile(r"(\d{1,15})\.([\w-]{1,100})", re.ASCII)
 
 
@@ -61,13 +62,16 @@ def session_cursor(place: SessionPlace) -> str:
 def session_place(before: str) -> SessionPlace:
     """The place of a cursor, or of a time: RFC 3339, or a Unix time as a number. Raises ValueError for any other."""
     with contextlib.suppress(ValueError):
-        padding = "=" * (-len(before) % 4)
-        if place := _PLACE.fullmatch(base64.b64decode(before + padding, b"-_", validate=True).decode()):
+        if place := _PLACE.fullmatch(_decoded(before)):
             return SessionPlace(int(place[1]), place[2])
     try:
         return SessionPlace(milliseconds(_MOMENT.validate_strings(before)))
     except (ValidationError, OverflowError):
         raise ValueError("must be the nextCursor of the page before, or a time with its zone") from None
+
+
+def _decoded(cursor: str) -> str:
+    return base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True).decode()
 
 
 def sessions(records: Sequence[SessionRecord], limit: int) -> dict[str, Any]:
@@ -92,15 +96,33 @@ def session(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def transcript(record: SessionRecord, messages: list[MessageRecord], turns: list[TurnRecord]) -> dict[str, Any]:
-    """A session with its messages and its turns."""
+def message_cursor(number: int) -> str:
+    """The message as `nextCursor` of a page of messages; opaque to clients."""
+    return base64.urlsafe_b64encode(f"m{number}".encode()).decode().rstrip("=")
+
+
+def message_place(before: str) -> int:
+    """The message of a cursor. Raises ValueError for any other text."""
+    with contextlib.suppress(ValueError):
+        if place := _MESSAGE.fullmatch(_decoded(before)):
+            return int(place[1])
+    raise ValueError("must be the nextCursor of the page before")
+
+
+def transcript(found: Transcript) -> dict[str, Any]:
+    """A page of a session with its turns, and the cursor of the older messages if there are any."""
+    page = found.page
     return {
-        "sessionId": record.session_id,
-        "title": record.title,
-        "runningTurnId": record.running_turn_id,
-        "messages": [message(each) for each in messages],
-        "turns": [turn(each) for each in turns],
+        **session_head(found.session),
+        "messages": [message(each) for each in page.messages],
+        "turns": [turn(each) for each in found.turns],
+        "nextCursor": message_cursor(page.messages[0].message_id) if page.more else None,
     }
+
+
+def session_head(record: SessionRecord) -> dict[str, Any]:
+    """What is said of a session beside its messages."""
+    return {"sessionId": record.session_id, "title": record.title, "runningTurnId": record.running_turn_id}
 
 
 def message(record: MessageRecord) -> dict[str, Any]:
@@ -181,17 +203,17 @@ def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, An
     }
 
 
-def media(outcome: ToolOutcome | None, number: int) -> Response | None:
-    """Block `number` of the outcome as its bytes; None when there is no such image or sound.
+def media_url(turn_id: str, correlation_id: str, number: int) -> str:
+    """Where that image, sound or file of a result is."""
+    return f"/v1/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}"
+
+
+def media(block: MediaBlock) -> Response | None:
+    """The image, sound or file as its bytes; None when it is not base64.
 
     Content of tools is not trusted: nothing in it may run (an SVG can hold scripts), and anything but an image or a
     sound is a download.
     """
-    if outcome is None or not 0 <= number < len(outcome.content):
-        return None
-    block = outcome.content[number]
-    if not isinstance(block, MediaBlock):
-        return None
     try:
         data = base64.b64decode(block.data, validate=True)
     except binascii.Error:

@@ -12,6 +12,7 @@ from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
 from dialog_engine.operators import audit, encrypt, keys
+from dialog_engine.operators.split_media import split_media
 from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -26,7 +27,13 @@ def run(argv: list[str]) -> int:
         return keys.run(argv[1:])
     found = _parser().parse_args(argv)
     try:
-        return _audit(found) if found.command == "audit" else asyncio.run(_encrypt(found))
+        match found.command:
+            case "audit":
+                return _audit(found)
+            case "split-media":
+                return asyncio.run(_split_media())
+            case _:
+                return asyncio.run(_encrypt(found))
     except (EngineError, DecryptionError) as error:
         sys.stderr.write(f"dialog-engine {found.command}: {error}\n")
         return WRONG
@@ -62,6 +69,14 @@ async def _encrypt(found: argparse.Namespace) -> int:
     return 0
 
 
+async def _split_media() -> int:
+    settings = load_store_settings()
+    async with encrypt.open_store(settings) as database:
+        count = await split_media(database, settings.cipher)
+    sys.stdout.write(f"The media of {count} results were moved into rows of their own.\n")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
@@ -75,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
     return parser

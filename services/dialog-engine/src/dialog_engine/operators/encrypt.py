@@ -2,17 +2,20 @@
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from dialog_engine.config import StoreSettings
-from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.sealed import TABLES, SealedTable, keys_in_use, owner, set_keys_in_use
 from dialog_engine.storage.sqlite import open_sqlite
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, key_of
 
 PAGE = 200
+PAGE_BYTES = 4_000_000
+"""Rows are read together until they have this many bytes, or are PAGE."""
 _IN_PAYLOAD = re.compile(SEALED + rb"([0-9a-f]{8}):")
 
 
@@ -44,40 +47,66 @@ async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -
     target = CLEAR if remove else cipher
     written = Counter[str]()
     for table in TABLES:
-        last: Any = None
-        while rows := await database.read(*_page(table, last)):
+        last: Row = ()
+        while until := _until(await database.read(*_sizes(table, last))):
+            rows = await database.read(*_page(table, last, until))
             changes = [change for row in rows for change in _changes(table, row, cipher, target)]
             if changes:
                 written[table.name] += await database.write(lambda tx, changes=changes: _apply(tx, changes))
-            last = rows[-1][0]
+            last = until
     return Encrypted(written, await database.write(lambda tx: _note_keys(tx, target.first)))
 
 
-_Change = tuple[str, str | bytes, Any, str | bytes]
-"""A statement, the new value, the primary key and the old value."""
+_Change = tuple[Any, ...]
+"""A statement, the new value, the old value and the primary key."""
 
 
-def _page(table: SealedTable, last: Any) -> tuple[Any, ...]:
-    columns = ", ".join((table.primary_key, *table.bound_to, *table.columns))
-    only = f" AND {table.only}" if table.only else ""
-    after = f"{table.primary_key} > $1" if last is not None else "TRUE"
-    statement = f"SELECT {columns} FROM {table.name} WHERE {after}{only} ORDER BY {table.primary_key} LIMIT {PAGE}"
-    return (statement,) if last is None else (statement, last)
+def _sizes(table: SealedTable, last: Row) -> tuple[Any, ...]:
+    """The query of the next rows' primary keys, each with the length of the row's values."""
+    length = " + ".join(f"coalesce(length({column}), 0)" for column in table.columns)
+    return _select(table, (*table.primary_key, length), f" LIMIT {PAGE}", last)
 
 
-def _changes(table: SealedTable, row: tuple[Any, ...], cipher: Cipher, target: Cipher) -> list[_Change]:
-    bound_to, values = row[1 : 1 + len(table.bound_to)], row[1 + len(table.bound_to) :]
+def _until(sizes: Sequence[Row]) -> Row:
+    """The key of the last of these rows that is read with those before it; () when there are none."""
+    total = 0
+    for *key, size in sizes:
+        total += size
+        if total >= PAGE_BYTES:
+            return tuple(key)
+    return sizes[-1][:-1] if sizes else ()
+
+
+def _page(table: SealedTable, last: Row, until: Row) -> tuple[Any, ...]:
+    return _select(table, (*table.primary_key, *table.bound_to, *table.columns), "", last, until)
+
+
+def _select(table: SealedTable, columns: Sequence[str], limit: str, last: Row, until: Row = ()) -> tuple[Any, ...]:
+    """A query of the rows after `last` and up to `until`, in the order of their primary key."""
+    key, width = ", ".join(table.primary_key), len(table.primary_key)
+    conditions = [table.only] if table.only else []
+    if last:
+        conditions.append(f"({key}) > ({placeholders(1, width)})")
+    if until:
+        conditions.append(f"({key}) <= ({placeholders(1 + len(last), width)})")
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    return (f"SELECT {', '.join(columns)} FROM {table.name}{where} ORDER BY {key}{limit}", *last, *until)
+
+
+def _changes(table: SealedTable, row: Row, cipher: Cipher, target: Cipher) -> list[_Change]:
+    width = len(table.primary_key)
+    key, bound_to, values = row[:width], row[width : -len(table.columns)], row[-len(table.columns) :]
     changes: list[_Change] = []
     for column, old in zip(table.columns, values, strict=True):
         if not old or key_of(old) == target.first:
             continue
-        belongs_to = owner(f"{table.name}.{column}", *bound_to)
+        belongs_to = owner(f"{table.name}.{column}", *map(str, bound_to))
         if isinstance(old, str):
             new = target.seal_text(cipher.open_text(old, belongs_to), belongs_to)
         else:
             new = target.seal(cipher.open(old, belongs_to), belongs_to)
-        where = f"{table.primary_key} = $2 AND {column} = $3"
-        changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where}", new, row[0], old))
+        where = f"{column} = $2 AND ({', '.join(table.primary_key)}) = ({placeholders(3, width)})"
+        changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where}", new, old, *key))
     return changes
 
 

@@ -1,8 +1,6 @@
 """Sessions, messages and turns as the model and users read them."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
@@ -10,34 +8,30 @@ from dialog_engine.chat.archive import (
     Archive,
     CallRecord,
     MessageRecord,
+    Page,
     SessionPlace,
     SessionRecord,
     Sessions,
+    Transcript,
     TurnRecord,
 )
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import (
-    AssistantMessage,
-    Message,
-    ToolCall,
-    Turn,
-    TurnFailed,
-    Usage,
-    UserMessage,
-)
+from dialog_engine.model import MediaInStore, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import SqlCalls, read_whole
-from dialog_engine.storage.database import Database, Row
-from dialog_engine.storage.sealed import open_data, open_text
+from dialog_engine.storage.database import Database, placeholders
+from dialog_engine.storage.media import StoredMedia
+from dialog_engine.storage.messages import StoredMessages
+from dialog_engine.storage.sealed import open_text
 from dialog_engine.storage.turns import add_session
-from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
-from dialog_engine.tool_calls.results.views import tool_message
-from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.messages import new_id
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
+PAGE_BYTES = 1_000_000
+"""A page of a transcript ends with the message that reaches this many bytes."""
 _SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running'),"
@@ -52,15 +46,6 @@ _TURN = (
     " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
-_MESSAGES = (
-    "SELECT m.number, m.turn_id, m.role, m.content, m.reasoning, m.interrupted, m.created_at,"
-    " c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome,"
-    " a.question, a.decision FROM messages m LEFT JOIN tool_calls c ON c.message_id = m.message_id"
-    " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
-    " WHERE m.{} = $1 ORDER BY m.number, m.message_id, c.ordinal"
-)
-_MESSAGES_OF_SESSION = _MESSAGES.format("session_id")
-_MESSAGES_OF_TURN = _MESSAGES.format("turn_id")
 
 
 class SqlSessions(Sessions):
@@ -99,21 +84,27 @@ class SqlArchive(Archive, History):
         self._database = database
         self._cipher = cipher
         self._calls = calls
+        self._messages = StoredMessages(database, cipher)
+        self._media = StoredMedia(database, cipher)
 
-    async def transcript(self, subject: str, session_id: str) -> tuple[SessionRecord, list[MessageRecord]]:
-        sessions = await self._database.read(
-            f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject
-        )
-        if not sessions:
+    async def transcript(
+        self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
+    ) -> Transcript:
+        found = await self._database.read(f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject)
+        if not found:
             raise SessionNotFoundError(f"there is no session {session_id}")
-        rows = await self._database.read(_MESSAGES_OF_SESSION, session_id)
-        return _session_record(self._cipher, *sessions[0]), [_message_record(*each) for each in self._by_message(rows)]
-
-    async def turns(self, subject: str, session_id: str) -> list[TurnRecord]:
+        if after is None:
+            page = (await self.page(session_id, before=before, limit=limit, size=PAGE_BYTES)).from_a_question()
+        else:
+            newer = await self._messages.newer(session_id, after=after, limit=limit, size=PAGE_BYTES)
+            page = Page(newer, more=bool(newer))
+        ids = sorted({message.turn_id for message in page.messages})
         rows = await self._database.read(
-            f"{_TURN} WHERE s.session_id = $1 AND subject = $2 ORDER BY t.created_at, turn_id", session_id, subject
+            f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
-        return [_turn_record(self._cipher, *row) for row in rows]
+        return Transcript(
+            _session_record(self._cipher, *found[0]), page, [_turn_record(self._cipher, *row) for row in rows]
+        )
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         rows = await self._database.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
@@ -121,12 +112,26 @@ class SqlArchive(Archive, History):
             raise TurnNotFoundError(f"there is no turn {turn_id}")
         return _turn_record(self._cipher, *rows[0])
 
+    async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
+        return await self._messages.asked(turn_id, call_id)
+
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
-        rows = await self._database.read(
-            "SELECT outcome FROM tool_calls WHERE turn_id = $1 AND correlation_id = $2", turn_id, correlation_id
-        )
-        return _outcome(self._cipher, correlation_id, rows[0][0]) if rows else None
+        return await self._messages.outcome(turn_id, correlation_id)
+
+    async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
+        outcome = await self.outcome(subject, turn_id, correlation_id)
+        if outcome is None or not 0 <= number < len(outcome.content):
+            return None
+        block = outcome.content[number]
+        if not isinstance(block, MediaBlock) or block.data:
+            return block if isinstance(block, MediaBlock) else None
+        data = await self._media.fetch(correlation_id, number)
+        return None if data is None else msgspec.structs.replace(block, data=data)
+
+    async def fetched(self, media: MediaInStore) -> MediaBlock:
+        data = await self._media.fetch(media.correlation_id, media.number)
+        return MediaBlock(media.mime_type, data or "", media.uri)
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:
         outcome = await self.outcome(subject, turn_id, correlation_id)
@@ -135,44 +140,14 @@ class SqlArchive(Archive, History):
         rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = $1", correlation_id)
         return read_whole(self._cipher, correlation_id, rows[0][0]) if rows else None
 
-    async def messages(self, session_id: str) -> list[Message]:
-        messages: list[Message] = []
-        for head, calls in self._by_message(await self._database.read(_MESSAGES_OF_SESSION, session_id)):
-            _, _, role, content, reasoning, interrupted, _ = head
-            if role == "user":
-                messages.append(UserMessage(content))
-                continue
-            tool_calls = tuple(record.call for record in calls)
-            messages.append(AssistantMessage(content, tool_calls, reasoning, bool(interrupted)))
-            messages.extend(
-                tool_message(record.call, record.outcome, _edited(record))
-                for record in calls
-                if record.outcome is not None
-            )
-        return messages
+    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        return await self._messages.older(session_id, before=before, limit=limit, size=size)
 
-    async def turn_messages(self, turn: Turn) -> list[MessageRecord]:
-        rows = await self._database.read(_MESSAGES_OF_TURN, turn.turn_id)
-        return [_message_record(*each) for each in self._by_message(rows)]
+    async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
+        return await self._messages.of_turn(turn_id)
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
         return await self._calls.open_calls(turn)
-
-    def _by_message(self, rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
-        """The columns of each message, and its calls."""
-        for (number, turn_id, role, content, reasoning, *rest), group in groupby(rows, key=lambda row: row[:7]):
-            content = _text(self._cipher, content, "messages.content", turn_id, role)  # noqa: PLW2901
-            reasoning = _text(self._cipher, reasoning, "messages.reasoning", turn_id, role)  # noqa: PLW2901
-            calls = [_call_record(self._cipher, *row[7:]) for row in group if row[8] is not None]
-            yield (number, turn_id, role, content, reasoning, *rest), calls
-
-
-def _text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
-    return open_text(cipher, value, column, *bound_to) if value.startswith(MARK) else value
-
-
-def _data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
-    return open_data(cipher, value, column, *bound_to) if value.startswith(SEALED) else value
 
 
 def _session_record(
@@ -184,40 +159,8 @@ def _session_record(
     running_turn_id: str | None,
     awaits_approval: int,
 ) -> SessionRecord:
-    title = _text(cipher, title, "sessions.title", session_id)
+    title = open_text(cipher, title, "sessions.title", session_id)
     return SessionRecord(session_id, title, created_at, updated_at, running_turn_id, bool(awaits_approval))
-
-
-def _call_record(
-    cipher: Cipher,
-    tool_call_id: str,
-    correlation_id: str,
-    name: str,
-    arguments: str,
-    tool: str,
-    extra: bytes | None,
-    server: str,
-    outcome: bytes | None,
-    question: bytes | None,
-    decision: bytes | None,
-) -> CallRecord:
-    arguments = _text(cipher, arguments, "tool_calls.arguments", correlation_id)
-    echoed = msgspec.json.decode(_data(cipher, extra, "tool_calls.extra", correlation_id)) if extra else None
-    call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
-    approval = _approval(cipher, correlation_id, question, decision) if question else None
-    return CallRecord(call, server, _outcome(cipher, correlation_id, outcome), approval)
-
-
-def _approval(cipher: Cipher, correlation_id: str, question: bytes, decision: bytes | None) -> Approval:
-    asked = msgspec.json.decode(_data(cipher, question, "approvals.question", correlation_id), type=Question)
-    if not decision:
-        return Approval(asked)
-    data = _data(cipher, decision, "approvals.decision", correlation_id)
-    return Approval(asked, msgspec.json.decode(data, type=Decision))
-
-
-def _edited(record: CallRecord) -> Mapping[str, Any] | None:
-    return record.approval.edited if record.approval else None
 
 
 def _turn_record(
@@ -237,20 +180,9 @@ def _turn_record(
     model: str | None,
     tool_calls: int,
 ) -> TurnRecord:
-    message = _text(cipher, error_message or "", "turns.error_message", turn_id)
+    message = open_text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens, bool(estimated))
     return TurnRecord(
         turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model, tool_calls
     )
-
-
-def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:
-    message_id, turn_id, role, content, _, interrupted, created_at = head
-    return MessageRecord(message_id, turn_id, role, content, bool(interrupted), created_at, tuple(calls))
-
-
-def _outcome(cipher: Cipher, correlation_id: str, data: bytes | None) -> ToolOutcome | None:
-    if data is None:
-        return None
-    return msgspec.json.decode(_data(cipher, data, "tool_calls.outcome", correlation_id), type=ToolOutcome)

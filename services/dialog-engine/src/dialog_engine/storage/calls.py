@@ -16,6 +16,7 @@ from dialog_engine.chat.outbox import (
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage, timed
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
+from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_data, open_text, owner
 from dialog_engine.tool_calls.approvals.rules import Question
@@ -244,15 +245,17 @@ def answer_call(
 
     Returns the rows to publish; none when there was an outcome.
     """
+    kept, media = split(outcome)
     answered = tx.execute(
         "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
         " RETURNING answered_at, server",
-        cipher.seal(msgspec.json.encode(outcome), owner("tool_calls.outcome", call.correlation_id)),
+        cipher.seal(msgspec.json.encode(kept), owner("tool_calls.outcome", call.correlation_id)),
         call.correlation_id,
     )
     if not answered:
         return []
     [(at, server)] = answered
+    keep_media(tx, cipher, call.correlation_id, media)
     tx.execute("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
     fact = ToolCallFinished(
         correlation_id=call.correlation_id,
@@ -289,13 +292,23 @@ def _unreadable(call: ToolCall, error: UnsupportedEventError) -> ToolOutcome:
     return timed(outcome, call.correlation_id)
 
 
+MIN_NAME = 8
+"""The least number of characters of a correlation id that name a result: its end, which an index finds."""
 _FROM = (
-    "FROM tool_calls c JOIN turns t USING (turn_id)"
+    "FROM {} c JOIN turns t USING (turn_id)"
     " JOIN sessions s USING (session_id) LEFT JOIN whole_results w USING (correlation_id)"
     " WHERE s.session_id = $1 AND s.subject = $2 AND c.outcome IS NOT NULL"
 )
-MIN_NAME = 8
-"""The least number of characters of a correlation id that name a result."""
+NAMED = (
+    "WITH named AS MATERIALIZED (SELECT * FROM tool_calls"
+    " WHERE substr(correlation_id, length(correlation_id) - 7) = $3)"
+    f" SELECT c.correlation_id, c.name, c.outcome, w.whole {_FROM.format('named')}"
+    " AND substr(c.correlation_id, length(c.correlation_id) - length($4) + 1) = $4 LIMIT 1"
+)
+_CUT = (
+    f"SELECT c.correlation_id, c.name {_FROM.format('tool_calls')} AND w.whole IS NOT NULL"
+    " ORDER BY c.answered_at DESC LIMIT 10"
+)
 
 
 def keep_whole(tx: Transaction, cipher: Cipher, correlation_id: str, whole: WholeResult) -> None:
@@ -317,21 +330,11 @@ class SqlResults(ResultStore):
     async def result(self, turn: Turn, name: str) -> KeptResult | None:
         if len(name) < MIN_NAME:
             return None
-        rows = await self._database.read(
-            f"SELECT c.correlation_id, c.name, c.outcome, w.whole {_FROM}"
-            " AND substr(c.correlation_id, length(c.correlation_id) - length($3) + 1) = $3 LIMIT 1",
-            turn.session_id,
-            turn.subject,
-            name,
-        )
+        rows = await self._database.read(NAMED, turn.session_id, turn.subject, name[-MIN_NAME:], name)
         return _kept(self._cipher, rows[0]) if rows else None
 
     async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
-        rows = await self._database.read(
-            f"SELECT c.correlation_id, c.name {_FROM} AND w.whole IS NOT NULL ORDER BY c.answered_at DESC LIMIT 10",
-            turn.session_id,
-            turn.subject,
-        )
+        rows = await self._database.read(_CUT, turn.session_id, turn.subject)
         return [(correlation_id, name) for correlation_id, name in rows]
 
 

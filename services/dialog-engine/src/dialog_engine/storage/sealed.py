@@ -16,7 +16,7 @@ class SealedTable:
     """A table with sealed columns. `bound_to` are the columns to whose values they are bound."""
 
     name: str
-    primary_key: str
+    primary_key: Sequence[str]
     bound_to: Sequence[str]
     columns: Sequence[str]
     only: str = ""
@@ -24,13 +24,14 @@ class SealedTable:
 
 
 TABLES = (
-    SealedTable("sessions", "session_id", ("session_id",), ("title",)),
-    SealedTable("turns", "turn_id", ("turn_id",), ("error_message",)),
-    SealedTable("messages", "message_id", ("turn_id", "role"), ("content", "reasoning")),
-    SealedTable("tool_calls", "correlation_id", ("correlation_id",), ("arguments", "extra", "outcome")),
-    SealedTable("whole_results", "correlation_id", ("correlation_id",), ("whole",)),
-    SealedTable("approvals", "correlation_id", ("correlation_id",), ("question", "decision")),
-    SealedTable("meta", "key", ("key",), ("value",), "key = 'audit_digest_key'"),
+    SealedTable("sessions", ("session_id",), ("session_id",), ("title",)),
+    SealedTable("turns", ("turn_id",), ("turn_id",), ("error_message",)),
+    SealedTable("messages", ("message_id",), ("turn_id", "role"), ("content", "reasoning")),
+    SealedTable("tool_calls", ("correlation_id",), ("correlation_id",), ("arguments", "extra", "outcome")),
+    SealedTable("media", ("correlation_id", "number"), ("correlation_id", "number"), ("data",)),
+    SealedTable("whole_results", ("correlation_id",), ("correlation_id",), ("whole",)),
+    SealedTable("approvals", ("correlation_id",), ("correlation_id",), ("question", "decision")),
+    SealedTable("meta", ("key",), ("key",), ("value",), "key = 'audit_digest_key'"),
 )
 """In the outbox, fields of requests and facts are sealed too; they go with their row."""
 

@@ -125,8 +125,9 @@ class _Ids:
 
 MAX_BLOCKS = 8
 """Images and sounds in one request, at most: each costs tokens again in every round."""
-MAX_BASE64 = 8_000_000
-"""Base64 characters of all of them together: large providers accept requests of 20 to 50 MB, gateways often less."""
+MAX_BYTES = 6_000_000
+"""Bytes of all of them together, which are 8 MB in base64: large providers accept requests of 20 to 50 MB, gateways
+often less."""
 
 
 def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -135,7 +136,7 @@ def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
     The text of a result still names those that are left out. The chat service applies this to the history before it
     estimates tokens, and each round applies it again, because the results of a turn may bring further images.
     """
-    blocks, room = MAX_BLOCKS, MAX_BASE64
+    blocks, room = MAX_BLOCKS, MAX_BYTES
     seen: list[Message] = []
     for message in reversed(messages):
         if not isinstance(message, ToolMessage) or not message.media:
@@ -143,9 +144,9 @@ def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
             continue
         kept: list[MediaBlock] = []
         for block in reversed(message.media):
-            if blocks and len(block.data) <= room:
+            if blocks and block.size <= room:
                 kept.append(block)
-                blocks, room = blocks - 1, room - len(block.data)
+                blocks, room = blocks - 1, room - block.size
             else:
                 blocks = 0  # older ones are left out too: a model that sees an old image but not a newer one is misled
         seen.append(message if len(kept) == len(message.media) else replace(message, media=tuple(reversed(kept))))

@@ -56,8 +56,11 @@ export class Api {
   /** @param {AbortSignal} signal @returns {Promise<{sessionId: string}>} */
   createSession = (signal) => this.#json("/v1/sessions", { method: "POST", signal });
 
-  /** @param {string} sessionId @param {AbortSignal} signal @returns {Promise<History>} */
-  messages = (sessionId, signal) => this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/messages`, { signal });
+  /** @param {string} sessionId @param {AbortSignal} [signal] @param {string} [before] @returns {Promise<History>} */
+  messages = (sessionId, signal, before) => {
+    const url = `/v1/sessions/${encodeURIComponent(sessionId)}/messages`;
+    return this.#json(before ? `${url}?before=${encodeURIComponent(before)}` : url, { signal });
+  };
 
   /** @param {string} sessionId */
   deleteSession = (sessionId) => this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}`, { method: "DELETE" });

@@ -96,6 +96,19 @@ export class Chat {
     }
   }
 
+  /** Loads the messages before those on the screen. */
+  async loadOlder() {
+    const { sessionId, older } = this.#store.state;
+    if (!sessionId || !older) return;
+    try {
+      const history = await this.#api.messages(sessionId, undefined, older);
+      const { state } = this.#store;
+      if (state.sessionId === sessionId && state.older === older) this.#store.dispatch({ type: "older", history });
+    } catch (error) {
+      this.#onError(error);
+    }
+  }
+
   /** Takes the queued message back, unless its turn has started. */
   takeBack() {
     this.#queueing.abort();
@@ -205,8 +218,8 @@ export class Chat {
     const { sessionId, items } = this.#store.state;
     if (!sessionId) return false;
     const history = await this.#api.messages(sessionId, signal).catch(() => null);
-    const messages = history?.messages ?? [];
-    return messages.filter(({ role }) => role === "user").length >= items.filter(({ kind }) => kind === "user").length;
+    const newest = history?.messages.findLast(({ role }) => role === "user");
+    return newest !== undefined && !items.some(({ kind, turnId }) => kind === "user" && turnId === newest.turnId);
   }
 
   /**

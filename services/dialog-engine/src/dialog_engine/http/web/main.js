@@ -127,6 +127,7 @@ function drawSurroundings(state) {
   const empty = state.items.length === 0 && state.phase === "idle";
   const title = sessions.titleOf(state.sessionId) || state.title;
   byId("empty").hidden = !empty;
+  byId("older").hidden = state.older === null;
   byId("title").textContent = title || "New conversation";
   document.title = title ? `${title} · Callstream` : "Callstream";
   byId("status").textContent = statusLine(state);
@@ -181,6 +182,7 @@ store.subscribe((state, before) => {
   writeAddress(state);
   announcements(before, state).forEach(announce);
   if (asksNow(before) !== asksNow(state)) refreshSessions();
+  if (before.older && before.older !== state.older && before.sessionId === state.sessionId) scroll.hold();
   if (before.phase === "sending" && state.phase === "running") tabs.postMessage({ sessionId: state.sessionId });
   draw();
 });
@@ -192,6 +194,7 @@ byId("empty").addEventListener("click", ({ target }) => {
     send(suggestion.textContent?.trim() ?? "");
   }
 });
+byId("older").addEventListener("click", () => chat.loadOlder());
 byId("forget-key").addEventListener("click", () => keys.forget());
 byId("sign-out").addEventListener("click", () => signOut().catch(showError));
 byId("skip").addEventListener("click", (event) => {

@@ -33,6 +33,7 @@ export const initial = Object.freeze({
   turn: null, // while one runs
   queued: null, // the message that waits for the running turn; its turnId once its own turn has started
   outcome: null, // of the turn that ended last
+  older: null, // the cursor of the messages before those on the screen
   created: 0,
 });
 
@@ -70,6 +71,8 @@ export function reduce(state, action) {
       return { ...blank(state), sessionId: action.sessionId, phase: "loading" };
     case "loaded":
       return reconciled(state, { ...fromHistory(blank(state), action.history), queued: stillQueued(state, action.history) });
+    case "older": // the messages before those on the screen
+      return withOlder(state, action.history);
     case "submitted":
       return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
     case "named": // a new conversation has got its id
@@ -126,8 +129,24 @@ const stillQueued = ({ queued }, { messages }) =>
  * @param {State} state
  * @param {State} next
  */
-const reconciled = (state, next) =>
-  state.sessionId === next.sessionId ? { ...next, items: reconcile(state.items, next.items) } : next;
+function reconciled(state, next) {
+  if (state.sessionId !== next.sessionId) return next;
+  const items = reconcile(state.items, next.items);
+  // The newest page was loaded again: what stands before its first turn stays.
+  const first = next.older === null ? -1 : state.items.findIndex(({ turnId }) => turnId && turnId === items[0]?.turnId);
+  return first > 0 ? { ...next, items: [...state.items.slice(0, first), ...items], older: state.older } : { ...next, items };
+}
+
+/**
+ * The state with an older page of the conversation above what it shows.
+ * @param {State} state
+ * @param {History} history
+ */
+function withOlder(state, history) {
+  const following = state.items.find(({ turnId }) => turnId)?.turnId ?? undefined;
+  const { items, created, older } = fromHistory(blank(state), history, following);
+  return { ...state, items: [...items, ...state.items], created, older };
+}
 
 /**
  * One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice.
@@ -299,17 +318,19 @@ function replace(state, at, changes) {
  * Stored messages as items. Answers of the running turn are left out: its events are read from the start.
  * @param {State} state
  * @param {History} history
+ * @param {string} [following] The turn of what stands below them.
  */
-function fromHistory(state, { sessionId, title, runningTurnId, messages, turns = [] }) {
+function fromHistory(state, { sessionId, title, runningTurnId, messages, turns = [], nextCursor = null }, following) {
   const shown = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
   const turn = new Map(turns.map((each) => [each.turnId, each]));
   const items = shown.flatMap((message, at) => {
-    const last = shown[at + 1]?.turnId !== message.turnId && message.turnId !== runningTurnId;
+    const next = at + 1 < shown.length ? shown[at + 1].turnId : following;
+    const last = next !== message.turnId && message.turnId !== runningTurnId;
     return [...itemsOf(message), ...(last ? endOf(message, turn.get(message.turnId)) : [])];
   });
   const outcome = runningTurnId ? null : outcomeOf(turns.at(-1));
   /** @type {State} */
-  const start = { ...state, sessionId, title: title ?? "", outcome };
+  const start = { ...state, sessionId, title: title ?? "", outcome, older: nextCursor };
   return items.reduce((sofar, item) => add(sofar, item), start);
 }
 

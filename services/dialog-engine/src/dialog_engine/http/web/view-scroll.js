@@ -10,6 +10,8 @@ export class ScrollView {
   #jump = byId("jump");
   #following = true;
   #top = 0;
+  /** @type {number | null} The distance from the end at which to stay when something is added above. */
+  #held = null;
 
   constructor() {
     this.#scroller.addEventListener("scroll", () => this.#onScroll(), { passive: true });
@@ -25,6 +27,12 @@ export class ScrollView {
     this.#keep();
   }
 
+  /** Keeps what is in sight where it is, while older messages are added above it. */
+  hold() {
+    this.#following = false;
+    this.#held = this.#scroller.scrollHeight - this.#scroller.scrollTop;
+  }
+
   /** Only scrolling up is a wish of the user to stay there: the page itself scrolls down only. */
   #onScroll() {
     const { scrollTop } = this.#scroller;
@@ -36,6 +44,8 @@ export class ScrollView {
 
   #keep() {
     if (this.#following) this.#scroller.scrollTop = this.#scroller.scrollHeight;
+    else if (this.#held !== null) this.#scroller.scrollTop = this.#scroller.scrollHeight - this.#held;
+    this.#held = null;
     this.#show();
   }
 

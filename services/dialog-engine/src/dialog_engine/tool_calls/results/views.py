@@ -15,6 +15,7 @@ from dialog_engine.model import (
     CallQueued,
     CallRunning,
     CallUpdate,
+    MediaInStore,
     ToolCall,
     ToolMessage,
     ToolStatus,
@@ -101,6 +102,14 @@ def _has_media_or_links(outcome: ToolOutcome) -> bool:
     return any(isinstance(block, MediaBlock | LinkBlock) for block in outcome.content)
 
 
+def _in_store(block: MediaBlock, correlation_id: str, number: int) -> MediaBlock:
+    """The block, and where its data is if it is not here."""
+    if block.data:
+        return block
+    kind, size = block.mime_type, block.stored_size
+    return MediaInStore(kind, "", block.uri, stored_size=size, correlation_id=correlation_id, number=number)
+
+
 def question_details(question: Question) -> dict[str, Any]:
     """The details of a step that asks for approval."""
     details: dict[str, Any] = {
@@ -122,11 +131,15 @@ def decision_details(decision: Decision) -> dict[str, Any]:
 
 def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> ToolMessage:
     """The result as a message of the conversation: its text, with the images and sounds of it."""
-    media = (block for block in outcome.content if isinstance(block, MediaBlock) and not block.user_only)
+    media = (
+        _in_store(block, call.correlation_id, number)
+        for number, block in enumerate(outcome.content)
+        if isinstance(block, MediaBlock) and not block.user_only and perceptible(block)
+    )
     cut = any(isinstance(block, CutBlock) for block in outcome.content)
     failed = outcome.state is not CallState.SUCCEEDED
     words, refusal = for_model(outcome, edited), refusal_in(outcome)
-    return ToolMessage(call.tool_call_id, call.name, words, tuple(filter(perceptible, media)), failed, cut, refusal)
+    return ToolMessage(call.tool_call_id, call.name, words, tuple(media), failed, cut, refusal)
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:

@@ -1,4 +1,4 @@
--- Version 10. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 11. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -93,6 +93,16 @@ CREATE TABLE tool_calls (
 ) STRICT;
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);
+-- The last eight characters, by which models name a result.
+CREATE INDEX tool_calls_by_short_id ON tool_calls (substr(correlation_id, length(correlation_id) - 7));
+
+-- Images, sounds and files of results, apart from the outcomes that name them.
+CREATE TABLE media (
+    correlation_id TEXT NOT NULL REFERENCES tool_calls ON DELETE CASCADE,
+    number         INTEGER NOT NULL, -- the position in the outcome's content
+    data           BLOB NOT NULL, -- base64
+    PRIMARY KEY (correlation_id, number)
+) STRICT;
 
 -- All the text of a result that was too long to be shown.
 CREATE TABLE whole_results (

@@ -1,0 +1,50 @@
+"""The export of a subject: a line of JSON per session, written in pieces, because a session may be of any size."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+
+from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
+from dialog_engine.http import views
+from plugins_contract.outcomes import MediaBlock
+
+
+async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcript]) -> AsyncGenerator[bytes]:
+    """The lines of the subject's sessions. Their pages follow each other, and the last page of each has no `more`.
+
+    A line ends with the images, sounds and files of the session, of which one at a time is in memory."""
+    turns: dict[str, bytes] | None = None
+    media: list[tuple[str, tuple[str, int]]] = []
+    async with aclosing(parts):
+        async for part in parts:
+            separator = b","
+            if turns is None:
+                turns, media, separator = {}, [], b""
+                yield msgspec.json.encode(views.session_head(part.session))[:-1] + b',"messages":['
+            for message in part.page.messages:
+                yield separator + msgspec.json.encode(views.message(message))
+                separator = b","
+                media += [(message.turn_id, each) for each in _media_of(message)]
+            turns |= {each.turn_id: msgspec.json.encode(views.turn(each)) for each in part.turns}
+            if not part.page.more:
+                yield b'],"turns":[' + b",".join(turns.values()) + b'],"media":['
+                separator = b""
+                for turn_id, (correlation_id, number) in media:
+                    if block := await archive.media(subject, turn_id, correlation_id, number):
+                        url = views.media_url(turn_id, correlation_id, number)
+                        yield separator + msgspec.json.encode(
+                            {"url": url, "mimeType": block.mime_type, "data": block.data}
+                        )
+                        separator = b","
+                yield b"]}\n"
+                turns = None
+
+
+def _media_of(message: MessageRecord) -> list[tuple[str, int]]:
+    return [
+        (call.call.correlation_id, number)
+        for call in message.calls
+        for number, block in enumerate(call.outcome.content if call.outcome else ())
+        if isinstance(block, MediaBlock)
+    ]

@@ -1,0 +1,95 @@
+"""Images, sounds and files of results: in rows of their own, apart from the outcomes that name them (ADR 0061).
+
+Releases before kept their data in the outcome. Such an outcome is split when it is read, or by `dialog-engine
+split-media`: in one transaction, so that the data is always in exactly one of the two places.
+"""
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.storage.database import Database, Transaction
+from dialog_engine.storage.sealed import open_data, owner
+from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.outcomes import ContentBlock, MediaBlock, ToolOutcome
+
+Parts = Sequence[tuple[int, bytes]]
+"""The positions of media in an outcome, each with its data in base64."""
+
+
+def holds_media(outcome: ToolOutcome) -> bool:
+    """Whether there is something to split."""
+    return any(isinstance(block, MediaBlock) and block.data for block in outcome.content)
+
+
+def split(outcome: ToolOutcome) -> tuple[ToolOutcome, Parts]:
+    """The outcome without the data of its media, and that data."""
+    content: list[ContentBlock] = []
+    parts: list[tuple[int, bytes]] = []
+    for number, block in enumerate(outcome.content):
+        if isinstance(block, MediaBlock) and block.data:
+            parts.append((number, block.data.encode()))
+            content.append(msgspec.structs.replace(block, data="", stored_size=block.size))
+        else:
+            content.append(block)
+    return (msgspec.structs.replace(outcome, content=tuple(content)), parts) if parts else (outcome, parts)
+
+
+def keep_media(tx: Transaction, cipher: Cipher, correlation_id: str, parts: Parts) -> None:
+    """Store the media of the call's outcome."""
+    tx.execute_many(
+        "INSERT INTO media (correlation_id, number, data) VALUES ($1, $2, $3)",
+        [(correlation_id, number, cipher.seal(data, _owner(correlation_id, number))) for number, data in parts],
+    )
+
+
+def split_stored(tx: Transaction, cipher: Cipher, correlation_id: str) -> bool:
+    """Split the outcome of a call, unless it is split, deleted, or being split by another engine. Returns whether it
+    was. Raises DecryptionError."""
+    found = tx.execute(
+        f"SELECT outcome FROM tool_calls WHERE correlation_id = $1 AND outcome IS NOT NULL {tx.skip_locked}",
+        correlation_id,
+    )
+    if not found:
+        return False
+    column = owner("tool_calls.outcome", correlation_id)
+    outcome, parts = split(msgspec.json.decode(cipher.open(found[0][0], column), type=ToolOutcome))
+    if not parts:
+        return False
+    sealed = cipher.seal(msgspec.json.encode(outcome), column)
+    tx.execute("UPDATE tool_calls SET outcome = $1 WHERE correlation_id = $2", sealed, correlation_id)
+    keep_media(tx, cipher, correlation_id, parts)
+    return True
+
+
+class StoredMedia:
+    """The media of all results. Who may read them is checked by its users."""
+
+    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
+        self._database = database
+        self._cipher = cipher
+
+    async def fetch(self, correlation_id: str, number: int) -> str | None:
+        """The base64 of one; None when there is none."""
+        rows = await self._database.read(
+            "SELECT data FROM media WHERE correlation_id = $1 AND number = $2", correlation_id, number
+        )
+        if not rows:
+            return None
+        return open_data(self._cipher, rows[0][0], "media.data", correlation_id, str(number)).decode()
+
+    async def split(self, correlation_ids: Collection[str]) -> None:
+        """Split these outcomes. A store that cannot be written is left as it is."""
+
+        def unit(tx: Transaction) -> None:
+            for each in correlation_ids:
+                split_stored(tx, self._cipher, each)
+
+        with contextlib.suppress(StorageUnavailableError):
+            await self._database.write(unit)
+
+
+def _owner(correlation_id: str, number: int) -> str:
+    return owner("media.data", correlation_id, str(number))
