@@ -16,6 +16,7 @@ from plugins_contract.catalog import (
     ServerHeartbeat,
     ServerState,
     ToolEntry,
+    decode_catalog,
 )
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
@@ -27,6 +28,9 @@ from plugins_contract.outcomes import ToolError
 
 log = logging.getLogger(__name__)
 
+LARGE_BYTES = 128 * 1024
+"""A larger catalog is decoded in a thread."""
+
 
 class CatalogReader(ToolDirectory):
     """Keeps a copy of the catalog. While Redis or all workers are unavailable the last copy is used: calls wait."""
@@ -37,6 +41,9 @@ class CatalogReader(ToolDirectory):
         self._keys = keys
         self._clock = clock
         self._names: list[str] = []
+        self._read: dict[str, tuple[bytes, ServerCatalog]] = {}
+        """The stored catalog of each server, and what it says."""
+        self._reading = asyncio.Lock()
         self._servers: tuple[ServerView, ...] = ()
         self._tools: dict[str, ToolEntry] = {}
         self._changed = asyncio.Event()
@@ -81,6 +88,10 @@ class CatalogReader(ToolDirectory):
         Raises:
             RedisError, OSError: Redis cannot be asked now.
         """
+        async with self._reading:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         stored = await self._stored()
         if not stored:
             # Redis has lost it. Workers restore it with their next heartbeat; until then the tools stay offered.
@@ -91,7 +102,7 @@ class CatalogReader(ToolDirectory):
             try:
                 if isinstance(fields, Exception):
                     raise fields
-                if view := self._view(fields):
+                if view := await self._view(name, fields):
                     views.append(view)
             except (*NOT_READABLE, ResponseError) as error:
                 if is_outage(error):
@@ -101,6 +112,7 @@ class CatalogReader(ToolDirectory):
             # Servers that no worker reports were removed from the configuration.
             views = [view for view in views if view.workers]
         self._servers = tuple(views)
+        self._read = {name: known for name, known in self._read.items() if name in stored}
         self._tools = {
             tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalog.tools
         }
@@ -124,19 +136,28 @@ class CatalogReader(ToolDirectory):
                 self._names = names
                 return dict(zip(names, hashes, strict=True))
 
-    def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
+    async def _view(self, name: str, fields: dict[bytes, bytes]) -> ServerView | None:
         if b"catalog" not in fields:
             return None
         reports = (value for key, value in fields.items() if key.startswith(b"worker:"))
         oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
         beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
-        catalog = msgspec.json.decode(fields[b"catalog"], type=ServerCatalog)
+        catalog = await self._catalog(name, fields[b"catalog"])
         # The best state that any worker reports, and of equal ones the latest.
         known = (ServerState.READY, ServerState.FAILED)
         best = max(beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
         if best is None:
             return _unreported(catalog)
         return ServerView(catalog, best.state, best.error, len(beats), best.breaker, best.retry_at)
+
+    async def _catalog(self, name: str, data: bytes) -> ServerCatalog:
+        """The catalog in `data`, decoded only when the data have changed."""
+        known = self._read.get(name)
+        if known is None or known[0] != data:
+            large = len(data) > LARGE_BYTES
+            known = data, await asyncio.to_thread(decode_catalog, data) if large else decode_catalog(data)
+            self._read[name] = known
+        return known[1]
 
     async def _refresh_often(self) -> None:
         while True:
