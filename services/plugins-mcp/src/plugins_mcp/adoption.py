@@ -32,6 +32,7 @@ from plugins_contract.messages import (
 )
 from plugins_contract.rights import Rights
 from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
+from plugins_contract.trust import CatalogTrust, digest_of
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import ToolLookup
@@ -250,8 +251,10 @@ def _below(key: str, start: str) -> bool:
 class CatalogToolLookup(ToolLookup):
     """Finds tools by name in this worker's own catalogs, then in the catalogs that all workers publish."""
 
-    def __init__(self, servers: McpServers, redis: Redis, keys: Keys) -> None:
+    def __init__(self, servers: McpServers, redis: Redis, keys: Keys, clock: Clock, request_keys: RequestKeys) -> None:
         self._servers = servers
+        self._clock = clock
+        self._trust = CatalogTrust(request_keys)
         self._redis: Any = redis  # redis-py types its commands only partly
         self._keys = keys
 
@@ -271,10 +274,12 @@ class CatalogToolLookup(ToolLookup):
         return (tool for catalog in self._servers.catalogs().values() for tool in catalog.tools)
 
     async def _published(self) -> dict[str, ToolEntry]:
-        """The tools of all published servers, by name."""
+        """The tools of all published servers that are believed, by name."""
         tools: dict[str, ToolEntry] = {}
-        for server in await self._redis.execute_command("SMEMBERS", self._keys.catalog):
-            data = await self._redis.execute_command("HGET", self._keys.catalog_of(server.decode()), "catalog")
-            if data:
+        for member in await self._redis.execute_command("SMEMBERS", self._keys.catalog):
+            server = member.decode()
+            fields = await self._redis.hgetall(self._keys.catalog_of(server))
+            data = fields.get(b"catalog")
+            if data and self._trust.judge(server, fields, self._clock.now_ms()).attests(digest_of(data)):
                 tools |= {tool.name: tool for tool in msgspec.json.decode(data, type=ServerCatalog).tools}
         return tools

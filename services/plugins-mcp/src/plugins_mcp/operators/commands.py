@@ -86,9 +86,9 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
     try:
         match command:
             case DiffTools():
-                return await tools.diff(PinStore(redis, keys), command)
+                return await tools.diff(PinStore(redis, keys, settings.request_keys), command)
             case AcceptTools():
-                return await tools.accept(PinStore(redis, keys), command)
+                return await tools.accept(PinStore(redis, keys, settings.request_keys), command)
             case Trace():
                 return await show_trace(redis, keys, command, settings.cipher)
             case _:
