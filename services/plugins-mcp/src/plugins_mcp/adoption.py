@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, named
+from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, exposed_name, named
 from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -109,7 +109,10 @@ class RequestAdopter:
         delivery = Delivery(request, entry, consumer, uuid.uuid4().hex, adopted=True)
         match await self._ledger.adopt(delivery, timeout_ms=timeout_ms):
             case Adopted(execution_class, deadline):
-                request = msgspec.structs.replace(request, execution_class=execution_class, deadline=deadline)
+                # What the request says wins over the ledger, which others may have written.
+                if execution_class is ExecutionClass.ONCE:
+                    request = msgspec.structs.replace(request, execution_class=execution_class)
+                request = msgspec.structs.replace(request, deadline=request.deadline or deadline)
                 return replace(delivery, request=request)
             case NoLedger():
                 return delivery  # START reports the same, and the handler decides
@@ -148,7 +151,7 @@ class RequestAdopter:
             server, tool = request.server, request.tool
         elif entry:
             server, tool = entry.server, entry.tool
-        elif known := await self._ledger.adopted_tool(request.correlation_id):
+        elif (known := await self._ledger.adopted_tool(request.correlation_id)) and _means(request, *known):
             server, tool = known
         else:
             entry = await self._only(request)
@@ -170,6 +173,7 @@ class RequestAdopter:
             subject=request.subject,
             roles=request.roles,
             traceparent=request.traceparent,
+            approved=request.approved,
         )
         return complete, (entry.timeout_ms if entry else None) or self._default_timeout_ms
 
@@ -205,6 +209,11 @@ class RequestAdopter:
             channel=address.channel if self._signed(fields) else "",
             mailbox=address.mailbox if self._signed(fields) else "",
         )
+
+
+def _means(request: SubmittedRequest, server: str, tool: str) -> bool:
+    """Whether `toolName` can mean this tool."""
+    return request.tool_name in (tool, exposed_name(server, tool))
 
 
 def problem(request: SubmittedRequest, keys: Keys, now_ms: int) -> str | None:
