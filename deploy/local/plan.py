@@ -125,6 +125,8 @@ def _redis(
     url = f"unix://{quote(str(socket))}"
     shared["REDIS_URL"] = url
     shared["REQUEST_KEYS_FILE"] = given.get("REQUEST_KEYS_FILE", str(REQUEST_KEYS))
+    # Nobody but this user can enter the folder of the socket and delete what was accepted.
+    shared["ACCEPT_FIRST_LISTINGS"] = given.get("ACCEPT_FIRST_LISTINGS", "true")
     facts["Redis"] = f"embedded Valkey at {url} (REDIS_URL uses yours)"
     options = {
         # A socket that only this user can open, and no port.

@@ -18,6 +18,7 @@ MEANINGS = {
     "TOOL_EXECUTION_FAILED": "it reported an error",
     "REPEATED": "it was made with the same result again and again, so it was not run once more",
     "NOT_APPROVED": "it needed approval and did not get it, so it was not run",
+    "APPROVAL_REQUIRED": "it needs an approval that it did not have, so it was not run",
     "PERMISSION_DENIED": "it was not allowed",
     "NETWORK_ERROR": "it could not be reached",
     "RESOURCE_NOT_FOUND": "what it needs was not found",

@@ -224,3 +224,21 @@ async def test_the_channel_of_a_running_call_has_a_lifetime(bench: Bench) -> Non
     expires_at = await bench.command("PEXPIRETIME", delivery.request.response_channel)
     assert expires_at == delivery.request.deadline + 24 * 60 * MINUTE_MS
     assert await bench.command("TTL", bench.keys.mailbox(ENGINE)) > 0
+
+
+@pytest.mark.guard("start", "if class == 'repeatable' then class = ARGV[15] end")
+async def test_a_once_call_does_not_run_again_because_somebody_has_edited_its_ledger(bench: Bench) -> None:
+    delivery, _ = await bench.running("once")
+    await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "class", "repeatable")
+
+    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Abandoned)
+
+
+@pytest.mark.guard("start", "if ARGV[16] ~= '0' then deadline = math.min(deadline, tonumber(ARGV[16])) end")
+async def test_a_call_does_not_run_after_its_deadline_because_somebody_has_edited_its_ledger(bench: Bench) -> None:
+    await bench.engine.enqueue(await bench.request(expires_in_ms=1))
+    delivery = await bench.deliver()
+    now = await bench.now_ms()
+    await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "deadline", now + MINUTE_MS)
+
+    assert await bench.start(delivery) == replies.NothingToDo("its deadline has passed")

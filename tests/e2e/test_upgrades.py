@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from dialog_engine.storage.postgres import open_postgres
 from tests.support import previous_release
 from tests.support.previous_release import PreviousRelease
 from tests.support.replicas import Replica
-from tests.support.stack import ENGINE, Stack, running_stack
+from tests.support.stack import ENGINE, Stack, events_of, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
@@ -28,9 +29,14 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> PreviousRelease:
 
 
 @contextmanager
-def parts(*, worker: list[str] | None = None, engine: list[str] | None = None) -> Generator[Stack]:
-    """A stack with one worker and one engine on a PostgreSQL; None is this release."""
-    with running_stack(start=False, database="postgres") as stack:
+def parts(
+    *, worker: list[str] | None = None, engine: list[str] | None = None, keys: Path | None = None
+) -> Generator[Stack]:
+    """A stack with one worker and one engine on a PostgreSQL; None is this release. `keys` sign requests."""
+    shared = {"REQUEST_KEYS_FILE": str(keys), "ACCEPT_FIRST_LISTINGS": "true"} if keys else {}
+    # Beside an older worker, which signs no catalog, an engine with keys must be set to believe it.
+    engine_env = shared | ({"ACCEPT_UNSIGNED_CATALOGS": "true"} if keys and worker else {})
+    with running_stack(start=False, database="postgres", worker_env=shared, engine_env=engine_env) as stack:
         stack.start_store()
         stack.redis.start()
         stack.start_demo()
@@ -42,11 +48,34 @@ def parts(*, worker: list[str] | None = None, engine: list[str] | None = None) -
 
 
 @pytest.fixture(params=["worker", "engine"])
-def mixed(request: pytest.FixtureRequest, previous: PreviousRelease) -> Generator[Stack]:
-    """A stack of this release, one part of which is of the previous one."""
+def mixed(request: pytest.FixtureRequest, previous: PreviousRelease, keys: Path) -> Generator[Stack]:
+    """A stack of this release with request keys, one part of which is of the previous one."""
     old = {"worker": {"worker": previous.worker}, "engine": {"engine": previous.engine}}
-    with parts(**old[request.param]) as stack:
+    with parts(**old[request.param], keys=keys) as stack:
         yield stack
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Path:
+    path = tmp_path / "request.keys"
+    path.write_text("k" * 32)
+    return path
+
+
+def approved(stack: Stack, message: str) -> str:
+    """How a call ended that a person has approved."""
+    session = stack.http.post("/v1/sessions").json()["sessionId"]
+    turn = stack.http.post(f"/v1/sessions/{session}/turns", json={"message": message}).json()["turnId"]
+    with stack.http.stream("GET", f"/v1/turns/{turn}/events") as stream:
+        for event in events_of(stream.iter_lines()):
+            if event.data.get("status") == "asked":
+                path = f"/v1/turns/{turn}/approvals/{event.data['toolCallId']}"
+                decision = {"decision": "approve", "hash": event.data["hash"]}
+                assert stack.http.post(path, json=decision).status_code == 200
+            if event.name == "done":
+                break
+    [statuses] = stack.follow(turn).statuses("demo__delete_everything")
+    return statuses[-1]
 
 
 def test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls(mixed: Stack) -> None:
@@ -58,6 +87,8 @@ def test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_c
     # An older worker says that a call is running at once: sometimes before the engine knows that it is queued.
     statuses = [[each for each in of_call if each != "queued"] for of_call in slow.statuses("demo__slow_job")]
     assert statuses == [["pending", "running", "progress", "succeeded"]]
+
+    assert approved(mixed, "Delete everything, with token approved") == "succeeded"
 
     failing = mixed.ask("Call the failing tool")
     assert failing.statuses("demo__fail")[0][-1] == "failed"

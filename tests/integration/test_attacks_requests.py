@@ -14,7 +14,7 @@ from deploy.local.ports import free_port
 from plugins_contract.dead_letters import DeadLetters
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.messages import ToolCallRequested, encode_request, new_id
+from plugins_contract.messages import ToolCallRequested, approve, encode_request, new_id
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from tests.support.processes import Process, answers
@@ -179,3 +179,94 @@ async def test_an_operator_with_a_key_signs_what_is_requeued(caller: Caller) -> 
     new = letters.again(letter.request, deadline=await caller.now_ms() + 60_000)
     assert await letters.requeue(letter, new)
     assert (await caller.outcome(new)).state is CallState.SUCCEEDED
+
+
+# --- Approvals, and what the ledger says ---
+
+
+@pytest.fixture
+async def asking(redis: Redis, redis_url: str, demo: str, files: tuple[Path, Path]) -> AsyncGenerator[Caller]:
+    """The producer's side of a worker whose tool needs approval."""
+    config, keys = files
+    options = {"tools": {"add_note": {"approval": "always"}}}
+    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo, "callstream": options}}}))
+    async with calling(redis_url) as caller, working(redis_url, config, request_keys_file=keys):
+        yield caller
+
+
+async def code_of(caller: Caller, request: ToolCallRequested) -> str:
+    outcome = await caller.outcome(request)
+    return str(outcome.error.code) if outcome.error else str(outcome.state)
+
+
+async def test_a_tool_that_needs_approval_runs_only_as_it_was_approved_whoever_asks(asking: Caller, log: Path) -> None:
+    signed = signed_by(NEW)
+    engine = EngineLedger(asking.redis, KEYS, signed)
+    approved = approve(await request_of(asking), "ann")
+    other = msgspec.structs.replace(approve(await request_of(asking), "ann"), arguments={"note": "y"})
+    for request in (approve(await request_of(asking), ""), other):
+        await engine.enqueue(request)
+        assert await code_of(asking, request) == "APPROVAL_REQUIRED"
+    # Another producer, with a key and without the field: the previous release did not ask it either.
+    for foreign in (await request_of(asking), other):
+        request = msgspec.structs.replace(foreign, **ids(foreign))
+        event = encode_request(request)
+        await put(asking, event, signature=signed.sign(event, has_ledger=False))
+        assert await code_of(asking, request) == "APPROVAL_REQUIRED"
+    assert effects(log) == ""
+
+    await engine.enqueue(approved)
+    assert await code_of(asking, approved) == "succeeded"
+    mine = approve(await request_of(asking), "a person of the producer")
+    await put(asking, encode_request(mine), signature=signed.sign(encode_request(mine), has_ledger=False))
+    assert await code_of(asking, mine) == "succeeded"
+    of_the_previous_release = await request_of(asking)
+    assert b"approved" not in encode_request(of_the_previous_release)
+    await engine.enqueue(of_the_previous_release)
+    assert await code_of(asking, of_the_previous_release) == "succeeded"
+
+
+def ids(request: ToolCallRequested) -> dict[str, str]:
+    correlation_id = new_id()
+    return {"correlation_id": correlation_id, "response_channel": KEYS.response(correlation_id)}
+
+
+async def test_a_requeued_call_needs_the_approval_of_the_operator(asking: Caller) -> None:
+    await put(asking, encode_request(approve(await request_of(asking), "a forged dead letter")))
+    letters = DeadLetters(asking.redis, KEYS, signed_by(NEW))
+
+    async def found() -> list[Any]:
+        return [letter async for letter in letters.newest_first()]
+
+    [letter] = await wait_until(found, 20, what="the dead letter")
+    deadline = await asking.now_ms() + 60_000
+    for approved_by, code in (("", "APPROVAL_REQUIRED"), ("operator", "succeeded")):
+        new = letters.again(letter.request, deadline=deadline, approved_by=approved_by)
+        await letters.requeue(letter, new)
+        if not approved_by:
+            assert await code_of(asking, new) == code
+            await asking.redis.xadd(KEYS.dead, {"event": letter.event, "reason": "again"})
+            [letter] = await found()
+        else:
+            assert await code_of(asking, new) == code
+
+
+async def test_a_signed_request_does_not_run_after_its_deadline_whatever_the_ledger_says(
+    asking: Caller, log: Path
+) -> None:
+    request = approve(await request_of(asking, deadline=await asking.now_ms() - 1), "ann")
+    await EngineLedger(asking.redis, KEYS, signed_by(NEW)).enqueue(request)
+    await asking.outcome(request)
+    channel, ledger = KEYS.response(request.correlation_id), KEYS.call(request.correlation_id)
+    await asking.redis.delete(channel)
+    event = encode_request(request)
+    signature = signed_by(NEW).sign(event, has_ledger=True)
+    later = await asking.now_ms() + 60_000
+    fields: dict[Any, Any] = {"state": "published", "class": "repeatable", "deadline": later, "fence": 1, "starts": 0}
+    pipeline = asking.redis.pipeline(transaction=True)
+    entry = f"{later}-1"
+    pipeline.hset(ledger, mapping=fields | {"entry": entry, "mailbox": request.mailbox})
+    pipeline.xadd(KEYS.requests, {"event": event, "signature": signature, "ledger": "1"}, id=entry)
+    await pipeline.execute()
+    assert (await asking.outcome(request)).state is CallState.EXPIRED
+    assert effects(log) == ""

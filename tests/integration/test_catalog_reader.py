@@ -1,6 +1,7 @@
 """The catalog as the engine sees it: always the last good copy."""
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -18,6 +19,7 @@ from plugins_contract.catalog import (
     ServerHeartbeat,
     ServerState,
     ToolEntry,
+    decode_catalog,
 )
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
@@ -190,6 +192,25 @@ async def test_concurrent_reads_of_the_catalog_do_not_mix(hall: Hall) -> None:
     await hall.publish("demo", "add")
     await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
     assert hall.names() == ["demo__add"]
+
+
+@pytest.mark.parametrize("kib", [1, 1024])
+async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_the_loop(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch, kib: int
+) -> None:
+    decoded: list[bool] = []
+
+    def decode(data: bytes) -> ServerCatalog:
+        decoded.append(threading.current_thread() is threading.main_thread())
+        return decode_catalog(data)
+
+    monkeypatch.setattr("dialog_engine.catalog.decode_catalog", decode)
+    for tools in (["add"], ["add", "sub"]):
+        await hall.publish("demo", *tools, *("x" * 1000 for _ in range(kib)))
+        for _ in range(3):
+            await hall.reader.refresh()
+        assert hall.names()[: len(tools)] == [f"demo__{tool}" for tool in tools]
+    assert decoded == [kib == 1] * 2
 
 
 async def test_without_redis_the_last_catalog_is_used(own_redis: LocalServer) -> None:

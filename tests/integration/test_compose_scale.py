@@ -35,6 +35,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
             "POSTGRES_PASSWORD": uuid.uuid4().hex,
             "PROMETHEUS_PORT": str(free_port()),
             "MCP_CONFIG": str(servers_file(tmp_path_factory.mktemp("mcp"))),
+            "ACCEPT_FIRST_LISTINGS": "true",
         },
         profiles=("scale", "observe"),
     )

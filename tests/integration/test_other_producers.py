@@ -18,7 +18,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import encode_reply, replies
-from plugins_contract.messages import encode_request
+from plugins_contract.messages import approve, encode_request
 from plugins_contract.outcomes import CallFinished
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.ports import ToolLookup
@@ -395,7 +395,7 @@ async def test_every_example_of_the_document_is_what_was_seen(producer: Producer
     await producer.submit(unknown)
     (seen["refused"],) = await producer.answer(unknown["responseChannel"])
 
-    complete = await caller.request()
+    complete = approve(await caller.request(), "somebody")
     seen["all fields"] = json.loads(encode_request(complete)) | {
         "correlationId": call_id(6),
         "responseChannel": KEYS.response(call_id(6)),

@@ -9,8 +9,10 @@ import pytest
 from redis.asyncio import Redis
 
 from plugins_contract.catalog import ServerCatalog, ToolEntry
+from plugins_contract.clock import RedisClock
 from plugins_contract.connections import thread_client
 from plugins_contract.keys import Keys
+from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
 from tests.integration.engines import Model, running_engine, settings
@@ -48,8 +50,12 @@ class Servers(McpServers):
         await self.connected.wait()
 
 
+def lookup(servers: Any, redis: Redis) -> CatalogToolLookup:
+    return CatalogToolLookup(servers, redis, KEYS, RedisClock(), RequestKeys())
+
+
 async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(redis: Redis) -> None:
-    tools = CatalogToolLookup(Servers(), redis, KEYS)
+    tools = lookup(Servers(), redis)
     content: Any = msgspec.json.encode(catalog("other"))
     await redis.execute_command("SADD", KEYS.catalog, "other", "gone")
     await redis.execute_command("HSET", KEYS.catalog_of("other"), "catalog", content)
@@ -62,7 +68,7 @@ async def test_a_tool_of_another_worker_is_known_by_what_that_one_has_published(
 
 async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
     servers = Servers()
-    finding = asyncio.create_task(CatalogToolLookup(servers, redis, KEYS).find("demo__add"))
+    finding = asyncio.create_task(lookup(servers, redis).find("demo__add"))
     await servers.asked.wait()
     servers.here["demo"] = catalog("demo")
     servers.connected.set()
@@ -75,13 +81,13 @@ async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(r
 async def test_an_unknown_name_is_not_waited_for_without_end(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.adoption.CONNECT_SECONDS", 0.05)
 
-    assert await CatalogToolLookup(Servers(), redis, KEYS).find("demo__add") == []
+    assert await lookup(Servers(), redis).find("demo__add") == []
 
 
 async def test_a_bare_name_means_the_tools_of_all_servers_of_this_worker_and_of_others(redis: Redis) -> None:
     servers = Servers()
     servers.connected.set()
-    tools = CatalogToolLookup(servers, redis, KEYS)
+    tools = lookup(servers, redis)
     servers.here["demo"] = catalog("demo")
     assert tools.own("add") is None
     assert [each.name for each in await tools.find("add")] == ["demo__add"]

@@ -24,7 +24,7 @@ class Stack:
 
     project: str
     port: int
-    env: dict[str, str] = field(default_factory=lambda: {"API_KEYS": f"tester:{KEY}"})
+    env: dict[str, str] = field(default_factory=lambda: {"API_KEYS": f"tester:{KEY}", "ACCEPT_FIRST_LISTINGS": "true"})
     profiles: tuple[str, ...] = ()
 
     def compose(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":

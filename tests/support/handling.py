@@ -156,6 +156,7 @@ class ServerTwin(ToolServer):
         tool: str,
         arguments: dict[str, Any],
         *,
+        approved: bool,
         timeout_s: float,
         granted_s: float | None = None,
         on_begin: Callable[[], None] = lambda: None,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.support.processes import ROOT
 
-RELEASE = "987949f6091a4904987d787d643a6e48f5a4541c"
+RELEASE = "795934bb42c5ce947b23b571b035304ef409f9dd"
 """The commit of the previous release. Set it to the tag of each release, when the next one is begun."""
 SOURCES = [f"services/{name}/src" for name in ("plugins-contract", "dialog-engine", "plugins-mcp")]
 

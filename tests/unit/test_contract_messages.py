@@ -134,7 +134,7 @@ def catalog(**changes: Any) -> ServerCatalog:
 
 
 def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
-    assert catalog().digest() == catalog(input_schema={"title": "add", "type": "object"}).digest()
+    assert catalog().encoded() == catalog(input_schema={"title": "add", "type": "object"}).encoded()
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
         {"timeout_ms": 5},
     ],
 )
-def test_the_digest_changes_with_the_content(change: dict[str, Any]) -> None:
-    assert catalog().digest() != catalog(**change).digest()
+def test_the_encoding_changes_with_the_content(change: dict[str, Any]) -> None:
+    assert catalog().encoded() != catalog(**change).encoded()
 
 
-def test_a_digest_survives_the_wire() -> None:
+def test_an_encoding_survives_the_wire() -> None:
     there_and_back = msgspec.json.decode(msgspec.json.encode(catalog()), type=ServerCatalog)
 
-    assert there_and_back.digest() == catalog().digest()
+    assert there_and_back.encoded() == catalog().encoded()
 
 
 def names_of(keys: Keys) -> set[str]:

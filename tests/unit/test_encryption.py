@@ -23,10 +23,12 @@ from plugins_contract.messages import (
     ExecutionClass,
     ToolCallRequested,
     UnsupportedEventError,
+    approve,
     arguments_hash,
     decode_request,
     decode_submitted,
     encode_request,
+    is_approved,
 )
 
 OLD, NEW = "o" * 32, "n" * 32
@@ -121,6 +123,15 @@ def test_a_sealed_request_travels_without_its_arguments() -> None:
     assert opened.arguments == REQUEST.arguments
     assert encode_request(opened) == event  # such as in a dead letter
     assert arguments_hash(opened) == arguments_hash(received) == arguments_hash(sealed) != arguments_hash(REQUEST)
+
+
+def test_an_approval_belongs_to_the_sealed_arguments_and_names_no_hash_of_clear_ones() -> None:
+    approved = approve(REQUEST, "ann")
+    received = decode_request(encode_request(seal_request(approved, CIPHER)))
+    assert is_approved(received)
+    assert is_approved(open_request(received, CIPHER))
+    assert not is_approved(msgspec.structs.replace(received, approved=approved.approved))
+    assert seal_request(approve(REQUEST, ""), CIPHER).approved is None
 
 
 @pytest.mark.parametrize("field", ["correlation_id", "server", "tool", "subject"])

@@ -30,7 +30,7 @@ from plugins_mcp import handler
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.running_call import PROGRESS_SECONDS
-from tests.support.handling import DONE, Bench, Facts, LeasesTwin, LedgerTwin, delivery, gives, hangs
+from tests.support.handling import DONE, Bench, Facts, LeasesTwin, LedgerTwin, StoppedClock, delivery, gives, hangs
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -558,3 +558,9 @@ async def test_a_start_that_must_wait_is_asked_again_until_it_is_decided(monkeyp
     await bench.handle()
     assert (bench.ledger.starts, bench.server.calls) == (4, [])
     assert bench.outcome.state is CallState.UNKNOWN
+
+
+async def test_nothing_is_sent_to_a_server_when_no_time_is_left(bench: Bench) -> None:
+    await bench.handle(gives(DONE), deadline=StoppedClock().now_ms())
+    assert (bench.server.calls, bench.outcome.state) == ([], CallState.FAILED)
+    assert "it was not run" in (bench.outcome.error.message if bench.outcome.error else "")

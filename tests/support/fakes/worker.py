@@ -99,7 +99,9 @@ class FakeWorker(ToolCalls):
         self.staffed = True
         self.deaf = False
 
-    def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
+    def request(
+        self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any], approved_by: str = ""
+    ) -> ToolCallRequested:
         return ToolCallRequested(
             correlation_id=call.correlation_id,
             session_id=turn.session_id,

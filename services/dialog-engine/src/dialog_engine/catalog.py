@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
-import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
@@ -11,11 +11,10 @@ from dialog_engine.tool_calls.exposure.descriptions import suggestion
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
-    HEARTBEAT_STALE_MS,
     ServerCatalog,
-    ServerHeartbeat,
     ServerState,
     ToolEntry,
+    decode_catalog,
 )
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
@@ -24,19 +23,41 @@ from plugins_contract.keys import Keys
 from plugins_contract.loops import follow
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolError
+from plugins_contract.signing import RequestKeys
+from plugins_contract.trust import CatalogTrust, Judgement, digest_of
 
 log = logging.getLogger(__name__)
+
+LARGE_BYTES = 128 * 1024
+"""A larger catalog is decoded in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A catalog as it was stored, and decoded."""
+
+    data: bytes
+    digest: str
+    catalog: ServerCatalog
 
 
 class CatalogReader(ToolDirectory):
     """Keeps a copy of the catalog. While Redis or all workers are unavailable the last copy is used: calls wait."""
 
-    def __init__(self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock) -> None:
+    def __init__(
+        self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock, trust: CatalogTrust | None = None
+    ) -> None:
+        """What `trust` does not believe is not used. Without it everything is believed."""
         self._redis = redis
         self._announcements = announcements
         self._keys = keys
         self._clock = clock
+        self._trust = trust or CatalogTrust(RequestKeys())
         self._names: list[str] = []
+        self._read: dict[str, _Read] = {}
+        """The last catalog of each server that was believed."""
+        self._refused: dict[str, str] = {}
+        self._reading = asyncio.Lock()
         self._servers: tuple[ServerView, ...] = ()
         self._tools: dict[str, ToolEntry] = {}
         self._changed = asyncio.Event()
@@ -48,6 +69,11 @@ class CatalogReader(ToolDirectory):
     @property
     def workers(self) -> int:
         return max((server.workers for server in self._servers), default=0)
+
+    @property
+    def refused(self) -> int:
+        """The number of servers whose entry, or a part of it, is not believed."""
+        return len(self._refused)
 
     def tools(self) -> tuple[ToolEntry, ...]:
         return tuple(self._tools.values())
@@ -81,6 +107,10 @@ class CatalogReader(ToolDirectory):
         Raises:
             RedisError, OSError: Redis cannot be asked now.
         """
+        async with self._reading:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         stored = await self._stored()
         if not stored:
             # Redis has lost it. Workers restore it with their next heartbeat; until then the tools stay offered.
@@ -91,7 +121,7 @@ class CatalogReader(ToolDirectory):
             try:
                 if isinstance(fields, Exception):
                     raise fields
-                if view := self._view(fields):
+                if view := await self._view(name, fields):
                     views.append(view)
             except (*NOT_READABLE, ResponseError) as error:
                 if is_outage(error):
@@ -101,6 +131,8 @@ class CatalogReader(ToolDirectory):
             # Servers that no worker reports were removed from the configuration.
             views = [view for view in views if view.workers]
         self._servers = tuple(views)
+        self._read = {name: known for name, known in self._read.items() if name in stored}
+        self._refused = {name: why for name, why in self._refused.items() if name in stored}
         self._tools = {
             tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalog.tools
         }
@@ -124,19 +156,38 @@ class CatalogReader(ToolDirectory):
                 self._names = names
                 return dict(zip(names, hashes, strict=True))
 
-    def _view(self, fields: dict[bytes, bytes]) -> ServerView | None:
-        if b"catalog" not in fields:
+    async def _view(self, name: str, fields: dict[bytes, bytes]) -> ServerView | None:
+        judged = self._trust.judge(name, fields, self._clock.now_ms())
+        catalog, refused = await self._catalog(name, fields.get(b"catalog"), judged)
+        self._note_refused(name, judged.refused or refused)
+        if catalog is None:
             return None
-        reports = (value for key, value in fields.items() if key.startswith(b"worker:"))
-        oldest = self._clock.now_ms() - HEARTBEAT_STALE_MS
-        beats = [beat for value in reports if (beat := _heartbeat(value)).at > oldest]
-        catalog = msgspec.json.decode(fields[b"catalog"], type=ServerCatalog)
         # The best state that any worker reports, and of equal ones the latest.
         known = (ServerState.READY, ServerState.FAILED)
-        best = max(beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
+        best = max(judged.beats, key=lambda beat: (*(beat.state is state for state in known), beat.at), default=None)
         if best is None:
             return _unreported(catalog)
-        return ServerView(catalog, best.state, best.error, len(beats), best.breaker, best.retry_at)
+        return ServerView(catalog, best.state, best.error, len(judged.beats), best.breaker, best.retry_at)
+
+    async def _catalog(self, name: str, data: bytes | None, judged: Judgement) -> tuple[ServerCatalog | None, str]:
+        """The last catalog that was believed, decoded only when it has changed; and why the stored one is not."""
+        known = self._read.get(name)
+        if data is not None and (known is None or known.data != data):
+            read = await asyncio.to_thread(_read, data, judged) if len(data) > LARGE_BYTES else _read(data, judged)
+            if read is not None:
+                self._read[name] = known = read
+        attested = known is not None and known.data == data and judged.attests(known.digest)
+        if known is None:
+            # Without a worker it is only old, and nothing says which servers are configured.
+            return ServerCatalog(server=name) if judged.beats else None, judged.unattested
+        return known.catalog, "" if attested else judged.unattested
+
+    def _note_refused(self, name: str, why: str) -> None:
+        if why and self._refused.get(name) != why:
+            log.warning("the catalog entry of server %r in Redis is not believed: %s", name, why)
+        self._refused.pop(name, None)
+        if why:
+            self._refused[name] = why
 
     async def _refresh_often(self) -> None:
         while True:
@@ -171,6 +222,11 @@ class DisabledTools(ToolDirectory):
         return ToolError(ErrorCode.DISABLED, "tools are switched off here (ENABLE_MCP=false)")
 
 
+def _read(data: bytes, judged: Judgement) -> _Read | None:
+    digest = digest_of(data)
+    return _Read(data, digest, decode_catalog(data)) if judged.attests(digest) else None
+
+
 def _unreported(catalog: ServerCatalog) -> ServerView:
     return ServerView(catalog, ServerState.FAILED, "no worker reports", 0)
 
@@ -182,7 +238,3 @@ def _name(member: bytes) -> str | None:
     except UnicodeDecodeError:
         log.error("the server %r in the catalog is left out: its name is not UTF-8", member)  # noqa: TRY400 -- said it all
         return None
-
-
-def _heartbeat(data: bytes) -> ServerHeartbeat:
-    return msgspec.json.decode(data, type=ServerHeartbeat)

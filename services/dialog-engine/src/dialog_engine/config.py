@@ -272,6 +272,10 @@ class Settings(ServiceSettings, StoreSettings):
     )
     max_message_chars: int = Field(100_000, ge=1, description="Largest number of characters of a user's message.")
 
+    accept_unsigned_catalogs: bool = Field(
+        False,
+        description="With REQUEST_KEYS_FILE: also believe catalogs that are not signed, while older workers run.",
+    )
     enable_mcp: bool = Field(True, description="Offer tools. When false, every tool call is answered with DISABLED.")
     tools_wait_seconds: float = Field(
         30, ge=0, description="How long a starting engine waits for MCP servers before it is ready."

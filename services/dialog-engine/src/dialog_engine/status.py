@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
@@ -72,6 +73,7 @@ class EngineStatus:
     streams: Streams
     watch: RedisWatch
     tools: ToolDirectory
+    catalog: CatalogReader
     redis: Redis
     keys: Keys
     metrics: Metrics
@@ -127,6 +129,7 @@ class EngineStatus:
         metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.redis_up.set(self.watch.available)
         metrics.workers.set(self.tools.workers)
+        metrics.catalogs_refused.set(self.catalog.refused)
         metrics.stream.backlog = await self._backlog()
         return metrics.text(accept)
 

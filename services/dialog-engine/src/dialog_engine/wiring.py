@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,11 @@ from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_contract.pipelined import PipelinedRedis
 from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
+from plugins_contract.signing import RequestKeys
+from plugins_contract.trust import CatalogTrust
 from plugins_contract.watched_file import WatchedFile
+
+log = logging.getLogger(__name__)
 
 VERSION = version("dialog-engine")
 
@@ -208,6 +213,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     audit = AuditTrail(engine_id, await read_digest_key(database, cipher), stream=settings.audit_stream)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
+    metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
     try:
         rights = watched_rights(settings.rights_file)
     except ValueError as error:
@@ -222,7 +228,8 @@ def _calls(base: _Base) -> _Calls:
     redis = base.connections.commands
     ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher)
     watch = RedisWatch(redis, keys, base.clock)
-    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock)
+    trust = CatalogTrust(_catalog_keys(settings))
+    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
     observer = ObservedCalls(base.metrics)
     relay = Relay(
         outbox,
@@ -255,6 +262,15 @@ def _calls(base: _Base) -> _Calls:
     rights = ToolRights(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
     return _Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine)
+
+
+def _catalog_keys(settings: Settings) -> RequestKeys:
+    if not settings.request_keys_file:
+        log.warning("REQUEST_KEYS_FILE is not set: this engine believes what anybody writes to Redis about tools")
+    if settings.accept_unsigned_catalogs:
+        log.warning("ACCEPT_UNSIGNED_CATALOGS is set: unset it when every worker is of this release")
+        return RequestKeys()
+    return settings.request_keys
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:
@@ -337,6 +353,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         streams=streams,
         watch=calls.watch,
         tools=calls.tools,
+        catalog=calls.catalog,
         redis=base.connections.commands,
         keys=base.keys,
         metrics=metrics,

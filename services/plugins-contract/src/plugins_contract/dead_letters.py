@@ -18,6 +18,7 @@ from plugins_contract.messages import (
     ExecutionClass,
     ToolCallRequested,
     UnsupportedEventError,
+    approve,
     arguments_hash,
     decode_request,
     encode_request,
@@ -174,8 +175,11 @@ class DeadLetters:
         rows: Any = await self._redis.xrange(self._keys.response(correlation_id), entry, entry)
         return finished(rows[0][1][b"reply"] if rows else b"", correlation_id, self._cipher)
 
-    def again(self, request: ToolCallRequested, *, deadline: int) -> ToolCallRequested:
-        """The same request as a new call, with another deadline. It is encrypted again if there is a key."""
+    def again(self, request: ToolCallRequested, *, deadline: int, approved_by: str = "") -> ToolCallRequested:
+        """The same request as a new call, with another deadline. It is encrypted again if there is a key.
+
+        An earlier approval does not count: anybody who can write to Redis can write dead letters.
+        """
         correlation_id = new_id()
         again = msgspec.structs.replace(
             request,
@@ -186,7 +190,7 @@ class DeadLetters:
             deadline=deadline,
             sealed=msgspec.UNSET,
         )
-        return seal_request(again, self._cipher)
+        return seal_request(approve(again, approved_by), self._cipher)
 
 
 def read_letter(letter_id: str, fields: dict[bytes, bytes], cipher: Cipher = CLEAR) -> DeadLetter:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from plugins_contract.messages import SEALED_VERSION, ToolCallRequested, UnsupportedEventError
+from plugins_contract.messages import SEALED_VERSION, ToolCallRequested, UnsupportedEventError, approve
 from plugins_contract.signing import read_keys
 
 SEALED = b"sealed1:"
@@ -135,7 +135,8 @@ def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequeste
     if not cipher.active:
         return request
     sealed = cipher.seal_text(msgspec.json.encode(request.arguments).decode(), _owner_of_arguments(request))
-    return msgspec.structs.replace(request, event_version=SEALED_VERSION, sealed=sealed)
+    request = msgspec.structs.replace(request, event_version=SEALED_VERSION, sealed=sealed)
+    return approve(request, request.approved.by) if request.approved else request
 
 
 def open_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequested:

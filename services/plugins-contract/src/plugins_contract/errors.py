@@ -23,6 +23,8 @@ class ErrorCode(StrEnum):
     INVALID_ARGUMENTS = "INVALID_ARGUMENTS"
     NOT_APPROVED = "NOT_APPROVED"
     """The call needed a person's approval, which was refused or not given in time. It was not run."""
+    APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
+    """The policy of the worker asks for a person's approval, and the request has none for its arguments. Not run."""
     REPEATED = "REPEATED"
     """The model repeated a call that had the same result several times in one turn. The repetition was not run."""
     DISABLED = "DISABLED"

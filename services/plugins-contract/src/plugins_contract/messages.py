@@ -26,12 +26,23 @@ class ExecutionClass(StrEnum):
     """The default: annotations of a server that is not trusted mean nothing."""
 
 
+class Approval(msgspec.Struct, frozen=True, rename="camel"):
+    """A person has approved a call. `by` names the person's credential, or the person.
+
+    `arguments` is the `arguments_hash` of the request with the arguments that were approved.
+    """
+
+    by: str
+    arguments: str
+
+
 class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One tool call, as committed to the outbox. Times are Unix milliseconds on the clock of Redis.
 
     `arguments` is a JSON object that fits the tool's schema. With `sealed`, their encrypted form, they are not encoded,
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
+    `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
     """
 
     event_type: str = EVENT_TYPE
@@ -53,6 +64,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     roles: tuple[str, ...] = ()
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
+    approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -76,6 +88,7 @@ class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     subject: str = ""
     roles: tuple[str, ...] = ()
     traceparent: str | None = None
+    approved: Approval | None = None
 
 
 class UnsupportedEventError(ValueError):
@@ -140,6 +153,21 @@ def arguments_hash(request: ToolCallRequested) -> str:
     """
     canonical = msgspec.json.encode([request.tool_name, request.sealed or request.arguments], order="deterministic")
     return hashlib.sha256(canonical).hexdigest()
+
+
+def approve(request: ToolCallRequested, by: str) -> ToolCallRequested:
+    """The request with the approval of its arguments; unapproved when `by` is empty."""
+    return msgspec.structs.replace(request, approved=Approval(by, arguments_hash(request)) if by else None)
+
+
+def is_approved(request: ToolCallRequested) -> bool:
+    """Whether a person has approved this call with these arguments.
+
+    Engines of the previous release do not say so, and enqueue no call before it is approved: theirs count as approved.
+    """
+    if request.approved is msgspec.UNSET:
+        return True
+    return request.approved is not None and request.approved.arguments == arguments_hash(request)
 
 
 def new_id() -> str:

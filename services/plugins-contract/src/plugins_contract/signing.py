@@ -1,8 +1,9 @@
-"""Signatures of requests. A worker that has keys runs only what a producer with one of them has signed.
+"""Signatures of what engines, workers and other producers write to Redis for each other, by keys that they share.
 
-The signature is an HMAC-SHA256 over the bytes of `event`, so it covers everything that decides what runs: server, tool,
-arguments, execution class, deadline, subject, roles, session and correlation id. It also covers whether the entry is
-marked as one that has a ledger: without the mark a worker would create a ledger for a copy of an old request.
+A worker that has keys runs only requests that are signed. The signature is an HMAC-SHA256 over the bytes of `event`, so
+it covers everything that decides what runs: server, tool, arguments, approval, execution class, deadline, subject,
+roles, session and correlation id. It also covers whether the entry is marked as one that has a ledger: without the mark
+a worker would create a ledger for a copy of an old request. `trust.py` signs catalogs and pins.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ from pathlib import Path
 MIN_KEY_CHARS = 32
 LONGEST_ADOPTED_MS = 24 * 3_600_000
 """The latest deadline of a signed request without a ledger: a copy sent after its ledger has expired is too late."""
+
+_REQUEST = {True: b"callstream request, ledger 1", False: b"callstream request, ledger 0"}
 
 
 class RequestKeys:
@@ -29,12 +32,20 @@ class RequestKeys:
 
     def sign(self, event: bytes, *, has_ledger: bool) -> str:
         """The signature of a request; '' without keys."""
-        return _signature(self._secrets[0], event, has_ledger) if self._secrets else ""
+        return self.sign_as(_REQUEST[has_ledger], event)
 
     def accept(self, event: bytes, signature: bytes, *, has_ledger: bool) -> bool:
         """Whether a request may be run."""
+        return self.accept_as(_REQUEST[has_ledger], event, signature)
+
+    def sign_as(self, purpose: bytes, data: bytes) -> str:
+        """The signature of `data`, which is valid for this purpose only; '' without keys. A purpose has one line."""
+        return _signature(self._secrets[0], purpose, data) if self._secrets else ""
+
+    def accept_as(self, purpose: bytes, data: bytes, signature: bytes) -> bool:
+        """Whether `signature` is that of any key. True without keys."""
         return not self._secrets or any(
-            hmac.compare_digest(_signature(secret, event, has_ledger).encode(), signature) for secret in self._secrets
+            hmac.compare_digest(_signature(secret, purpose, data).encode(), signature) for secret in self._secrets
         )
 
 
@@ -63,6 +74,5 @@ def read_keys(path: Path) -> list[str]:
     return secrets
 
 
-def _signature(secret: bytes, event: bytes, has_ledger: bool) -> str:
-    purpose = b"callstream request, ledger 1\n" if has_ledger else b"callstream request, ledger 0\n"
-    return hmac.new(secret, purpose + event, hashlib.sha256).hexdigest()
+def _signature(secret: bytes, purpose: bytes, data: bytes) -> str:
+    return hmac.new(secret, purpose + b"\n" + data, hashlib.sha256).hexdigest()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, named
+from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, exposed_name, named
 from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -32,6 +32,7 @@ from plugins_contract.messages import (
 )
 from plugins_contract.rights import Rights
 from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
+from plugins_contract.trust import CatalogTrust, digest_of
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import ToolLookup
@@ -108,7 +109,10 @@ class RequestAdopter:
         delivery = Delivery(request, entry, consumer, uuid.uuid4().hex, adopted=True)
         match await self._ledger.adopt(delivery, timeout_ms=timeout_ms):
             case Adopted(execution_class, deadline):
-                request = msgspec.structs.replace(request, execution_class=execution_class, deadline=deadline)
+                # What the request says wins over the ledger, which others may have written.
+                if execution_class is ExecutionClass.ONCE:
+                    request = msgspec.structs.replace(request, execution_class=execution_class)
+                request = msgspec.structs.replace(request, deadline=request.deadline or deadline)
                 return replace(delivery, request=request)
             case NoLedger():
                 return delivery  # START reports the same, and the handler decides
@@ -147,7 +151,7 @@ class RequestAdopter:
             server, tool = request.server, request.tool
         elif entry:
             server, tool = entry.server, entry.tool
-        elif known := await self._ledger.adopted_tool(request.correlation_id):
+        elif (known := await self._ledger.adopted_tool(request.correlation_id)) and _means(request, *known):
             server, tool = known
         else:
             entry = await self._only(request)
@@ -169,6 +173,7 @@ class RequestAdopter:
             subject=request.subject,
             roles=request.roles,
             traceparent=request.traceparent,
+            approved=request.approved,
         )
         return complete, (entry.timeout_ms if entry else None) or self._default_timeout_ms
 
@@ -204,6 +209,11 @@ class RequestAdopter:
             channel=address.channel if self._signed(fields) else "",
             mailbox=address.mailbox if self._signed(fields) else "",
         )
+
+
+def _means(request: SubmittedRequest, server: str, tool: str) -> bool:
+    """Whether `toolName` can mean this tool."""
+    return request.tool_name in (tool, exposed_name(server, tool))
 
 
 def problem(request: SubmittedRequest, keys: Keys, now_ms: int) -> str | None:
@@ -250,8 +260,10 @@ def _below(key: str, start: str) -> bool:
 class CatalogToolLookup(ToolLookup):
     """Finds tools by name in this worker's own catalogs, then in the catalogs that all workers publish."""
 
-    def __init__(self, servers: McpServers, redis: Redis, keys: Keys) -> None:
+    def __init__(self, servers: McpServers, redis: Redis, keys: Keys, clock: Clock, request_keys: RequestKeys) -> None:
         self._servers = servers
+        self._clock = clock
+        self._trust = CatalogTrust(request_keys)
         self._redis: Any = redis  # redis-py types its commands only partly
         self._keys = keys
 
@@ -271,10 +283,12 @@ class CatalogToolLookup(ToolLookup):
         return (tool for catalog in self._servers.catalogs().values() for tool in catalog.tools)
 
     async def _published(self) -> dict[str, ToolEntry]:
-        """The tools of all published servers, by name."""
+        """The tools of all published servers that are believed, by name."""
         tools: dict[str, ToolEntry] = {}
-        for server in await self._redis.execute_command("SMEMBERS", self._keys.catalog):
-            data = await self._redis.execute_command("HGET", self._keys.catalog_of(server.decode()), "catalog")
-            if data:
+        for member in await self._redis.execute_command("SMEMBERS", self._keys.catalog):
+            server = member.decode()
+            fields = await self._redis.hgetall(self._keys.catalog_of(server))
+            data = fields.get(b"catalog")
+            if data and self._trust.judge(server, fields, self._clock.now_ms()).attests(digest_of(data)):
                 tools |= {tool.name: tool for tool in msgspec.json.decode(data, type=ServerCatalog).tools}
         return tools

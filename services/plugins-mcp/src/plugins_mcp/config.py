@@ -31,6 +31,10 @@ class Settings(ServiceSettings, OperatorSettings):
     mcp_config: Path | None = Field(None, description="A servers file (mcp.json), in the format of other MCP clients.")
     mcp_server_endpoint: str | None = Field(None, description="One MCP server without a file: its Streamable HTTP URL.")
     mcp_api_key: SecretStr | None = Field(None, description="Sent to MCP_SERVER_ENDPOINT as a bearer token.")
+    accept_first_listings: bool = Field(
+        False,
+        description="With REQUEST_KEYS_FILE: a trusted server of which Redis has no signed record is believed at once.",
+    )
     mcp_max_retries: int = Field(
         2, ge=0, le=10, description="Retries of a call that is safe to repeat; other calls are never retried."
     )

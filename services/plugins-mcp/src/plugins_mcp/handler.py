@@ -25,14 +25,14 @@ from plugins_contract.ledger.replies import (
     Started,
 )
 from plugins_contract.long_texts import reading
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ExecutionClass, ToolCallRequested, is_approved
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.mcp import Answered, CallResult, SendState, size_of
+from plugins_mcp.mcp import Answered, CallResult, SendState, TimedOut, size_of
 from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall
 
@@ -294,11 +294,14 @@ class CallHandler:
         on_progress: Callable[[CallProgress], None],
         send_state: SendState,
     ) -> CallResult:
-        request = delivery.request
+        request, seconds_left = delivery.request, self._seconds_left(delivery.request)
+        if seconds_left <= 0:
+            return TimedOut(sent=False)
         return await server.call(
             request.tool,
             request.arguments,
-            timeout_s=max(0.0, self._seconds_left(request)),
+            approved=is_approved(request),
+            timeout_s=seconds_left,
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
             on_begin=on_begin,
             on_progress=on_progress,

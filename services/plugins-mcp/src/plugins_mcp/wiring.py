@@ -65,14 +65,25 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         renewals = thread_client(settings.redis_address, timeout=RENEWAL_TIMEOUT_SECONDS)
         stack.callback(renewals.close)
 
-        cipher = settings.cipher
+        cipher, request_keys = settings.cipher, settings.request_keys
+        if not request_keys:
+            log.warning("REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis")
         ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
         if settings.development_echo:
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers.add(EchoServer())
-        catalog = CatalogPublisher(redis, keys, servers, clock, worker=name, changed=changed)
+        catalog = CatalogPublisher(
+            redis,
+            keys,
+            servers,
+            clock,
+            worker=name,
+            changed=changed,
+            request_keys=request_keys,
+            accept_first_listings=settings.accept_first_listings,
+        )
         leases = LeaseKeeper(
             renewals,
             keys,
@@ -103,18 +114,18 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             handler,
             RequestAdopter(
                 ledger,
-                CatalogToolLookup(servers, redis, keys),
+                CatalogToolLookup(servers, redis, keys, clock, request_keys),
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,
-                request_keys=settings.request_keys,
+                request_keys=request_keys,
                 rights=rights,
             ),
             name=name,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
             check_redis=watch.ask,
-            request_keys=settings.request_keys,
+            request_keys=request_keys,
             cipher=cipher,
             times=times,
             observer=observer,

@@ -35,7 +35,7 @@ from plugins_contract.ledger.replies import (
     Loss,
     NotLost,
 )
-from plugins_contract.messages import ToolCallRequested
+from plugins_contract.messages import ToolCallRequested, approve
 from plugins_contract.outcomes import CallState, ToolOutcome
 
 log = logging.getLogger(__name__)
@@ -101,8 +101,10 @@ class CallExecutor(ToolCalls):
         """How many calls are waited for."""
         return len(self._calls)
 
-    def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
-        return ToolCallRequested(
+    def request(
+        self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any], approved_by: str = ""
+    ) -> ToolCallRequested:
+        request = ToolCallRequested(
             correlation_id=call.correlation_id,
             session_id=turn.session_id,
             turn_id=turn.turn_id,
@@ -120,6 +122,7 @@ class CallExecutor(ToolCalls):
             roles=turn.roles,
             traceparent=turn.traceparent,
         )
+        return approve(request, approved_by)
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or

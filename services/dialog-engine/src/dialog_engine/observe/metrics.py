@@ -138,6 +138,14 @@ class Metrics:
         self.store_up = Gauge("dialog_store_up", "Whether the store answers.", registry=registry)
         # Workers with a heartbeat. 0: tool calls wait.
         self.workers = Gauge("dialog_workers", "Workers with a heartbeat.", registry=registry)
+        # MCP servers whose entry in Redis is not believed, because no worker with a request key has signed it so.
+        self.catalogs_refused = Gauge(
+            "dialog_catalogs_refused", "MCP servers whose catalog in Redis is not believed.", registry=registry
+        )
+        # 1 while ACCEPT_UNSIGNED_CATALOGS is set: everything in Redis is believed.
+        self.unsigned_catalogs = Gauge(
+            "dialog_accepts_unsigned_catalogs", "Whether catalogs without a signature are believed.", registry=registry
+        )
         begin_at_zero(self.turns, "stop", "error")
         begin_at_zero(self.engines_adopted, "released", "expired")
         begin_at_zero(self.turns_moved, "restart", "takeover", "lost")

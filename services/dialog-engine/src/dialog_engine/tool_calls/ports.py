@@ -126,8 +126,13 @@ class ApprovalStore(Protocol):
 class ToolCalls(Protocol):
     """Durable execution of tool calls."""
 
-    def request(self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any]) -> ToolCallRequested:
-        """The request that runs `call`, with its deadline. Pure: nothing is sent."""
+    def request(
+        self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any], approved_by: str = ""
+    ) -> ToolCallRequested:
+        """The request that runs `call`, with its deadline. Pure: nothing is sent.
+
+        `approved_by` names who has approved the call with these arguments; '' for nobody.
+        """
         ...
 
     def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:

@@ -1,7 +1,8 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
 -- KEYS call, requests, channel, mailbox, workers
 -- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
--- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs, stopsMs
+-- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs, stopsMs,
+-- executionClass, deadline (0: none): those of the request, which its producer may have signed
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
@@ -14,6 +15,10 @@ local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', '
 local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
+
+-- Who can write to Redis must not have a call run twice, or after its deadline: the stricter of request and ledger counts.
+if class == 'repeatable' then class = ARGV[15] end
+if ARGV[16] ~= '0' then deadline = math.min(deadline, tonumber(ARGV[16])) end
 
 if TERMINAL[state] then
   -- A caller that asked again is notified again; a lost reply is replaced by one that says so.

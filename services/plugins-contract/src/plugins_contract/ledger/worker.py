@@ -172,6 +172,8 @@ class WorkerLedger:
                 reported_at,
                 known_ms,
                 stops_ms,
+                request.execution_class,
+                request.deadline,
             ],
         )
         match answer:

@@ -1,5 +1,6 @@
 """A server's listing, and its translation into a catalog: names, execution classes, quarantined tools. Pure."""
 
+import dataclasses
 import json
 import math
 from collections import Counter
@@ -136,6 +137,21 @@ def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations
         return policy
     harmless = annotations is not None and (annotations.read_only_hint is True or annotations.destructive_hint is False)
     return ApprovalPolicy.NEVER if options.trust and harmless else ApprovalPolicy.DESTRUCTIVE
+
+
+def without_trust(spec: ServerSpec, catalog: ServerCatalog) -> ServerCatalog:
+    """The server's catalog as if it were not trusted: its annotations spare no approval, and allow no repetition."""
+    options = dataclasses.replace(spec.options, trust=False)
+
+    def changed(tool: ToolEntry) -> ToolEntry:
+        annotations = sdk.ToolAnnotations.model_validate(tool.annotations)
+        return msgspec.structs.replace(
+            tool,
+            execution_class=execution_class(options, tool.tool, annotations),
+            approval=approval(options, tool.tool, annotations),
+        )
+
+    return msgspec.structs.replace(catalog, tools=tuple(map(changed, catalog.tools)))
 
 
 def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:

@@ -11,19 +11,21 @@ from typing import Any
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
+from plugins_contract.catalog import ApprovalPolicy, BreakerState, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
-from plugins_mcp.mcp.listing import Listing, to_catalog
+from plugins_mcp.mcp.listing import Listing, approval, to_catalog
 from plugins_mcp.mcp.server_connection import ServerConnection
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 
 log = logging.getLogger(__name__)
+
+NOT_LISTED = NotSent("its tools are not known yet")
 
 
 class McpServer:
@@ -109,6 +111,7 @@ class McpServer:
         tool: str,
         arguments: dict[str, Any],
         *,
+        approved: bool = False,
         timeout_s: float,
         granted_s: float | None = None,
         on_begin: Callable[[], None] = lambda: None,
@@ -118,6 +121,7 @@ class McpServer:
     ) -> CallResult:
         """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
+        Without `approved` a tool whose policy asks for a person's approval is not called, whoever requests it.
         `timeout_s` is the total, which includes waiting for a free slot and for the connection. It is what is left of
         `granted_s`, the time that the call was given before it waited elsewhere: a timeout after a small part of that
         does not count against the server. `on_begin` is called when the call has its slot and a session. `on_progress`
@@ -128,11 +132,12 @@ class McpServer:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
-        if refused := self._held_back(tool):
+        if refused := self._refused(tool, approved=approved):
             return _redacted(refused, self.spec.redact)
         result = await self._connection.call(
             tool,
             arguments,
+            refused=lambda: self._refused(tool, approved=approved) if self.listed else NOT_LISTED,
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,
             on_begin=on_begin,
@@ -148,6 +153,25 @@ class McpServer:
             case _:
                 pass
         return _redacted(result, self.spec.redact)
+
+    def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
+        """Why a call is not sent, as far as the server's tools are known."""
+        if refused := self._held_back(tool):
+            return refused
+        if approved or not self._asks(tool):
+            return None
+        message = f"a person must approve calls of {tool!r}, and this one was not approved with these arguments"
+        return Rejected(ErrorCode.APPROVAL_REQUIRED, f"{message}; it was not run")
+
+    def _asks(self, tool: str) -> bool:
+        """Whether the policy of a tool asks for approval. What is not offered may declare anything."""
+        catalog = self.catalog
+        if catalog is not None:
+            if entry := next((entry for entry in catalog.tools if entry.tool == tool), None):
+                return entry.approval is not ApprovalPolicy.NEVER
+            if any(each.tool == tool for each in catalog.quarantined):
+                return True
+        return approval(self.spec.options, tool, None) is not ApprovalPolicy.NEVER
 
     def _held_back(self, tool: str) -> CallResult | None:
         """Why a call of a trusted server is not sent: the tool is not accepted as it is now."""

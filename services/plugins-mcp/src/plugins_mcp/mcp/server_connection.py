@@ -110,6 +110,7 @@ class ServerConnection:
         tool: str,
         arguments: dict[str, Any],
         *,
+        refused: Callable[[], CallResult | None] = lambda: None,
         timeout_s: float,
         granted_s: float,
         on_begin: Callable[[], None],
@@ -117,12 +118,14 @@ class ServerConnection:
         meta: dict[str, Any] | None,
         send_state: SendState,
     ) -> CallResult:
-        """Call `tool` once: see `McpServer.call`."""
+        """Call `tool` once: see `McpServer.call`. `refused` is asked just before it is sent."""
         if refusal := self.breaker.refusal():
             return self._refused(refusal)
         try:
             async with asyncio.timeout(timeout_s) as total, self._slot() as has_slot:
                 session = await self._next_session() if has_slot else None
+                if session is not None and (refusal := refused()):
+                    return refusal
                 permit = self.breaker.admit()
                 if session is None or isinstance(permit, Refusal):
                     return self._refused(permit)

@@ -72,6 +72,7 @@ class Requeue:
     selection: Selection
     timeout_seconds: float
     may_have_run: bool
+    approve: bool
     wait: bool
 
 
@@ -137,7 +138,7 @@ def read_arguments(argv: list[str]) -> Command:
             selection = Selection(tuple(found.id), filters, found.yes, found.dry_run, found.json)
             if command == "discard":
                 return Discard(selection)
-            return Requeue(selection, found.timeout, found.may_have_run, found.wait)
+            return Requeue(selection, found.timeout, found.may_have_run, found.approve, found.wait)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -182,6 +183,9 @@ def _parser() -> argparse.ArgumentParser:
         "--may-have-run",
         action="store_true",
         help="also calls that must run only once and were started: they may take effect a second time",
+    )
+    requeue.add_argument(
+        "--approve", action="store_true", help="approve them: tools that need a person's approval run with it only"
     )
     requeue.add_argument("--wait", action="store_true", help="wait for the results and print them")
     for command in (requeue, add("discard", "Delete dead letters for good.")):

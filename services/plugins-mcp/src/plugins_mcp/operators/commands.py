@@ -86,9 +86,9 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
     try:
         match command:
             case DiffTools():
-                return await tools.diff(PinStore(redis, keys), command)
+                return await tools.diff(PinStore(redis, keys, settings.request_keys), command)
             case AcceptTools():
-                return await tools.accept(PinStore(redis, keys), command)
+                return await tools.accept(PinStore(redis, keys, settings.request_keys), command)
             case Trace():
                 return await show_trace(redis, keys, command, settings.cipher)
             case _:
@@ -199,7 +199,7 @@ async def _requeue(letters: DeadLetters, command: Requeue, chosen: list[DeadLett
     waiting: list[tuple[DeadLetter, Requeued]] = []
     try:
         for letter in ready:
-            done = await _requeue_one(letters, letter, command.timeout_seconds)
+            done = await _requeue_one(letters, letter, command)
             if done is None:
                 code = NOT_DONE
                 _report(letter, "gone", "it was removed meanwhile", command.selection)
@@ -238,10 +238,10 @@ def _why_not(letter: DeadLetter | str, command: Requeue) -> str:
     return ""
 
 
-async def _requeue_one(letters: DeadLetters, letter: DeadLetter, timeout_seconds: float) -> Requeued | None:
+async def _requeue_one(letters: DeadLetters, letter: DeadLetter, command: Requeue) -> Requeued | None:
     assert letter.request is not None, "letters that cannot be decoded are refused"  # noqa: S101 -- see _why_not
-    deadline = await letters.now_ms() + int(timeout_seconds * 1000)
-    new = letters.again(letter.request, deadline=deadline)
+    deadline = await letters.now_ms() + int(command.timeout_seconds * 1000)
+    new = letters.again(letter.request, deadline=deadline, approved_by="operator" if command.approve else "")
     try:
         return await letters.requeue(letter, new)
     except Exception as error:

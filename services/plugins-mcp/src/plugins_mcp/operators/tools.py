@@ -46,7 +46,9 @@ async def accept(store: PinStore, command: AcceptTools) -> int:
     if not command.yes and not _confirmed(f"Accept {len(held)} tools of this server?"):
         sys.stderr.write("Nothing was done.\n")
         return NOT_DONE
-    await store.accept(command.server, held, replace=True)
+    # Later than what it replaces, also when the clock of Redis was set back: workers keep the newest.
+    at_ms = max(await store.now_ms(), *(at + 1 for at in pins.at_ms.values()), 0)
+    await store.accept(command.server, held, at_ms)
     return NOT_DONE if missing else DONE
 
 

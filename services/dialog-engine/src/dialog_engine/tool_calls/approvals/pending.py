@@ -182,9 +182,12 @@ class PendingApprovals:
     async def _commit(self, turn_id: str, asked: Asked, judgement: Run | Answer) -> bool:
         match judgement:
             case Run(decision, tool, arguments):
-                taken = await self._store.decide(
-                    turn_id, asked, decision, lambda turn: self._calls.request(turn, asked.call, tool, arguments), None
-                )
+
+                def request(turn: Turn) -> ToolCallRequested:
+                    by = decision.key_id or turn.subject or "user"
+                    return self._calls.request(turn, asked.call, tool, arguments, by)
+
+                taken = await self._store.decide(turn_id, asked, decision, request, None)
             case Answer(decision, outcome):
                 outcome = timed(outcome, asked.call.correlation_id)
                 taken = await self._store.decide(turn_id, asked, decision, None, outcome)

@@ -32,7 +32,13 @@ from plugins_contract.outcomes import CallState, CutBlock, LinkBlock, MediaBlock
 
 NOTHING = "The tool returned nothing."
 
-_NOT_EXECUTED = {ErrorCode.DISABLED, ErrorCode.OVERLOADED, ErrorCode.NOT_APPROVED, ErrorCode.REPEATED}
+_NOT_EXECUTED = {
+    ErrorCode.DISABLED,
+    ErrorCode.OVERLOADED,
+    ErrorCode.NOT_APPROVED,
+    ErrorCode.REPEATED,
+    ErrorCode.APPROVAL_REQUIRED,
+}
 
 
 def timestamp(milliseconds: int) -> str:
