@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import psycopg
@@ -12,7 +13,7 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, read_digest_key
+from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, fitted, read_digest_key
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.postgres import open_postgres
@@ -69,6 +70,7 @@ def assistant(*calls: ToolCall) -> AssistantMessage:
 
 
 DIGEST = AuditTrail("engine", b"key").digest({})
+UNKNOWN = AuditTrail("engine", b"key").unknown("demo__add")
 
 
 async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(store: EngineStore) -> None:
@@ -81,7 +83,7 @@ async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(stor
     assert not await store.calls.add_result(turn, call, OUTCOME)
 
     about = ids(turn, call.correlation_id) | {"server": "demo", "tool": "demo__add"}
-    refused = ids(turn, never_run.correlation_id) | {"tool": "demo__add", "outcome": "failed NOT_APPROVED"}
+    refused = ids(turn, never_run.correlation_id) | {"tool": UNKNOWN, "outcome": "failed NOT_APPROVED"}
     assert await recorded(store) == [
         AuditEvent(AuditAction.TURN_STARTED, "ada", **ids(turn)),
         AuditEvent(AuditAction.CALL_ACCEPTED, "ada", **about, digest=DIGEST),
@@ -147,6 +149,24 @@ async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: Engine
     assert "marker" not in repr(events)
 
 
+async def test_a_name_of_any_length_is_recorded_in_few_characters(store: EngineStore) -> None:
+    long = "marker-in-a-name" * 50_000
+    turn = await begin(store.turns, long[:1_000], None, "Hi")
+    invented, known = (replace(tool_call(), name=long) for _ in range(2))
+    await store.calls.add_round(
+        turn, assistant(invented, known), [], {each.correlation_id: REFUSED for each in (invented, known)}, {},
+        {known.correlation_id: long},
+    )  # fmt: skip
+
+    started, unknown, named = await recorded(store)
+    assert "marker" not in unknown.tool
+    assert (named.tool, named.server) == (fitted(long, 64), fitted(long, 64))
+    assert fitted(long, 64) != fitted(long + "x", 64)
+    assert started.subject == fitted(long[:1_000], 256)
+    assert max(len(value) for each in (started, unknown, named) for value in astuple(each)) == 256
+    assert max(len(each.tool) for each in (unknown, named)) == 64
+
+
 def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments() -> None:
     trail = AuditTrail("engine", b"key")
     assert trail.digest({"a": 1, "b": 2}) == trail.digest({"b": 2, "a": 1})
@@ -173,6 +193,28 @@ async def test_the_database_refuses_to_change_or_delete_an_event(store: EngineSt
 
     with pytest.raises(INTEGRITY_ERRORS, match="events of the audit"):
         await store.database.write(tamper)
+    assert await recorded(store) == before
+
+
+REPLACING = "REPLACE INTO audit SELECT 1, at, action, 'eve', '', '', '', '', '', '', '', '' FROM audit"
+UPSERT = (
+    "INSERT INTO audit OVERRIDING SYSTEM VALUE SELECT 1, at, action, 'eve', '', '', '', '', '', '', '', '' FROM audit"
+    " ON CONFLICT (seq) DO UPDATE SET subject = excluded.subject"
+)
+MERGE = "MERGE INTO audit USING meta ON true WHEN MATCHED THEN UPDATE SET subject = 'eve'"
+
+
+@pytest.mark.parametrize("statement", [REPLACING, UPSERT, MERGE])
+async def test_an_event_is_not_replaced_by_an_insert(
+    store: EngineStore, statement: str, request: pytest.FixtureRequest
+) -> None:
+    if ("sqlite" in request.node.name) is not (statement is REPLACING):
+        pytest.skip("a statement of the other database")
+    await begin(store.turns, "ada", None, "Hi")
+    before = await recorded(store)
+
+    with pytest.raises(INTEGRITY_ERRORS, match="events of the audit"):
+        await store.database.write(lambda tx: tx.execute(statement))
     assert await recorded(store) == before
 
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from dialog_engine.config import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.storage.audit import COLUMNS
+from dialog_engine.storage.audit import COLUMNS, NAME_MAX, TEXT_MAX, fitted
 from plugins_contract.visible import visible
 
 SHOWN = ("seq", "at", *COLUMNS)
@@ -52,8 +52,8 @@ def events(query: Query, wanted: AuditFilter) -> Generator[Row]:
             " ORDER BY seq LIMIT $7",
             seq,
             wanted.since_ms,
-            wanted.subject,
-            wanted.tool,
+            fitted(wanted.subject, TEXT_MAX),
+            fitted(wanted.tool, NAME_MAX),
             wanted.action,
             wanted.name,
             PAGE,

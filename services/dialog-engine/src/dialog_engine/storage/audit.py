@@ -38,7 +38,12 @@ _ADD = (
     f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms(),"
     f" {', '.join(f'${number}' for number in range(1, len(COLUMNS) + 1))})"
 )
-_values: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
+NAME_MAX = 64
+"""Characters of a tool's or a server's name that are kept."""
+TEXT_MAX = 256
+"""Characters of any other value that are kept."""
+_LIMITS = tuple(NAME_MAX if column in ("server", "tool") else TEXT_MAX for column in COLUMNS)
+_fields_of: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
 DIGEST_KEY = "audit_digest_key"
 KEPT_SINCE = "audit_kept_since"
 """The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
@@ -70,9 +75,14 @@ class AuditTrail:
         canonical = msgspec.json.encode(arguments, order="deterministic")
         return hmac.digest(self._digest_key, canonical, hashlib.sha256).hex()
 
+    def unknown(self, name: str) -> str:
+        """What is recorded in place of a tool's name that a model has invented, which is a text: the same for the same
+        name."""
+        return f"unknown:{self.digest({'name': name})[:32]}"
+
     def _add_streamed(self, tx: Transaction, event: AuditEvent) -> OutboxRow:
         [(seq, at)] = tx.execute(f"{_ADD} RETURNING seq, at", *_values(event))
-        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _fields(event)
+        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _as_sent(event)
         return add_event(tx, self._engine_id, event.turn_id, AUDIT_RECORDED, str(seq), msgspec.json.encode(fact))
 
 
@@ -138,10 +148,18 @@ async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
     return bytes.fromhex(await database.write(unit))
 
 
-def _fields(event: AuditEvent) -> dict[str, str]:
+def fitted(value: str, limit: int) -> str:
+    """The value, or its beginning and a digest of the whole in as many characters as `limit` says."""
+    return value if len(value) <= limit else f"{value[: limit - 17]}~{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+
+
+def _values(event: AuditEvent) -> tuple[str, ...]:
+    return tuple(map(fitted, _fields_of(event), _LIMITS))
+
+
+def _as_sent(event: AuditEvent) -> dict[str, str]:
     """The fields that are set, by their names on the wire."""
-    named = ((_camel(column), getattr(event, column)) for column in COLUMNS)
-    return {name: value for name, value in named if value}
+    return {_camel(name): value for name, value in zip(COLUMNS, _values(event), strict=True) if value}
 
 
 def _camel(name: str) -> str:
