@@ -1222,6 +1222,17 @@ SECURITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_audit.py::test_an_event_and_what_it_records_are_one_commit",
         "integration/test_audit.py::test_the_events_of_a_session_outlive_it_and_hold_no_text",
         "integration/test_audit.py::test_the_database_refuses_to_change_or_delete_an_event",
+        "integration/test_audit.py::test_the_database_refuses_to_replace_an_event",
+        "integration/test_audit.py::test_a_name_of_any_length_is_recorded_in_few_characters",
+    ),
+    "a hash chain shows what was changed in the audit, and no commit waits for it": (
+        "integration/test_audit_chain.py::test_a_chain_holds_and_says_what_is_not_sealed_yet",
+        "integration/test_audit_chain.py::test_what_the_owner_of_the_database_changes_is_found",
+        "integration/test_audit_chain.py::test_a_chain_that_was_written_anew_does_not_have_the_head_that_was_exported",
+        "integration/test_audit_chain.py::test_engines_seal_what_all_of_them_write_in_one_chain",
+        "integration/test_audit_chain.py::test_an_event_that_is_committed_after_one_with_a_higher_number_is_sealed_in_its_place",
+        "integration/test_audit_chain.py::test_the_retention_deletes_whole_seals_and_leaves_the_last_as_an_anchor",
+        "integration/test_audit_chain.py::test_an_erasure_changes_nothing_that_was_sealed",
     ),
     "with encryption at rest no text is readable in the store or in Redis": (
         "integration/test_encryption.py::test_no_key_and_no_page_holds_a_text_an_argument_or_a_result",

@@ -18,7 +18,9 @@ HIDDEN = {"path": f"a.txt{NO_BREAK * 300}/etc/passwd", "x": f"{RIGHT_TO_LEFT}gnp
 def test_the_approval_card_names_the_real_tool_first_and_shows_what_is_hidden(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    call = Call("files__delete_everything", "c", HIDDEN, "files")
+    real = f"read__{'a' * 300}__delete_everything{RIGHT_TO_LEFT}"
+    shown_name = real.replace(RIGHT_TO_LEFT, "\\u202e")
+    call = Call(f"files__{real[:40]}_12345678", "c", HIDDEN, "files")
     asked = {
         "type": "approval",
         "status": "asked",
@@ -27,6 +29,7 @@ def test_the_approval_card_names_the_real_tool_first_and_shows_what_is_hidden(
         "toolCallId": "call_c",
         "correlationId": "c",
         "round": 1,
+        "tool": real,
         "title": f"Read the weather{RIGHT_TO_LEFT}",
         "arguments": HIDDEN,
         "hash": "h",
@@ -42,17 +45,27 @@ def test_the_approval_card_names_the_real_tool_first_and_shows_what_is_hidden(
     chat.open()
     chat.ask("go")
     card = chat.cards.first
-    expect(card.get_by_test_id("tool-name")).to_have_text("delete_everything")
+    expect(card.get_by_test_id("tool-name")).to_have_text(shown_name)
     expect(card.get_by_test_id("tool-quoted-title")).to_have_text("“Read the weather\\u202e”")
     expect(card.get_by_test_id("approval-tool")).to_have_text(
-        "files / delete_everything (its server calls it “Read the weather\\u202e”)"
+        f"files / {shown_name} (its server calls it “Read the weather\\u202e”)"
     )
+    width = "element => element.scrollWidth - element.clientWidth"
+    assert card.get_by_test_id("approval-tool").evaluate(width) == 0
     shown = card.get_by_test_id("approval-arguments").input_value()
     assert shown.isascii()
     assert shown.count("\\u00a0") == 300
     for escape in ("\\u202e", "\\u3164", "\\udb40\\udc41", "\\u200b"):
         assert escape in shown
     assert json.loads(shown) == HIDDEN
+
+
+def test_a_name_with_the_separator_in_it_is_shown_whole_also_where_nothing_is_asked(chat: ChatPage) -> None:
+    chat.open()
+    script = "async (call) => (await import('/assets/status.js')).toolLabel(call)"
+    names = {"files__read__delete": "files", "my_files__delete": "my files", "a__b": ""}
+    labels = [chat.page.evaluate(script, {"toolName": name, "server": server}) for name, server in names.items()]
+    assert labels == ["read__delete", "my_files__delete", "a__b"]
 
 
 def test_what_can_be_seen_is_shown_as_it_is(chat: ChatPage) -> None:

@@ -54,7 +54,7 @@ def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage, engine: 
     chat.ask("go")
     chat.expect_idle()
     expect(chat.cards).to_have_count(2)
-    expect(chat.cards.first.get_by_test_id("tool-name")).to_have_text(ATTACK)
+    expect(chat.cards.first.get_by_test_id("tool-name")).to_have_text(f"a__{ATTACK}")
     expect(chat.cards.first.get_by_test_id("tool-quoted-title")).to_have_text(f"“{ATTACK}”")
     expect(chat.cards.first.get_by_test_id("tool-result")).to_have_text(ATTACK)
     expect(chat.cards.first).to_contain_text("The image could not be loaded.")

@@ -9,7 +9,8 @@ from mcp.types import ContentBlock
 from dialog_engine.http import markdown
 from dialog_engine.http.guards import BodyLimit
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, Source
+from dialog_engine.tool_calls.prompt_mode.quotes import QuoteTracker
+from dialog_engine.tool_calls.prompt_mode.source import Source
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.mcp import content
 from tests.fuzz import results
@@ -28,7 +29,7 @@ async def test_a_reader_that_does_not_wait_for_the_rest_of_a_tag_is_found(monkey
 
 
 async def test_a_reader_that_takes_examples_for_calls_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CodeFenceTracker, "in_code", False)
+    monkeypatch.setattr(QuoteTracker, "quoted", False)
     assert (await run(FUZZERS["tags"], LONGEST, seed=1, most_findings=1)).findings
 
 

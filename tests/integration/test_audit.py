@@ -2,7 +2,8 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import psycopg
@@ -12,10 +13,9 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, read_digest_key
+from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, fitted, read_digest_key
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
-from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.tool_calls.approvals.rules import Asked, Decision
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -34,7 +34,6 @@ from tests.support.engine_stores import (
 pytestmark = pytest.mark.anyio
 
 REFUSED = ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, "marker-in-a-result")
-DAY_MS = 86_400_000
 INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 
 
@@ -69,6 +68,7 @@ def assistant(*calls: ToolCall) -> AssistantMessage:
 
 
 DIGEST = AuditTrail("engine", b"key").digest({})
+UNKNOWN = AuditTrail("engine", b"key").unknown("demo__add")
 
 
 async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(store: EngineStore) -> None:
@@ -81,7 +81,7 @@ async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(stor
     assert not await store.calls.add_result(turn, call, OUTCOME)
 
     about = ids(turn, call.correlation_id) | {"server": "demo", "tool": "demo__add"}
-    refused = ids(turn, never_run.correlation_id) | {"tool": "demo__add", "outcome": "failed NOT_APPROVED"}
+    refused = ids(turn, never_run.correlation_id) | {"tool": UNKNOWN, "outcome": "failed NOT_APPROVED"}
     assert await recorded(store) == [
         AuditEvent(AuditAction.TURN_STARTED, "ada", **ids(turn)),
         AuditEvent(AuditAction.CALL_ACCEPTED, "ada", **about, digest=DIGEST),
@@ -147,6 +147,24 @@ async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: Engine
     assert "marker" not in repr(events)
 
 
+async def test_a_name_of_any_length_is_recorded_in_few_characters(store: EngineStore) -> None:
+    long = "marker-in-a-name" * 50_000
+    turn = await begin(store.turns, long[:1_000], None, "Hi")
+    invented, known = (replace(tool_call(), name=long) for _ in range(2))
+    await store.calls.add_round(
+        turn, assistant(invented, known), [], {each.correlation_id: REFUSED for each in (invented, known)}, {},
+        {known.correlation_id: long},
+    )  # fmt: skip
+
+    started, unknown, named = await recorded(store)
+    assert "marker" not in unknown.tool
+    assert (named.tool, named.server) == (fitted(long, 64), fitted(long, 64))
+    assert fitted(long, 64) != fitted(long + "x", 64)
+    assert started.subject == fitted(long[:1_000], 256)
+    assert max(len(value) for each in (started, unknown, named) for value in astuple(each)) == 256
+    assert max(len(each.tool) for each in (unknown, named)) == 64
+
+
 def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments() -> None:
     trail = AuditTrail("engine", b"key")
     assert trail.digest({"a": 1, "b": 2}) == trail.digest({"b": 2, "a": 1})
@@ -176,49 +194,27 @@ async def test_the_database_refuses_to_change_or_delete_an_event(store: EngineSt
     assert await recorded(store) == before
 
 
-async def test_postgresql_refuses_to_truncate_the_audit(postgres_url: str) -> None:
-    async with open_postgres(postgres_url, 1) as database:
-        with pytest.raises(psycopg.IntegrityError, match="events of the audit"):
-            await database.write(lambda tx: tx.execute("TRUNCATE audit"))
+REPLACED = {
+    "sqlite": ["REPLACE INTO audit SELECT 1, at, action, 'eve', '', '', '', '', '', '', '', '' FROM audit"],
+    "postgres": [
+        "INSERT INTO audit OVERRIDING SYSTEM VALUE"
+        " SELECT 1, at, action, 'eve', '', '', '', '', '', '', '', '' FROM audit"
+        " ON CONFLICT (seq) DO UPDATE SET subject = excluded.subject",
+        "MERGE INTO audit USING meta ON true WHEN MATCHED THEN UPDATE SET subject = 'eve'",
+        "TRUNCATE audit",
+        "TRUNCATE audit_seals",
+    ],
+}
 
 
-def of_age(subject: str, days: int) -> Callable[[Transaction], None]:
-    """Adds an event that is some days old."""
-    empty = ", ".join("''" for _ in COLUMNS[2:])
+async def test_the_database_refuses_to_replace_an_event(store: EngineStore, request: pytest.FixtureRequest) -> None:
+    await begin(store.turns, "ada", None, "Hi")
+    before = await recorded(store)
 
-    def unit(tx: Transaction) -> None:
-        tx.execute(
-            f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms() - $1, 'sign_in', $2, {empty})",  # noqa: S608
-            days * DAY_MS,
-            subject,
-        )
-
-    return unit
-
-
-async def test_the_retention_deletes_old_events_and_keeps_the_rest(store: EngineStore) -> None:
-    for subject, days in (("older", 3), ("old", 2), ("new", 0)):
-        await store.database.write(of_age(subject, days))
-    assert not await store.audit.prune(5 * DAY_MS)
-    assert len(await recorded(store)) == 3
-
-    assert not await store.audit.prune(DAY_MS)
-    assert [each.subject for each in await recorded(store)] == ["new"]
-    with pytest.raises(INTEGRITY_ERRORS, match="events of the audit"):
-        await store.database.write(lambda tx: tx.execute("DELETE FROM audit"))
-
-
-async def test_the_retention_deletes_a_bounded_number_of_events_at_once(
-    store: EngineStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dialog_engine.storage.audit.PRUNED_AT_ONCE", 2)
-    for subject in ("a", "b", "c"):
-        await store.database.write(of_age(subject, 3))
-
-    assert await store.audit.prune(DAY_MS)
-    assert [each.subject for each in await recorded(store)] == ["c"]
-    assert not await store.audit.prune(DAY_MS)
-    assert await recorded(store) == []
+    for statement in REPLACED["sqlite" if "sqlite" in request.node.name else "postgres"]:
+        with pytest.raises(INTEGRITY_ERRORS, match=r"(events|seals) of the audit"):
+            await store.database.write(lambda tx, statement=statement: tx.execute(statement))
+    assert await recorded(store) == before
 
 
 async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: EngineStore) -> None:

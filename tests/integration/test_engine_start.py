@@ -62,6 +62,13 @@ async def refusal(env: dict[str, str], folder: Path) -> str:
         process.close()
 
 
+async def test_an_engine_warns_of_a_key_file_that_all_may_read(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("0" * 64)
+    (tmp_path / "keys").chmod(0o644)
+    async with engine(env | {"REQUEST_KEYS_FILE": str(tmp_path / "keys")}, tmp_path) as process:
+        assert "REQUEST_KEYS_FILE: every user of this machine can read" in process.output()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

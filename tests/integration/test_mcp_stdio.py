@@ -227,13 +227,34 @@ async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_ne
 async def test_output_that_is_not_mcp_is_logged_once_without_secrets(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    says = 'print("the key is hunter22"); print("again"); say(request, {"content": []})'
+    says = 'print("the key is hunter22 or token=hidden1"); print("again"); say(request, {"content": []})'
     async with connected(replace(speaking(says), secrets=frozenset({"hunter22"}))) as server:
         for _ in range(3):
             assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "MCP server 'script' writes what is not MCP to standard output instead of standard error: 'the key is ***\\n'"
+        "MCP server 'script' writes what is not MCP to standard output instead of standard error: "
+        "'the key is *** or token=***\\n'"
     ]
+
+
+async def test_an_answer_has_no_credential_of_the_configuration() -> None:
+    says = """
+            key = "the-api-key in Berlin"
+            say(request, {
+                "content": [
+                    {"type": "text", "text": key},
+                    {"type": "resource_link", "uri": f"f://{key}", "name": key},
+                    {"type": "resource", "resource": {"uri": "f://a", "text": key}},
+                ],
+                "structuredContent": {key: [key, 1]},
+            })
+    """
+    spec = replace(speaking(says), secrets=frozenset({"the-api-key", "Berlin"}), credentials=frozenset({"the-api-key"}))
+    async with connected(spec) as server:
+        result = await server.call("t", {}, timeout_s=5)
+    assert isinstance(result, Answered)
+    assert "the-api-key" not in result.result.model_dump_json()
+    assert result.result.model_dump_json().count("*** in Berlin") == 6
 
 
 async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_instead() -> None:

@@ -181,7 +181,7 @@ async def engine(tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvide
         oidc_issuer=oidc.issuer,
         oidc_client_id=CLIENT_ID,
         oidc_client_secret=CLIENT_SECRET,
-        public_url="http://chat.example",
+        public_url="http://localhost:8000",
     )
     async with running_engine(configured) as engine:
         yield engine
@@ -193,11 +193,11 @@ async def sent_back(engine: Engine) -> str:
     assert begun.status_code == 303
     async with httpx2.AsyncClient(trust_env=False) as browser:
         answer = await browser.get(begun.headers["location"])
-    assert answer.headers["location"].startswith("http://chat.example/sign-in/callback?")
-    return answer.headers["location"].removeprefix("http://chat.example")
+    assert answer.headers["location"].startswith("http://localhost:8000/sign-in/callback?")
+    return answer.headers["location"].removeprefix("http://localhost:8000")
 
 
-OWN = {"origin": "http://chat.example"}
+OWN = {"origin": "http://localhost:8000"}
 
 
 def audited(folder: Path) -> list[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import yaml
 
 from deploy.check import OVERLAYS, built, problems
 from dialog_engine.config import Settings as EngineSettings
@@ -146,6 +147,16 @@ def test_requests_are_signed_and_unsigned_ones_are_refused(name: str) -> None:
         [mount] = [each for each in container["volumeMounts"] if each["name"] == "secrets"]
         env = {each["name"]: each.get("value") for each in container["env"]}
         assert env["REQUEST_KEYS_FILE"] == f"{mount['mountPath']}/request_keys"
+
+
+def test_the_ingress_has_the_routes_of_the_page_and_none_of_operators() -> None:
+    component = yaml.safe_load((K8S / "components" / "ingress" / "ingress.yaml").read_text())
+    [rule] = component["spec"]["rules"]
+    paths = {each["path"]: each["pathType"] for each in rule["http"]["paths"]}
+
+    assert paths == {
+        "/": "Exact", "/assets": "Prefix", "/ui": "Prefix", "/v1": "Prefix", "/sign-in": "Prefix", "/sign-out": "Exact",
+    }  # fmt: skip
 
 
 def test_the_address_of_the_ingress_may_have_every_connection_of_an_engine() -> None:

@@ -11,6 +11,7 @@ from dialog_engine.llm.context_tokens import context_tokens_of
 from dialog_engine.llm.providers import rooms_of
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
+SIGN_IN = {"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "page"}
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +73,8 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"API_KEYS": "ann:a-key-that-is-long,ann:another-key-that-is"}, "API_KEYS has the same name twice"),
         ({"API_KEYS": "ann:a-key-that-is-long,bob:a-key-that-is-long"}, "API_KEYS has the same key for two names"),
         ({"API_KEYS": "ann:fifteen-letters"}, "API_KEYS: the key of ann is shorter than 16 characters"),
+        ({"API_KEYS": "ann:Change_Me-to-a-random-key"}, "API_KEYS: the key of ann is that of an example"),
+        (SIGN_IN | {"PUBLIC_URL": "http://chat.example"}, "PUBLIC_URL must begin with https://"),
         ({"HOST": "0.0.0.0"}, "HOST 0.0.0.0 .* API_KEYS"),
         ({"OPERATIONS_PORT": "8001"}, "OPERATIONS_PORT is for engines with API_KEYS"),
         ({"API_KEYS": "ann:a-key-that-is-long", "OPERATIONS_PORT": "8000"}, "OPERATIONS_PORT must be another port"),

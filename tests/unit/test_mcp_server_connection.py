@@ -153,3 +153,12 @@ async def test_the_owner_ends_although_its_transport_swallows_the_cancellation(
     end(server, run)
     done, _ = await asyncio.wait({run}, timeout=5)
     assert done
+
+
+async def test_the_address_of_a_server_is_logged_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    reason = "Connect call failed ('10.0.0.5', 8080) at mcp.internal"
+    connection = ServerConnection(ServerSpec("s", Http("http://mcp.internal")), POLICY, on_change=lambda: None)
+    connection.failed(reason)
+    connection.attempt_started()
+    assert connection.error == "Connect call failed *** at ***"
+    assert reason in caplog.text

@@ -9,7 +9,7 @@ import pytest
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
-from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp.servers_file import ServersFile, parse_entry, read_servers_file, single_server
 from plugins_mcp.mcp.spec import Http, ServerOptions, Sse, Stdio, ToolOptions, Transport
 
 ENVIRONMENT = {"TOKEN": "t0ken-value", "DIR": "/data", "EMPTY": ""}
@@ -236,3 +236,41 @@ def test_the_idle_limit_of_a_tool_comes_before_that_of_its_server() -> None:
     options = ServerOptions(idle_timeout_ms=500, tools={"t": ToolOptions(idle_timeout_ms=250)})
     assert (options.idle_limit("t"), options.idle_limit("other")) == (0.25, 0.5)
     assert ServerOptions().idle_limit("t") is None
+
+
+def test_credentials_are_those_that_are_named_so() -> None:
+    env = {"API_KEY": "hidden-key", "TZ": "Europe/Berlin", "PIN_TOKEN": "short"}
+    spec, _ = parse_entry("a", {"command": "x", "args": ["${DB_PASSWORD}", "${PLACE}"], "env": env}, PLACES)
+    assert spec.credentials == {"hidden-key", "hidden-password"}
+    assert {"Europe/Berlin", "Reykjavik"} < spec.secrets
+
+    headers = {"Authorization": "Bearer hidden-token", "Accept-Language": "Icelandic"}
+    spec, _ = parse_entry(
+        "a", {"url": "https://u:hidden-pass@h/?api_key=hidden-key&q=something", "headers": headers}, {}
+    )
+    assert spec.credentials == {"Bearer hidden-token", "hidden-token", "hidden-key", "hidden-pass"}
+
+
+PLACES = {"DB_PASSWORD": "hidden-password", "PLACE": "Reykjavik"}
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "shown"),
+    [
+        ("http://mcp.internal:3000/mcp", "HTTP 500 from mcp.internal:3000", "HTTP 500 from ***"),
+        (
+            "http://MCP.internal/mcp",
+            "certificate is not valid for 'mcp.internal'",
+            "certificate is not valid for '***'",
+        ),
+        ("http://time:3000/mcp", "no answer in time from time:3000, 'time'", "no answer in time from ***, ***"),
+        ("http://h/", "Connect call failed ('10.0.0.5', 8080)", "Connect call failed ***"),
+        ("http://h/", "Connect call failed ('fd00::5', 8080, 0, 0)", "Connect call failed ***"),
+        ("http://[fd00::5]:80/", "no route to [fd00::5]:80 and 10.0.0.5:80", "no route to *** and ***"),
+        ("http://h/", "version 1.2.3.4 of 10 tools", "version 1.2.3.4 of 10 tools"),
+    ],
+)
+def test_addresses_of_a_server_are_not_for_users(url: str, text: str, shown: str) -> None:
+    spec = single_server(url)
+    assert spec.redact_for_users(text) == shown
+    assert spec.redact(text) == text

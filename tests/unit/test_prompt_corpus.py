@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from tests.support.corpus import prompt_files, read_prompt
-from tests.support.tags import DIALECTS, KNOWN, TOOLS, cut, read, text_of
+from tests.support.tags import DIALECTS, KNOWN, TOOLS, calls_of, cut, read, text_of
 
 SHORT = 80
 """The longest reply that is cut at every pair of places."""
@@ -107,12 +107,61 @@ def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str
             assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), (name, length)
 
 
+BLOCKS = {
+    "tool_use": "<tool_use><name>now</name></tool_use>",
+    "function_calls": '<function_calls><invoke name="now"></invoke></function_calls>',
+}
+QUOTED = {
+    "backticks over lines": "So:\n`\n{}\n`",
+    "backticks that open a paragraph": "`For example:\n{}\nand so on`",
+    "two backticks around one": "``a ` b\n{}\n``",
+    "backticks in a quotation": "> `a\n> {}\n> `",
+    "backticks without an end, in the same paragraph": "`a\n{}",
+    "indented code": "So:\n\n    {}\n\nand so on",
+    "indented code at the beginning": "    {}\n",
+    "code indented by a tab": "So:\n\n\t{}",
+    "the second line of indented code": "So:\n\n    first\n\n    {}",
+    "indented code behind a heading": "# So\n    {}",
+    "indented code behind a fence": "```\na\n```\n    {}",
+    "indented code in a list": "1. So:\n\n       {}",
+    "indented code behind a list": "- a\n\nSo:\n\n    {}",
+    "indented code in a quotation": "> So:\n>\n>     {}",
+    "a comment": "<!-- {} -->",
+    "a comment over lines": "So: <!--\n{}\n-->",
+    "a comment over paragraphs": "<!-- a\n\n{}\n\n-->",
+    "a comment that interrupts backticks": "It`s\n<!--\n\n{}\n-->",
+    "a comment without an end": "<!--\n\n{}",
+}
+NOT_QUOTED = {
+    "a backtick in the paragraph before": "It`s so.\n\n{}",
+    "backticks that were closed on a later line": "`a\nb` so:\n{}",
+    "a fence that was closed": "```\n`\n```\n{}",
+    "an indented line of a paragraph": "So:\n    {}",
+    "a block in the text of a list item": "- So:\n\n    {}",
+    "a block in the text of a nested item": "- a\n  - So:\n\n      {}",
+    "a comment that was closed": "<!-- ` -->\n{}",
+    "a comment in code": "Write `<!--` first.\n{}",
+    "an arrow": "a --> b\n{}",
+}
+
+
+@pytest.mark.parametrize("how", [*QUOTED, *NOT_QUOTED])
+@pytest.mark.parametrize("dialect", BLOCKS)
+def test_a_call_that_markdown_quotes_is_text(dialect: str, how: str) -> None:
+    text = (QUOTED | NOT_QUOTED)[how].replace("{}", BLOCKS[dialect])
+    for pieces in ([text], [*text]):
+        events = read(DIALECTS[dialect], pieces)
+        assert len(calls_of(events)) == (how in NOT_QUOTED)
+        assert how in NOT_QUOTED or text_of(events) == text
+
+
 # --- Cost of parsing ----------------------------------------------------------------------------------------------
 
 COSTLY = {
     "text": ("tool_use", "", "Hello wide world. "),
     "brackets": ("tool_use", "", "<p>a < b</p> "),
     "openers": ("tool_use", "", "say `<tool_use> "),
+    "quoted openers": ("tool_use", "`", "a\n    <tool_use> <!-- --> ``b"),
     "arguments": ("tool_use", "<tool_use><name>write</name><arguments>", '"a", '),
     "quotes missing": ("tool_use", "", '<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
     "closers in text": ("function_calls", '<invoke name="write"><parameter name="path">', "a </parameter> b "),

@@ -12,7 +12,7 @@ from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.config import load_settings as load_engine
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.connections import blocking_client, command_client, thread_client
-from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url
+from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker
@@ -194,3 +194,29 @@ def test_passwords_may_be_files(kind: type[BaseSettings], tmp_path: Path) -> Non
     settings: Any = kind(**options)
 
     assert settings.redis_address.login == Login(None, SECRET)
+
+
+@pytest.mark.parametrize("load", PROGRAMS)
+def test_a_key_file_that_all_may_read_is_named_with_the_fix(
+    load: Callable[[], RedisSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REQUEST_KEYS_FILE", "ENCRYPTION_KEYS_FILE"):
+        (tmp_path / name).write_text("0" * 64)
+        (tmp_path / name).chmod(0o640)
+        monkeypatch.setenv(name, str(tmp_path / name))
+    assert readable_by_all(load()) == []
+
+    (tmp_path / "REQUEST_KEYS_FILE").chmod(0o644)
+    [warning] = readable_by_all(load())
+    assert warning.startswith("REQUEST_KEYS_FILE: every user of this machine can read ")
+    assert f"chmod o-rwx {tmp_path}/REQUEST_KEYS_FILE" in warning
+
+
+@pytest.mark.parametrize("load", PROGRAMS)
+def test_a_key_of_an_example_is_refused(
+    load: Callable[[], RedisSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "keys").write_text(f"{'0' * 64}\nchange-me-to-a-key-of-thirty-two-characters\n")
+    monkeypatch.setenv("REQUEST_KEYS_FILE", str(tmp_path / "keys"))
+    with pytest.raises((ConfigurationError, SettingsError), match=r"REQUEST_KEYS_FILE: .* holds the key of an example"):
+        load()

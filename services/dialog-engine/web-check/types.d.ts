@@ -13,6 +13,7 @@ interface Approval {
   expiresAt?: string;
   decidedAt?: string;
   reason?: string;
+  tool?: string;
 }
 
 interface Media {

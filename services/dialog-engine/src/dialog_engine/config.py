@@ -13,6 +13,7 @@ from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_contract.settings import EncryptionSettings, ServiceSettings, problems
+from plugins_contract.signing import is_placeholder
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
 """Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
@@ -356,6 +357,8 @@ class Settings(ServiceSettings, StoreSettings):
         for name, _, key in pairs:
             if len(key) < SHORTEST_KEY:
                 raise ValueError(f"API_KEYS: the key of {name} is shorter than {SHORTEST_KEY} characters")
+            if is_placeholder(key):
+                raise ValueError(f"API_KEYS: the key of {name} is that of an example: use `openssl rand -hex 32`")
         if len({name for name, _, _ in pairs}) != len(pairs):
             raise ValueError("API_KEYS has the same name twice")
         if len({key for _, _, key in pairs}) != len(pairs):
@@ -410,6 +413,12 @@ class Settings(ServiceSettings, StoreSettings):
         if self.oidc_client_id and not self.public_url:
             raise ValueError(
                 "OIDC_CLIENT_ID is set: set PUBLIC_URL to the address of the page, such as https://chat.example"
+            )
+        public = urlsplit(self.public_url or "")
+        if self.public_url and public.scheme != "https" and not is_loopback(public.hostname or ""):
+            raise ValueError(
+                "PUBLIC_URL must begin with https://, unless the page is on this machine: else sessions can be read on"
+                " their way"
             )
 
     @property

@@ -44,6 +44,7 @@ def serve() -> None:
     from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
+    from plugins_contract.settings import readable_by_all  # noqa: PLC0415 -- see above
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 
     os.umask(0o077)  # conversations are readable by the engine's own account only
@@ -56,6 +57,8 @@ def serve() -> None:
     except EngineError as error:
         _give_up(error)
     set_up_logging(settings.log_level, settings.log_format)
+    for warning in readable_by_all(settings):
+        log.warning("%s", warning)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
     start = PlainStart(app)

@@ -16,6 +16,7 @@ from dialog_engine.http.services import Readiness
 from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.relay.relay import Relay
+from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
@@ -67,6 +68,7 @@ class EngineStatus:
     database: Database
     outbox: SqlOutbox
     erasures: SqlErasures
+    chain: AuditChain
     relay: Relay
     approvals: PendingApprovals
     queue: SessionQueue
@@ -123,6 +125,7 @@ class EngineStatus:
             erasures, oldest_ms = await self.erasures.backlog()
             metrics.erasures.set(erasures)
             metrics.erasures_oldest.set(oldest_ms / 1000)
+            metrics.audit_unsealed.set(await self.chain.unsealed_ms() / 1000)
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(self.streams.open)

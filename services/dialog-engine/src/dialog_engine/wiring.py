@@ -45,6 +45,7 @@ from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
+from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -127,6 +128,7 @@ class _Base:
     outbox: SqlOutbox
     waiting: Subscriptions
     audit: AuditTrail
+    chain: AuditChain
     rights: WatchedFile[Rights] | None
     cipher: Cipher
 
@@ -186,7 +188,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             listener.run,
             partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
-            *([partial(chat.audit.run_retention, days)] if (days := settings.audit_retention_days) else []),
+            base.chain.run,
+            *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
         stack.push_async_callback(chat.consumption.close)
@@ -210,7 +213,9 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     engine_id = await database.engine_id()
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
-    audit = AuditTrail(engine_id, await read_digest_key(database, cipher), stream=settings.audit_stream)
+    audit_key = await read_digest_key(database, cipher)
+    audit = AuditTrail(engine_id, audit_key, stream=settings.audit_stream)
+    chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     metrics = Metrics(keys.requests, VERSION)
     metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
@@ -219,7 +224,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
     return _Base(
-        settings, keys, clock, metrics, connections, database, engine_id, outbox, waiting, audit, rights, cipher
+        settings, keys, clock, metrics, connections, database, engine_id, outbox, waiting, audit, chain, rights, cipher
     )
 
 
@@ -347,6 +352,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         database=base.database,
         outbox=base.outbox,
         erasures=chat.erasures,
+        chain=base.chain,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,

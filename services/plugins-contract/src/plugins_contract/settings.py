@@ -164,6 +164,17 @@ class EncryptionSettings(BaseModel):
         return self
 
 
+def readable_by_all(settings: BaseModel) -> list[str]:
+    """A warning for each file of keys in the settings that every user of this machine can read."""
+    names = [name for name in type(settings).model_fields if name.endswith(("_key_file", "_keys_file"))]
+    files = [(name.upper(), path) for name in names if (path := getattr(settings, name)) and path.exists()]
+    return [
+        f"{name}: every user of this machine can read {path}: make it private with `chmod o-rwx {path}`"
+        for name, path in files
+        if path.stat().st_mode & 0o006
+    ]
+
+
 class RedisSettings(EncryptionSettings):
     """The Redis part of each program's settings. An error names its variable and the fix, and holds no secret."""
 

@@ -8,6 +8,7 @@ a worker would create a ledger for a copy of an old request. `trust.py` signs ca
 
 import hashlib
 import hmac
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,7 +72,14 @@ def read_keys(path: Path) -> list[str]:
             f"{path} must hold one key in each line, each of at least {MIN_KEY_CHARS} characters:"
             " create one with `openssl rand -hex 32`"
         )
+    if any(map(is_placeholder, secrets)):
+        raise ValueError(f"{path} holds the key of an example: create one with `openssl rand -hex 32`")
     return secrets
+
+
+def is_placeholder(secret: str) -> bool:
+    """Whether a secret is that of an example, such as change-me: everybody knows it."""
+    return "changeme" in re.sub(r"[\W_]", "", secret).lower()
 
 
 def _signature(secret: bytes, purpose: bytes, data: bytes) -> str:

@@ -17,6 +17,8 @@ from plugins_mcp.operators.commands import run
 if TYPE_CHECKING:
     from plugins_mcp.leases import LeaseTimes
 
+log = logging.getLogger(__name__)
+
 
 def main() -> None:
     """Run the command of the command line; without one, the worker."""
@@ -33,12 +35,15 @@ def work() -> None:
     gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
     from plugins_contract.event_loop import EventLoop  # noqa: PLC0415 -- these take a second to import, and no command
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415
+    from plugins_contract.settings import readable_by_all  # noqa: PLC0415
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
 
     try:
         settings = load_settings()
         set_up_logging(settings.log_level, settings.log_format)
+        for warning in readable_by_all(settings):
+            log.warning("%s", warning)
         for name in NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
         with exported_spans("plugins-mcp"), asyncio.Runner(loop_factory=EventLoop) as runner:

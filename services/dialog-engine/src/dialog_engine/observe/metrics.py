@@ -123,6 +123,10 @@ class Metrics:
         self.erasures_oldest = Gauge(
             "dialog_erasures_oldest_seconds", "Age of the oldest request to erase.", registry=registry
         )
+        # For how long the oldest event of the audit has waited for its seal, on all engines: about 2 seconds at most.
+        self.audit_unsealed = Gauge(
+            "dialog_audit_unsealed_seconds", "Age of the oldest event of the audit without a seal.", registry=registry
+        )
         # Renewals of this engine's lease: ok, or failed because the store did not answer.
         self.lease_renewals = Counter(
             "dialog_engine_lease_renewals", "Renewals of the engine's lease.", ["outcome"], registry=registry

@@ -12,10 +12,10 @@ from urllib.parse import quote
 
 from dialog_engine.config import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.storage.audit import COLUMNS
+from dialog_engine.storage.audit import NAME_MAX, TEXT_MAX, fitted
+from dialog_engine.storage.audit_chain import EVENT
 from plugins_contract.visible import visible
 
-SHOWN = ("seq", "at", *COLUMNS)
 IDS = ("session_id", "turn_id", "correlation_id")
 PAGE = 1_000
 Row = dict[str, Any]
@@ -46,19 +46,19 @@ def events(query: Query, wanted: AuditFilter) -> Generator[Row]:
     seq = 0
     while True:
         rows = query(
-            f"SELECT {', '.join(SHOWN)} FROM audit WHERE seq > $1 AND at >= $2"
+            f"SELECT {', '.join(EVENT)} FROM audit WHERE seq > $1 AND at >= $2"
             " AND ($3 = '' OR subject = $3) AND ($4 = '' OR tool = $4 OR server = $4)"
             " AND ($5 = '' OR action = $5) AND ($6 = '' OR $6 IN (session_id, turn_id, correlation_id))"
             " ORDER BY seq LIMIT $7",
             seq,
             wanted.since_ms,
-            wanted.subject,
-            wanted.tool,
+            fitted(wanted.subject, TEXT_MAX),
+            fitted(wanted.tool, NAME_MAX),
             wanted.action,
             wanted.name,
             PAGE,
         )
-        yield from (dict(zip(SHOWN, row, strict=True)) for row in rows)
+        yield from (dict(zip(EVENT, row, strict=True)) for row in rows)
         if len(rows) < PAGE:
             return
         seq = rows[-1][0]
@@ -69,9 +69,14 @@ def as_json(row: Row) -> str:
     return json.dumps({name: value for name, value in row.items() if value != ""}, ensure_ascii=True)
 
 
+def at_text(at_ms: int) -> str:
+    """A time in Unix milliseconds, for people."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def as_text(row: Row) -> str:
     """An event as one line for people. What a model or a client has named is escaped."""
-    at = datetime.fromtimestamp(row["at"] / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = at_text(row["at"])
     who = row["subject"] + (f" (key {row['key_id']})" if row["key_id"] else "")
     what = [row["tool"], row["outcome"], next((row[name] for name in reversed(IDS) if row[name]), "")]
     return "  ".join(visible(part) for part in (at, f"{row['action']:<16}", who, *what) if part)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, encrypt, keys
+from dialog_engine.operators import audit, audit_chain, encrypt, keys
 from dialog_engine.operators.split_media import split_media
 from plugins_contract.encryption import DecryptionError
 
@@ -44,8 +44,16 @@ def run(argv: list[str]) -> int:
 
 
 def _audit(found: argparse.Namespace) -> int:
-    wanted = audit.AuditFilter(found.since, found.subject, found.tool, found.action, found.id)
-    with audit.opened(load_store_settings()) as query:
+    settings = load_store_settings()
+    with audit.opened(settings) as query:
+        if found.what == "head":
+            sys.stdout.write(audit_chain.named(audit_chain.head_of(query)) + "\n")
+            return 0
+        if found.what == "verify":
+            verified = audit_chain.verify(query, settings.cipher, found.head)
+            sys.stdout.writelines(f"{line}\n" for line in verified.lines())
+            return NOT_DONE if verified.problems else 0
+        wanted = audit.AuditFilter(found.since, found.subject, found.tool, found.action, found.id)
         for line in audit.show(audit.events(query, wanted), as_lines_of_json=found.json):
             sys.stdout.write(line + "\n")
     return 0
@@ -83,7 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("keys", help="create, list and revoke API keys", add_help=False)
-    shown = commands.add_parser("audit", help="show who did what, oldest first")
+    shown = commands.add_parser("audit", help="show who did what, oldest first, or verify it")
+    shown.add_argument("what", nargs="?", default="show", choices=["show", "verify", "head"], help="show by default")
+    shown.add_argument("--head", default="", help="for verify: an earlier head of the chain, as head printed it")
     shown.add_argument("--since", type=since, default=0, help="such as 2h, 7d or 2026-11-23T08:00:00Z")
     shown.add_argument("--subject", default="", help="only events of this subject")
     shown.add_argument("--tool", default="", help="only calls of this tool, or of this server's tools")

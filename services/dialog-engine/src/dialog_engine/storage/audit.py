@@ -1,9 +1,7 @@
-"""The audit table: events are added by the transactions that they belong to, and deleted by their retention only."""
+"""The audit table: events are added by the transactions that they belong to. `audit_chain` seals and deletes them."""
 
-import asyncio
 import hashlib
 import hmac
-import logging
 import secrets
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -13,14 +11,10 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditEvent, AuditLog
 from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
-from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_text, owner
 from plugins_contract.encryption import CLEAR, Cipher
-
-log = logging.getLogger(__name__)
 
 COLUMNS: tuple[str, ...] = (
     "action",
@@ -38,12 +32,13 @@ _ADD = (
     f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (now_ms(),"
     f" {', '.join(f'${number}' for number in range(1, len(COLUMNS) + 1))})"
 )
-_values: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
+NAME_MAX = 64
+"""Characters of a tool's or a server's name that are kept."""
+TEXT_MAX = 256
+"""Characters of any other value that are kept."""
+_LIMITS = tuple(NAME_MAX if column in ("server", "tool") else TEXT_MAX for column in COLUMNS)
+_fields_of: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
 DIGEST_KEY = "audit_digest_key"
-KEPT_SINCE = "audit_kept_since"
-"""The row of `meta` with the time in Unix milliseconds before which events may be deleted."""
-PRUNED_AT_ONCE = 1_000
-PRUNE_SECONDS = 3_600.0
 
 
 class AuditTrail:
@@ -70,60 +65,28 @@ class AuditTrail:
         canonical = msgspec.json.encode(arguments, order="deterministic")
         return hmac.digest(self._digest_key, canonical, hashlib.sha256).hex()
 
+    def unknown(self, name: str) -> str:
+        """What is recorded in place of a tool's name that a model has invented, which is a text: the same for the same
+        name."""
+        return f"unknown:{self.digest({'name': name})[:32]}"
+
     def _add_streamed(self, tx: Transaction, event: AuditEvent) -> OutboxRow:
         [(seq, at)] = tx.execute(f"{_ADD} RETURNING seq, at", *_values(event))
-        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _fields(event)
+        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _as_sent(event)
         return add_event(tx, self._engine_id, event.turn_id, AUDIT_RECORDED, str(seq), msgspec.json.encode(fact))
 
 
 class SqlAuditLog(AuditLog):
-    """Records single events, and deletes those that are older than their retention."""
+    """Records single events."""
 
     def __init__(self, database: Database, trail: AuditTrail, offer: OfferRows) -> None:
         self._database = database
         self._trail = trail
         self._offer = offer
-        self._outages = OutageLog(log, "the retention of the audit")
 
     async def record(self, event: AuditEvent) -> None:
         if rows := await self._database.write(lambda tx: self._trail.add(tx, event)):
             self._offer(rows)
-
-    async def run_retention(self, retention_days: int) -> None:
-        """Delete what is older, at the start and then every hour, until cancelled."""
-        while True:
-            try:
-                while await self.prune(retention_days * 86_400_000):
-                    pass
-                self._outages.worked()
-            except StorageUnavailableError as error:
-                self._outages.failed(error)
-            await asyncio.sleep(PRUNE_SECONDS)
-
-    async def prune(self, retention_ms: int) -> bool:
-        """Delete the oldest events that are older than this, PRUNED_AT_ONCE at most. Returns whether some may be left.
-
-        Raises:
-            StorageUnavailableError: the store cannot be read or written now.
-        """
-        [(now, oldest)] = await self._database.read("SELECT now_ms(), (SELECT at FROM audit ORDER BY seq LIMIT 1)")
-        if oldest is None or oldest >= now - retention_ms:
-            return False
-
-        def unit(tx: Transaction) -> bool:
-            tx.execute(
-                "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                KEPT_SINCE,
-                str(now - retention_ms),
-            )
-            gone = tx.change(
-                "DELETE FROM audit WHERE seq IN (SELECT seq FROM audit ORDER BY seq LIMIT $1) AND at < $2",
-                PRUNED_AT_ONCE,
-                now - retention_ms,
-            )
-            return gone == PRUNED_AT_ONCE
-
-        return await self._database.write(unit)
 
 
 async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
@@ -138,10 +101,18 @@ async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
     return bytes.fromhex(await database.write(unit))
 
 
-def _fields(event: AuditEvent) -> dict[str, str]:
+def fitted(value: str, limit: int) -> str:
+    """The value, or its beginning and a digest of the whole in as many characters as `limit` says."""
+    return value if len(value) <= limit else f"{value[: limit - 17]}~{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+
+
+def _values(event: AuditEvent) -> tuple[str, ...]:
+    return tuple(map(fitted, _fields_of(event), _LIMITS))
+
+
+def _as_sent(event: AuditEvent) -> dict[str, str]:
     """The fields that are set, by their names on the wire."""
-    named = ((_camel(column), getattr(event, column)) for column in COLUMNS)
-    return {name: value for name, value in named if value}
+    return {_camel(name): value for name, value in zip(COLUMNS, _values(event), strict=True) if value}
 
 
 def _camel(name: str) -> str:

@@ -21,6 +21,7 @@ from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_data, open_text, owner
 from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.ports import (
     NO_COST,
     NO_QUESTIONS,
@@ -276,7 +277,7 @@ def answer_call(
         turn_id=turn.turn_id,
         correlation_id=call.correlation_id,
         server=server,
-        tool=call.tool_name,
+        tool=call.tool_name if server or call.name == gateway.NAME else audit.unknown(call.tool_name),
         outcome=f"{outcome.state} {outcome.error.code}" if outcome.error else outcome.state,
     )
     payload = msgspec.json.encode(fact)

@@ -21,6 +21,14 @@ _NOT_SECRET = frozenset({"HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "TMP
 """Variables without secrets: hiding a home directory would only make errors harder to read."""
 
 
+_CREDENTIAL_NAME = re.compile(r"key|token|secret|passw|credential|auth|cookie", re.IGNORECASE)
+
+
+def names_credential(name: str) -> bool:
+    """Whether a variable, header or parameter of this name holds a credential."""
+    return _CREDENTIAL_NAME.search(name) is not None
+
+
 class FieldError(ValueError):
     """A field is missing, unknown or of the wrong kind."""
 
@@ -102,12 +110,14 @@ def only(pairs: Mapping[str, Any], known: Collection[str], where: str) -> None:
 class Interpolator:
     """Replaces `${VAR}`, `${env:VAR}` and `${VAR:-default}`, and nothing else.
 
-    `used` collects the values that came from the environment; they are treated as secrets.
+    `used` collects the values that came from the environment; they are treated as secrets. `credentials` are those of
+    them whose variable is named like one.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.used: set[str] = set()
+        self.credentials: set[str] = set()
 
     def __call__(self, text: str, where: str) -> str:
         """`text`, the value of the field `where`, with its variables replaced.
@@ -126,6 +136,8 @@ class Interpolator:
         if name in self._environment:
             if name not in _NOT_SECRET:
                 self.used.add(self._environment[name])
+            if names_credential(name):
+                self.credentials.add(self._environment[name])
             return self._environment[name]
         if default is None:
             raise UndefinedVariableError(

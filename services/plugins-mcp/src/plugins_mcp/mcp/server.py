@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
@@ -16,6 +17,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
+from plugins_mcp.mcp.content import redacted_answer
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
 from plugins_mcp.mcp.server_connection import ServerConnection
@@ -133,7 +135,7 @@ class McpServer:
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
         if refused := self._refused(tool, approved=approved):
-            return _redacted(refused, self.spec.redact)
+            return _redacted(refused, self.spec)
         result = await self._connection.call(
             tool,
             arguments,
@@ -141,7 +143,7 @@ class McpServer:
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,
             on_begin=on_begin,
-            on_progress=on_progress,
+            on_progress=lambda progress: on_progress(_redacted_progress(progress, self.spec)),
             meta=meta,
             send_state=send_state or SendState(),
         )
@@ -152,7 +154,7 @@ class McpServer:
                 self._stale.set()  # list again: the server may be gone or hanging, or its tools may have changed
             case _:
                 pass
-        return _redacted(result, self.spec.redact)
+        return _redacted(result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
         """Why a call is not sent, as far as the server's tools are known."""
@@ -299,14 +301,21 @@ class McpServer:
         self._connection.listed(changed=changed)
 
 
-def _redacted(result: CallResult, redact: Callable[[str], str]) -> CallResult:
-    """`result` with the texts that were made here redacted; an answer belongs to the tool and stays as it is."""
+def _redacted_progress(progress: CallProgress, spec: ServerSpec) -> CallProgress:
+    message = progress.message and spec.redact_answer(progress.message)
+    return progress if message == progress.message else msgspec.structs.replace(progress, message=message)
+
+
+def _redacted(result: CallResult, spec: ServerSpec) -> CallResult:
+    """`result` as users and models may see it. An answer belongs to the tool: only credentials are removed from it."""
     match result:
         case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
-            return replace(result, reason=redact(reason))
+            return replace(result, reason=spec.redact_for_users(reason))
         case Rejected(_, message):
-            return replace(result, message=redact(message))
-        case Answered() | TimedOut():
+            return replace(result, message=spec.redact_for_users(message))
+        case Answered(answer):
+            return Answered(redacted_answer(answer, spec.redact_answer)) if spec.credentials else result
+        case TimedOut():
             return result
 
 

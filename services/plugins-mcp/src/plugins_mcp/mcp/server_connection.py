@@ -56,10 +56,10 @@ class ServerConnection:
 
     @property
     def error(self) -> str | None:
-        """What is wrong, without the server's secrets; None when nothing is."""
+        """What is wrong, without the server's secrets and addresses; None when nothing is."""
         if self._error is not None or self.breaker.reason is None:
             return self._error
-        return self._spec.redact(self.breaker.reason)
+        return self._spec.redact_for_users(self.breaker.reason)
 
     # Called by the owner.
 
@@ -92,7 +92,7 @@ class ServerConnection:
     def failed(self, reason: str, *, standard_error: str = "") -> None:
         """The server could not be connected or listed, or its connection was lost.
 
-        What it wrote to its standard error is for operators: it is logged, and shown nowhere else.
+        What it wrote to its standard error, and its address, are for operators: they are logged only.
         """
         self.breaker.unreachable(reason)
         before = self._error
@@ -100,7 +100,7 @@ class ServerConnection:
         # A server that stays away is tried twice a minute: only a new reason is logged as a warning.
         level = logging.DEBUG if self._error == before else logging.WARNING
         said = f"; standard error: {self._spec.redact(standard_error)}" if standard_error else ""
-        log.log(level, "MCP server %r is not reachable: %s%s", self._spec.name, self._error, said)
+        log.log(level, "MCP server %r is not reachable: %s%s", self._spec.name, self._logged(reason), said)
         self._breaker_changed()
 
     # Called for calls.
@@ -221,10 +221,13 @@ class ServerConnection:
     # State changes.
 
     def _set_state(self, state: ServerState, error: str | None, *, notify: bool = False) -> None:
-        error = visible(self._spec.redact(error)) if error is not None else None
+        error = visible(self._spec.redact_for_users(error)) if error is not None else None
         if notify or (state, error) != (self._owner_state, self._error):
             self._owner_state, self._error = state, error
             self._on_change()
+
+    def _logged(self, reason: str) -> str:
+        return visible(self._spec.redact(reason))
 
     def _breaker_changed(self) -> None:
         """Wake the calls that wait, if the breaker's state decides about them, and publish a new state."""
@@ -245,11 +248,12 @@ class ServerConnection:
 
     def _log_breaker(self, before: BreakerState, now: BreakerState) -> None:
         name, pause = self._spec.name, self.breaker.retry_in()
+        why = self._logged(self.breaker.reason or self._error or "")
         match now:
             case BreakerState.OPEN:
                 # Only the change from closed is logged as a warning, not each failed probe after it.
                 level = logging.WARNING if before is BreakerState.CLOSED else logging.DEBUG
-                log.log(level, "MCP server %r: circuit open, calls are refused for %.1f s: %s", name, pause, self.error)
+                log.log(level, "MCP server %r: circuit open, calls are refused for %.1f s: %s", name, pause, why)
             case BreakerState.HALF_OPEN:
                 log.debug("MCP server %r: circuit half-open, a probe is under way", name)
             case BreakerState.CLOSED:

@@ -6,7 +6,7 @@ The format is the one of other MCP clients; our own options are under the key `c
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from plugins_mcp.mcp.fields import (
     a_string,
     an_object,
     milliseconds,
+    names_credential,
     one_of,
     only,
     string_map,
@@ -51,6 +52,9 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A token (RFC 9110)."""
 _SHORTEST_SECRET = 4
 """Shorter values are not redacted: removing every "1" would make errors unreadable and protect nothing."""
+
+_SHORTEST_CREDENTIAL = 8
+"""Shorter values stay in answers, in which they may be words."""
 
 
 @dataclass(frozen=True)
@@ -165,16 +169,21 @@ def parse_entry(name: str, entry: Any, environment: Mapping[str, str]) -> tuple[
     transport = _stdio(fields, fill) if kind == "stdio" else _remote(kind, fields, fill)
     used = _COMMON | (_STDIO if kind == "stdio" else _REMOTE)
     ignored = tuple(key for key in fields if key not in used)
-    return spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used), ignored
+    spec = spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used, fill.credentials)
+    return spec, ignored
 
 
 def spec_of(
-    name: str, transport: Transport, options: ServerOptions | None = None, more_secrets: set[str] | None = None
+    name: str,
+    transport: Transport,
+    options: ServerOptions | None = None,
+    more_secrets: Collection[str] = (),
+    more_credentials: Collection[str] = (),
 ) -> ServerSpec:
-    """A spec with the set of its values that are secret."""
-    secrets = _secrets(transport) | (more_secrets or set())
-    shown = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
-    return ServerSpec(name, transport, options or ServerOptions(), shown)
+    """A spec with the sets of its values that are secret, and of those that are credentials."""
+    secrets = _at_least(_SHORTEST_SECRET, _secrets(transport) | {*more_secrets})
+    credentials = _at_least(_SHORTEST_CREDENTIAL, _credentials(transport) | {*more_credentials})
+    return ServerSpec(name, transport, options or ServerOptions(), secrets, credentials)
 
 
 def http_transport(kind: str, url: str, headers: Mapping[str, str]) -> Http | Sse:
@@ -298,6 +307,19 @@ def _secrets(transport: Transport) -> set[str]:
     values = {part for value in transport.headers.values() for part in (value, value.rpartition(" ")[2])}
     parts = urlsplit(transport.url)
     return values | {value for _, value in parse_qsl(parts.query)} | {parts.password or "", parts.query}
+
+
+def _credentials(transport: Transport) -> set[str]:
+    if isinstance(transport, Stdio):
+        return {value for name, value in transport.env.items() if names_credential(name)}
+    parts = urlsplit(transport.url)
+    named = [*transport.headers.items(), *parse_qsl(parts.query)]
+    values = {part for name, value in named if names_credential(name) for part in (value, value.rpartition(" ")[2])}
+    return values | {parts.password or ""}
+
+
+def _at_least(length: int, values: Iterable[str]) -> frozenset[str]:
+    return frozenset(value for value in values if len(value) >= length)
 
 
 def _split(url: str) -> SplitResult | None:

@@ -1,11 +1,30 @@
 """The configuration of one MCP server. No secret is shown in a `repr`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
+
+# What looks like a key: the server may have it from elsewhere than its configuration.
+_CREDENTIALS = re.compile(
+    r"\b(?:sk|pk|gsk|key|xai|ghp|gho|ghs|github_pat|glpat|xox[abp])[-_][\w*.-]{8,}"
+    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|(?<=://)[^/\s@]+(?=@)"
+    r"|(?i:(?<=bearer )|(?<=basic ))\S+"
+    r"|(?i:(?<=password=)|(?<=password: )|(?<=token=)|(?<=token: )|(?<=secret=)|(?<=secret: )|(?<=key=)|(?<=key: ))\S+"
+)
+_SOCKET = r"\('[0-9A-Fa-f.:%\w]+', \d+(?:, \d+)*\)|(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}:\d+|\[[0-9A-Fa-f:]+\](?::\d+)?"
+"""An address of a socket, as errors of the operating system and of HTTP clients write it."""
+
+
+def without_credentials(text: str) -> str:
+    """`text` without what looks like a credential."""
+    return _CREDENTIALS.sub("***", text)
 
 
 def _no_strings() -> Mapping[str, str]:
@@ -91,18 +110,45 @@ class ServerOptions:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """One usable server. `secrets` are the strings that `redact` removes from every text that is shown."""
+    """One usable server. `secrets` are the strings that `redact` removes from every text that is shown.
+
+    `credentials` are those of them that the configuration names as such. The others, such as a time zone, may be a
+    proper part of an answer.
+    """
 
     name: str
     transport: Transport
     options: ServerOptions = ServerOptions()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
+    credentials: frozenset[str] = field(default=frozenset(), repr=False)
 
     def redact(self, text: str) -> str:
         """`text` without the secrets of this server."""
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+        return _without(self.secrets, text)
+
+    def redact_answer(self, text: str) -> str:
+        """`text` of an answer without the credentials of this server."""
+        return _without(self.credentials, text)
+
+    def redact_for_users(self, text: str) -> str:
+        """`text` without the secrets and without the addresses of this server, which are for operators."""
+        text = self.redact(text)
+        return self._addresses.sub("***", text) if self._addresses else text
+
+    @cached_property
+    def _addresses(self) -> "re.Pattern[str] | None":
+        if isinstance(self.transport, Stdio):
+            return None
+        host = re.escape(urlsplit(self.transport.url).hostname or "")
+        # A name without a dot may be an ordinary word: only where a port or quotes show that it is a host.
+        alone = rf"(?<![\w.-]){host}(?::\d+)?(?![\w-])" if "." in host else rf"(?<![\w.-]){host}:\d+|'{host}'"
+        return re.compile(f"{_SOCKET}|{alone}", re.IGNORECASE)
+
+
+def _without(values: frozenset[str], text: str) -> str:
+    for value in sorted(values, key=len, reverse=True):
+        text = text.replace(value, "***")
+    return text
 
 
 @dataclass(frozen=True)

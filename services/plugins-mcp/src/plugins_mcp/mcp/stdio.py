@@ -7,7 +7,6 @@ leaves a call unanswered when its answer cannot be read (ADR 0025).
 import asyncio
 import logging
 import os
-import re
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -20,7 +19,7 @@ from mcp.shared.message import SessionMessage
 
 from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec, Stdio, without_credentials
 from plugins_mcp.mcp.stdio_lines import LineDispatcher, read_lines, write_lines
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -34,15 +33,6 @@ TERMINATE_SECONDS = 2.0
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
 _CHUNK_BYTES = 64 * 1024
-
-# What looks like a key: the server may have it from elsewhere than its configuration.
-_CREDENTIALS = re.compile(
-    r"\b(?:sk|pk|gsk|key|xai|ghp|gho|ghs|github_pat|glpat|xox[abp])[-_][\w*.-]{8,}"
-    r"|\bAKIA[0-9A-Z]{16}\b"
-    r"|(?<=://)[^/\s@]+(?=@)"
-    r"|(?i:(?<=bearer )|(?<=basic ))\S+"
-    r"|(?i:(?<=password=)|(?<=password: )|(?<=token=)|(?<=token: )|(?<=secret=)|(?<=secret: )|(?<=key=)|(?<=key: ))\S+"
-)
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
@@ -67,11 +57,11 @@ class ChildDiagnostics:
         if len(self._tail) == self._limit:
             del lines[0]  # its beginning is missing
         text = " | ".join(visible(line.strip()) for line in lines[-6:] if line.strip())
-        return _CREDENTIALS.sub("***", text)
+        return without_credentials(text)
 
     def note_other_text(self, text: str) -> None:
         """Keep text that the child wrote instead of MCP, for the reason that the catalog shows."""
-        self.other_text = visible(_CREDENTIALS.sub("***", text))
+        self.other_text = visible(text)
 
     @contextmanager
     def stderr_file(self) -> Generator[TextIO]:

@@ -43,7 +43,7 @@ from plugins_contract.long_texts import reading
 from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
-from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.spec import ServerSpec, without_credentials
 from plugins_mcp.mcp.transports import TransportListener
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ async def read_lines(
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True
-                    shown = spec.redact(line.decode("utf-8", "replace"))[:MAX_SHOWN]
+                    shown = without_credentials(spec.redact(line.decode("utf-8", "replace")))[:MAX_SHOWN]
                     on_other_text(shown.strip())
                     log.warning(
                         "MCP server %r writes what is not MCP to standard output instead of standard error: %r",

@@ -249,11 +249,11 @@ function onTool(state, data) {
  * @param {State} state
  * @param {Call & Approval} data
  */
-function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason, ...data }) {
+function onApproval(state, { status, policy, hash, expiresAt, decidedAt, reason, tool, ...data }) {
   const at = state.items.findIndex((item) => item.callKey === callKey(data));
   if (at < 0 || ENDED.has(state.items[at].call.status)) return state;
   const { call } = state.items[at];
-  const approval = { status, policy, hash, expiresAt, decidedAt, reason };
+  const approval = { status, policy, hash, expiresAt, decidedAt, reason, tool: tool ?? call.approval?.tool };
   return replace(state, at, { call: { ...call, approval, arguments: data.arguments ?? call.arguments } });
 }
 

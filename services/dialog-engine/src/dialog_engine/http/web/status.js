@@ -5,10 +5,14 @@ import { ENDED, needsApproval } from "./state.js";
 import { visible } from "./visible.js";
 
 /**
- * The tool's real name. Its title is what its server says about it, and is never shown in place of the name.
- * @param {Pick<Call, "toolName">} call
+ * The tool's real name, whole: as its server has it where that is known, otherwise without its server. Its title is what
+ * its server says about it, and is never shown in place of the name.
+ * @param {Pick<Call, "toolName" | "server" | "approval">} call
  */
-export const toolLabel = ({ toolName = "" }) => visible(toolName.split("__").at(-1) || "tool");
+export function toolLabel({ toolName = "", server = "", approval }) {
+  const own = toolName.startsWith(`${server}__`) ? toolName.slice(server.length + 2) : toolName;
+  return visible(approval?.tool || own || "tool");
+}
 
 /** @type {Record<string, string>} */
 export const TOOL_STATUS = {

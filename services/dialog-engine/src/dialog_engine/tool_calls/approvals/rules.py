@@ -30,9 +30,11 @@ class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The question that is put to a person about a call. Times are Unix milliseconds on the clock of Redis.
 
     `hash` identifies what the person approves: the arguments, and the tool as the catalog described it at `asked_at`.
+    `tool` is the name of the tool at its server; empty in a question of an earlier release.
     """
 
     server: str
+    tool: str = ""
     title: str | None
     policy: ApprovalPolicy
     arguments: dict[str, Any]
@@ -211,6 +213,7 @@ def question_hash(tool: ToolEntry, arguments: Mapping[str, Any]) -> str:
 def _question(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question:
     return Question(
         server=tool.server,
+        tool=tool.tool,
         title=tool.title,
         policy=tool.approval,
         arguments=arguments,

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from dialog_engine.model import TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Grammar
-from dialog_engine.tool_calls.prompt_mode.source import CodeFenceTracker, CutError, Reading, Source
+from dialog_engine.tool_calls.prompt_mode.quotes import QuoteTracker
+from dialog_engine.tool_calls.prompt_mode.source import CutError, Reading, Source
 from dialog_engine.tool_calls.prompt_mode.tool_call import ToolCallGrammar
 
 T = TypeVar("T")
@@ -41,8 +42,8 @@ _CLOSING_TAGS = tuple(tag.replace("<", "</") for tag in _OPENING_TAGS)
 class ReplyReader:
     """Parses one reply. Call `feed` with its text in order, then `finish`.
 
-    A block is a call when it is not in code and names a `known` tool. With another name it is a call, which is answered
-    with an error, if it is complete and begins a line or follows a call. Everything else is text.
+    A block is a call when it is not quoted (see `quotes`) and names a `known` tool. With another name it is a call,
+    which is answered with an error, if it is complete and begins a line or follows a call. Everything else is text.
     After a call only further calls count, because other text was written without knowledge of the result. Results that
     the model writes itself are never shown: see `_fabricated_result`.
     """
@@ -57,7 +58,7 @@ class ReplyReader:
         self._mint = mint
         self._may_quote_results = may_quote_results
         self._source = Source()
-        self._fences = CodeFenceTracker()
+        self._quotes = QuoteTracker()
         self._shown: list[str] = []
         self._calls: list[ToolCallEvent] = []
         self._in_text = True
@@ -70,7 +71,7 @@ class ReplyReader:
     def feed(self, text: str) -> list[TextDelta | ToolCallEvent]:
         """The events of the next piece of text."""
         if self._in_text and "<" not in text and self._source.empty:
-            self._fences.add(text)
+            self._quotes.add(text)
             return [TextDelta(text)]
         self._source.add(text)
         return self._step()
@@ -91,7 +92,7 @@ class ReplyReader:
 
     def _show(self, text: str) -> None:
         if text:
-            self._fences.add(text)
+            self._quotes.add(text)
             self._shown.append(text)
 
     def _reply(self) -> Reading[None]:
@@ -118,11 +119,11 @@ class ReplyReader:
                 opener = yield from self._source.one_of(*self._openers)
             except CutError:
                 begun = self._source.rest()
-                if self._cleanly or self._fences.in_code:
+                if self._cleanly or self._quotes.quoted:
                     self._show(begun)
                 return None
             self._in_text = False
-            if opener and not self._fences.in_code:
+            if opener and not self._quotes.quoted:
                 return opener
             self._show(opener or self._source.take(1))
 
@@ -130,7 +131,7 @@ class ReplyReader:
         """Read a block behind its opening tag. Returns False if it is not a block: then the tag is shown as text."""
         self._source.mark()
         grammar = self._grammars[opener]
-        standing = follows or self._fences.at_line_start
+        standing = follows or self._quotes.at_line_start
         try:
             head = yield from self._head(grammar.head(self._source, opener), MAX_HEAD)
         except CutError as cut:
@@ -170,7 +171,7 @@ class ReplyReader:
         its answer follows, or if it is not a result: then the tag is shown as text.
         """
         self._source.mark()
-        standing = self._fences.at_line_start
+        standing = self._quotes.at_line_start
         try:
             tag = yield from self._head(_result_head(self._source, opener), MAX_PLAIN_RESULT)
         except CutError:

@@ -1,4 +1,4 @@
-"""Text that arrives in pieces: `Source` reads it, `CodeFenceTracker` tracks what of it has been shown.
+"""Text that arrives in pieces, and how it is read.
 
 A parser is written as if the whole text were there. It is a generator that yields whenever it needs more text, and is
 resumed when there is more or the text has ended. How the text is cut into pieces does not change what is parsed.
@@ -270,75 +270,3 @@ class Source:
 
 def _pieces(text: str) -> Generator[str]:
     return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-
-
-_LINE_START = 200
-"""Characters of a line that are kept. A fence is at its beginning."""
-
-_BACKTICKS = re.compile("`+")
-_FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?(`{3,}|~{3,})")
-
-
-class CodeFenceTracker:
-    """Tracks whether the text that was shown ends inside code, or at the beginning of a line.
-
-    The text is examined only when a property is read, because most text contains no tag.
-    """
-
-    def __init__(self) -> None:
-        self._unread: list[str] = []
-        self._fence = ""
-        self._start_line()
-
-    def add(self, text: str) -> None:
-        """Append text that has been shown."""
-        self._unread.append(text)
-
-    @property
-    def in_code(self) -> bool:
-        """Whether what is shown next is in a code fence, on the line that opens one, or in inline code."""
-        self._examine()
-        return bool(self._fence or self._opened() or self._span)
-
-    @property
-    def at_line_start(self) -> bool:
-        """Whether only white space precedes what is shown next on its line."""
-        self._examine()
-        return self._blank
-
-    def _examine(self) -> None:
-        first, *lines = "".join(self._unread).split("\n")
-        self._unread.clear()
-        self._extend(first)
-        for line in lines:
-            self._end_line()
-            self._extend(line)
-
-    def _start_line(self) -> None:
-        self._start, self._length, self._ticks, self._span, self._blank = "", 0, 0, 0, True
-
-    def _extend(self, text: str) -> None:
-        self._start += text[: _LINE_START - len(self._start)]
-        self._length += len(text)
-        for run in map(len, _BACKTICKS.findall(text)):
-            self._ticks += run
-            # Inline code ends with as many backticks as it began with. A run never ends with `text`: a tag follows it.
-            self._span = 0 if self._span == run else self._span or run
-        self._blank = self._blank and not text.strip()
-
-    def _end_line(self) -> None:
-        if not self._fence:
-            self._fence = self._opened()
-        elif self._length <= _LINE_START:
-            marks = self._start.strip(" \t\r>")
-            closed = marks.startswith(self._fence) and not marks.strip(self._fence[0])
-            self._fence = "" if closed else self._fence
-        self._start_line()
-
-    def _opened(self) -> str:
-        """The fence that this line opens, or ""."""
-        found = _FENCE.match(self._start)
-        if not found:
-            return ""
-        fence = found[1]
-        return "" if fence[0] == "`" and self._ticks > len(fence) else fence

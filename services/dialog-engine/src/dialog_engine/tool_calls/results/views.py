@@ -124,7 +124,8 @@ def question_details(question: Question) -> dict[str, Any]:
         "hash": question.hash,
         "expiresAt": timestamp(question.expires_at),
     }
-    return details | ({"title": question.title} if question.title else {})
+    named = {"tool": question.tool, "title": question.title}
+    return details | {key: value for key, value in named.items() if value}
 
 
 def decision_details(decision: Decision) -> dict[str, Any]:
