@@ -41,8 +41,8 @@ def serve() -> None:
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
-    from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from plugins_contract.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 

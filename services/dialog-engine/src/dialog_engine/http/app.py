@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from dialog_engine.http import described, problems, sessions, turns
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
     Admitted,
@@ -32,6 +31,7 @@ from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
+from plugins_contract.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).

@@ -31,12 +31,9 @@ from dialog_engine.errors import (
     TurnRunningError,
     UnauthenticatedError,
 )
+from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
 
 log = logging.getLogger(__name__)
-
-MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER_SECONDS = 5
-"""Sent with every 503."""
 
 _STATUS: dict[type[EngineError], HTTPStatus] = {
     NotServedError: HTTPStatus.NOT_FOUND,
@@ -89,21 +86,14 @@ def problem(
     headers: dict[str, str] | None = None,
 ) -> "Problem":
     """A problem document as a response."""
-    body = {
-        "type": f"urn:callstream:problem:{code.lower().replace('_', '-')}",
-        "title": status.phrase,
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
-    return Problem(code, body | (extra or {}), status, headers)
+    return Problem(code, problem_document(status, code, detail) | (extra or {}), status, headers)
 
 
 class Problem(JSONResponse):
     """A problem document as a response; `code` is the document's."""
 
     def __init__(self, code: str, body: dict[str, Any], status: HTTPStatus, headers: dict[str, str] | None) -> None:
-        super().__init__(body, status, headers, media_type=MEDIA_TYPE)
+        super().__init__(body, status, headers, media_type=PROBLEM_MEDIA_TYPE)
         self.code = code
 
 

@@ -10,9 +10,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from dialog_engine.http import described, views
 from dialog_engine.http.guards import Sender, Subject
-from dialog_engine.http.problems import MEDIA_TYPE, ProblemError
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.principal import OPERATOR
+from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 operations = APIRouter(tags=["operations"])
@@ -146,7 +147,7 @@ async def healthz() -> dict[str, str]:
 @operations.get(
     "/readyz",
     responses=described.content(
-        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", MEDIA_TYPE, schema={"type": "object"}
+        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", PROBLEM_MEDIA_TYPE, schema={"type": "object"}
     ),
 )
 async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
