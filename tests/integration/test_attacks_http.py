@@ -180,6 +180,22 @@ async def test_one_byte_at_a_time_does_not_extend_the_deadline() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("first", "rest"), [(GET, b"\r\n"), (b"POST /stream HTTP/1.1\r\ncontent-length: 5\r\n\r\n12", b"345")]
+)
+async def test_a_connection_without_a_next_request_is_closed(first: bytes, rest: bytes) -> None:
+    """Uvicorn waited without end after any byte behind the answer."""
+    async with serving(replace(LIMITS, head_seconds=60, body_seconds=60)) as served:
+        reader, writer = await served.connect()
+        writer.write(first)
+        await reader.readuntil(b"HTTP/1.1")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(rest)
+        async with asyncio.timeout(10):
+            await reader.read()
+        writer.close()
+
+
 async def test_a_stream_that_has_begun_has_no_deadline() -> None:
     async with serving() as served:
         reader, writer = await served.connect()

@@ -65,9 +65,7 @@ async def idle(process: psutil.Process) -> None:
     """Return when the process has hardly used the processor for half a second."""
 
     async def rested() -> bool:
-        before = sum(process.cpu_times()[:2])
-        await asyncio.sleep(0.5)
-        return sum(process.cpu_times()[:2]) - before < 0.05
+        return await asyncio.to_thread(process.cpu_percent, 0.5) < 10
 
     await wait_until(rested, 60)
 

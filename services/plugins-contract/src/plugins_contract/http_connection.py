@@ -136,6 +136,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The request is answered: go on with what was read behind it."""
         super().on_response_complete()
+        if self._complete:
+            self._await_next()
         if self._behind and not self._refused and not self.transport.is_closing():
             behind, self._behind = self._behind, b""
             if not self.flow.read_paused:
@@ -220,12 +222,20 @@ class Connection(HttpToolsProtocol):
         if not self._refused:
             self.flow.resume_reading()
             super().on_message_complete()
+            if self.cycle.response_complete:
+                self._await_next()
 
     # Refusals.
 
     def _set_deadline(self, seconds: float, part: str) -> None:
         self._clear_deadline()
         self._deadline = self.loop.call_later(seconds, self._refuse_slow, part, seconds)
+
+    def _await_next(self) -> None:
+        """Close the connection unless a request begins in time. Uvicorn does not after the rest of an unread body."""
+        self._clear_deadline()
+        if not self.transport.is_closing():
+            self._deadline = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
