@@ -147,6 +147,7 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
     "a foreign issuer": lambda place: bearer(place.provider.token(iss="https://issuer.example")),
     "a foreign audience": lambda place: bearer(place.provider.token(aud="another-api")),
     "an ID token of the page": lambda place: bearer(place.provider.token(aud=CLIENT_ID, nonce="n")),
+    "a token of another type": lambda place: bearer(place.provider.token(kind="logout+jwt")),
     "a token without an end": lambda place: bearer(place.provider.token(exp=None)),
     "a token of no subject": lambda place: bearer(place.provider.token(sub=None)),
     "alg none": lambda place: bearer(no_algorithm(place)),
@@ -155,6 +156,8 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
     "a session of another key": lambda place: cookie(Seal().seal(PageSession("a", "A", ("user",), time.time() + 60))),
     "a changed session": lambda place: cookie(changed(session(place))),
     "a sign-in as a session": lambda place: cookie(pending(place)),
+    "a cookie outside ASCII": lambda place: cookie("\xe9" + session(place)),
+    "a key outside ASCII": lambda place: bearer("\xe9" * 20),
     "a session as a key": lambda place: bearer(session(place)),
 }
 """What does not prove who sends a request."""
@@ -162,6 +165,11 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
 
 def cookie(value: str) -> Headers:
     return {"cookie": f"callstream={value}", "origin": ORIGIN}
+
+
+def raw(headers: Headers) -> dict[bytes, bytes]:
+    """As the bytes that are sent: not everything is ASCII."""
+    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
 
 
 def changed(text: str) -> str:
@@ -174,10 +182,10 @@ async def test_no_route_serves_a_sender_who_has_proved_nothing(place: Place) -> 
     tried = 0
     for method, path in closed(place.engine):
         for name, headers in CREDENTIALS.items():
-            answer = await place.engine.client.request(method, filled(path), headers=headers(place))
+            answer = await place.engine.client.request(method, filled(path), headers=raw(headers(place)))
             assert answer.status_code == 401, (name, method, path, answer.text)
             tried += 1
-    assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 24 * 23
+    assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 27 * 23
     assert {path for _, path in routes(place.engine)} - {path for _, path in closed(place.engine)} == OPEN
 
 
