@@ -1,5 +1,6 @@
 """Every route of an engine, as a sender who may not use it. The routes are those of the application itself."""
 
+import logging
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -16,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from dialog_engine.http.admission import OPERATORS, role_needed
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
+from plugins_contract.logs import HumanFormatter
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 from tests.support.waiting import wait_until
@@ -187,6 +189,17 @@ async def test_no_route_serves_a_sender_who_has_proved_nothing(place: Place) -> 
             tried += 1
     assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 27 * 23
     assert {path for _, path in routes(place.engine)} - {path for _, path in closed(place.engine)} == OPEN
+
+
+async def test_a_stranger_writes_neither_controls_nor_long_lines_into_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dialog_engine")
+    await place.engine.client.get("/v1/%1b%5b31m%07%e2%80%a8%c2%85%0aforged" + "a" * 3_000)
+    [record] = [each for each in caplog.records if getattr(each, "code", "") == "UNAUTHENTICATED"]
+    line = HumanFormatter().format(record)
+    assert line.isprintable()
+    assert len(line) < 500, "a path of 20 kB made a line of 20 kB"
 
 
 async def test_good_credentials_are_accepted(place: Place) -> None:
