@@ -311,7 +311,13 @@ async def running_engine(
     app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": port}))
     listeners = [listener, *bind_operations(configured)]
-    server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds, limits=limits)
+    server = server_of(
+        app,
+        closing,
+        grace_seconds=configured.shutdown_grace_seconds,
+        limits=limits,
+        forwarded_allow_ips=configured.forwarded_allow_ips,
+    )
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])
     try:

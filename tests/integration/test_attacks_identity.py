@@ -196,7 +196,7 @@ async def test_a_stranger_writes_neither_controls_nor_long_lines_into_the_log(
 ) -> None:
     caplog.set_level(logging.INFO, "dialog_engine")
     await place.engine.client.get("/v1/%1b%5b31m%07%e2%80%a8%c2%85%0aforged" + "a" * 3_000)
-    [record] = [each for each in caplog.records if getattr(each, "code", "") == "UNAUTHENTICATED"]
+    record = [each for each in caplog.records if each.message == "request refused"][-1]
     line = HumanFormatter().format(record)
     assert line.isprintable()
     assert len(line) < 500, "a path of 20 kB made a line of 20 kB"
@@ -281,3 +281,21 @@ async def test_the_operations_port_serves_operators_without_a_key_and_nothing_el
         for path in OPERATORS:
             answer = await engine.client.get(path, headers={"host": f"127.0.0.1:{port}"})
             assert answer.status_code == 401, "the port counts, and not what the client calls it"
+
+
+async def test_failed_attempts_are_counted_for_the_clients_of_a_trusted_proxy_only(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    for trusted, codes in (("127.0.0.1", [401, 401]), ("10.0.0.0/8", [401, 429]), ("", [401, 429])):
+        configured = settings(
+            tmp_path,
+            redis_url,
+            model.url,
+            api_keys={"ann": "a-key-of-sixteen-characters"},
+            failed_keys_per_minute=1,
+            forwarded_allow_ips=trusted,
+        )
+        async with running_engine(configured) as engine:
+            for address, code in zip(("203.0.113.1", "203.0.113.2"), codes, strict=True):
+                headers = {"x-forwarded-for": address} | bearer("wrong")
+                assert (await engine.client.get("/v1/me", headers=headers)).status_code == code, (trusted, address)

@@ -58,6 +58,8 @@ def serve() -> None:
     set_up_logging(settings.log_level, settings.log_format)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    if settings.proxy_warning:
+        log.warning(settings.proxy_warning)
     start = PlainStart(app)
     with ExitStack() as stack:
         for listener in listeners:
@@ -65,7 +67,13 @@ def serve() -> None:
             host, port = listener.getsockname()[:2]
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
-        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
+        server = server_of(
+            start,
+            closing,
+            grace_seconds=settings.shutdown_grace_seconds,
+            limits=limits,
+            forwarded_allow_ips=settings.forwarded_allow_ips,
+        )
         # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.
         signal.signal(signal.SIGHUP, _terminate)
         try:

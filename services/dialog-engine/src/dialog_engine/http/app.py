@@ -142,15 +142,25 @@ class Server(uvicorn.Server):
 
 
 def server_of(
-    app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float, limits: ConnectionLimits | None = None
+    app: ASGIApp,
+    closing: asyncio.Event,
+    *,
+    grace_seconds: float,
+    limits: ConnectionLimits | None = None,
+    forwarded_allow_ips: str = "",
 ) -> Server:
-    """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer."""
+    """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer.
+
+    Proxies at `forwarded_allow_ips` are believed the addresses of their clients.
+    """
     # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
     AppStatus.disable_automatic_graceful_drain()
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
         ws="none",
+        proxy_headers=bool(forwarded_allow_ips),
+        forwarded_allow_ips=forwarded_allow_ips,
         access_log=False,
         log_config=None,
         server_header=False,
