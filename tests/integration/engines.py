@@ -15,9 +15,9 @@ from fastapi import FastAPI
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
-from dialog_engine.http.connection import ConnectionLimits
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
+from plugins_contract.http_connection import ConnectionLimits
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
@@ -311,7 +311,13 @@ async def running_engine(
     app = build_app(configured, closing)
     listener = bind(configured.model_copy(update={"port": port}))
     listeners = [listener, *bind_operations(configured)]
-    server = server_of(app, closing, grace_seconds=configured.shutdown_grace_seconds, limits=limits)
+    server = server_of(
+        app,
+        closing,
+        grace_seconds=configured.shutdown_grace_seconds,
+        limits=limits,
+        forwarded_allow_ips=configured.forwarded_allow_ips,
+    )
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])
     try:

@@ -2,10 +2,13 @@
 
 import asyncio
 import resource
+import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -13,15 +16,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
+from deploy.local.ports import free_port
 from dialog_engine.http.app import server_of
-from dialog_engine.http.connection import ConnectionLimits
+from plugins_contract.http_connection import READ_BYTES, ConnectionLimits
+from plugins_mcp.observe.health import Readiness, health_server
 from tests.integration.engines import Model, running_engine, settings
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 LIMITS = ConnectionLimits(
-    connections=20, connections_per_address=5, head_bytes=65_536, head_seconds=0.3, body_seconds=0.3
+    connections=20, connections_per_address=5, head_bytes=32_768, head_seconds=0.3, body_seconds=0.3
 )
 GET = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -31,6 +36,7 @@ class Served:
 
     def __init__(self) -> None:
         self.port = 0
+        self.connections: set[Any] = set()
         self.bodies: list[bytes] = []
         self.release = asyncio.Event()
 
@@ -71,6 +77,7 @@ async def serving(limits: ConnectionLimits = LIMITS) -> AsyncGenerator[Served]:
     task = asyncio.create_task(server.serve())
     try:
         await wait_until(lambda: server.started)
+        served.connections = server.server_state.connections
         served.port = server.servers[0].sockets[0].getsockname()[1]
         yield served
     finally:
@@ -86,12 +93,23 @@ def status(answer: bytes) -> int:
 @pytest.mark.parametrize(
     "head",
     [
-        b"GET / HTTP/1.1\r\nx: " + b"a" * 70_000 + b"\r\n\r\n",
-        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nx: " + b"a" * 33_000 + b"\r\n\r\n",
+        b"GET /?" + b"a" * 33_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /%F0%9F%98%80" + b"a" * 7_000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 101 + b"\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: %s\r\n" % (b"y" * 200) * 95 + b"\r\n",
         b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 40_000 + b"\r\n",
         b"GET / HTTP/1.1\r\n" + b"a" * 200_000,
     ],
-    ids=["a long header", "a long address", "many headers", "one that has no end"],
+    ids=[
+        "a long header",
+        "a long address",
+        "a path of wide characters",
+        "101 headers",
+        "95 longer ones",
+        "many",
+        "no end",
+    ],
 )
 async def test_a_large_head_is_answered_with_431(head: bytes) -> None:
     async with serving() as served:
@@ -104,7 +122,8 @@ async def test_a_large_head_is_answered_with_431(head: bytes) -> None:
 
 async def test_a_head_of_ordinary_size_is_served() -> None:
     async with serving() as served:
-        assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 60_000 + b"\r\n\r\n")) == 200
+        assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 30_000 + b"\r\n\r\n")) == 200
+        assert status(await served.ask(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100 + b"\r\n")) == 200
 
 
 async def test_heads_without_end_cost_neither_memory_nor_time() -> None:
@@ -161,6 +180,22 @@ async def test_one_byte_at_a_time_does_not_extend_the_deadline() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("first", "rest"), [(GET, b"\r\n"), (b"POST /stream HTTP/1.1\r\ncontent-length: 5\r\n\r\n12", b"345")]
+)
+async def test_a_connection_without_a_next_request_is_closed(first: bytes, rest: bytes) -> None:
+    """Uvicorn waited without end after any byte behind the answer."""
+    async with serving(replace(LIMITS, head_seconds=60, body_seconds=60)) as served:
+        reader, writer = await served.connect()
+        writer.write(first)
+        await reader.readuntil(b"HTTP/1.1")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(rest)
+        async with asyncio.timeout(10):
+            await reader.read()
+        writer.close()
+
+
 async def test_a_stream_that_has_begun_has_no_deadline() -> None:
     async with serving() as served:
         reader, writer = await served.connect()
@@ -193,6 +228,47 @@ async def test_connections_are_limited_by_address_and_in_all() -> None:
             return status(await served.ask(other)) == 200
 
         await wait_until(served_again)
+
+
+BODY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n%s"
+CHUNKED = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n9\r\n%s\r\n0\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 40, 41, 100_000])
+async def test_pipelined_requests_are_answered_in_order_however_they_are_cut(size: int) -> None:
+    bodies = [b"123456789", b"\r\n\r\n\n\n\r\nx", b"", b"\n\n\n\n\n\n\n\n\n", b"GET / HTT", b""]
+    requests = BODY % bodies[0] + CHUNKED % bodies[1] + b"\r\n" + GET + BODY % bodies[3] + CHUNKED % bodies[4] + LAST
+    async with serving(replace(LIMITS, head_seconds=10, body_seconds=10)) as served:
+        reader, writer = await served.connect()
+        writer.transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        answers = asyncio.create_task(reader.read())
+        for at in range(0, len(requests), size):
+            writer.write(requests[at : at + size])
+            await writer.drain()
+            await asyncio.sleep(0)
+        assert (await asyncio.wait_for(answers, 10)).count(b"served") == len(bodies)
+        assert served.bodies == bodies
+        writer.close()
+
+
+async def test_what_is_pipelined_behind_a_stream_is_not_read() -> None:
+    """Five megabytes of requests: they took 640 MB and 3.7 s."""
+    async with serving() as served:
+        reader, writer = await served.connect()
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        writer.write(GET.replace(b"/ ", b"/stream ", 1) + GET * (5_000_000 // len(GET)))
+        await reader.readuntil(b"first")
+        assert status(await served.ask(b"")) == 408  # the server has had time to read
+        assert time.process_time() - began < 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
+        [connection] = [each for each in served.connections if each.cycle is not None]
+        assert len(connection._behind) <= READ_BYTES
+        assert writer.transport.get_write_buffer_size() > 1_000_000
+        served.release.set()
+        for _ in range(3):
+            await reader.readuntil(b"served")
+        writer.transport.abort()
 
 
 async def test_a_pipelined_request_behind_a_stream_does_not_end_it() -> None:
@@ -246,3 +322,20 @@ async def test_a_page_of_another_program_on_this_machine_is_refused(
             ("null", 403),
         ):
             assert (await engine.client.post("/v1/sessions", headers={"origin": origin})).status_code == code
+
+
+async def test_the_health_port_of_a_worker_has_the_limits_of_the_engine() -> None:
+    """A head of 60 MB took 190 MB."""
+
+    async def metrics(_: str) -> tuple[bytes, str]:
+        return b"", "text/plain"
+
+    served = Served()
+    served.port = free_port()
+    ready = Readiness(ready=True, parts={})
+    async with health_server("127.0.0.1", served.port, readiness=lambda: ready, metrics=metrics):
+        assert status(await served.ask(b"GET /healthz HTTP/1.1\r\nx: " + b"a" * 100_000)) == 431
+        kept = [await served.connect() for _ in range(100)]
+        assert status(await served.ask()) == 503
+        for _, writer in kept:
+            writer.close()

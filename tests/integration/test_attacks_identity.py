@@ -1,5 +1,6 @@
 """Every route of an engine, as a sender who may not use it. The routes are those of the application itself."""
 
+import logging
 import socket
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -16,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from dialog_engine.http.admission import OPERATORS, role_needed
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
+from plugins_contract.logs import HumanFormatter
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 from tests.support.waiting import wait_until
@@ -147,6 +149,7 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
     "a foreign issuer": lambda place: bearer(place.provider.token(iss="https://issuer.example")),
     "a foreign audience": lambda place: bearer(place.provider.token(aud="another-api")),
     "an ID token of the page": lambda place: bearer(place.provider.token(aud=CLIENT_ID, nonce="n")),
+    "a token of another type": lambda place: bearer(place.provider.token(kind="logout+jwt")),
     "a token without an end": lambda place: bearer(place.provider.token(exp=None)),
     "a token of no subject": lambda place: bearer(place.provider.token(sub=None)),
     "alg none": lambda place: bearer(no_algorithm(place)),
@@ -155,6 +158,8 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
     "a session of another key": lambda place: cookie(Seal().seal(PageSession("a", "A", ("user",), time.time() + 60))),
     "a changed session": lambda place: cookie(changed(session(place))),
     "a sign-in as a session": lambda place: cookie(pending(place)),
+    "a cookie outside ASCII": lambda place: cookie("\xe9" + session(place)),
+    "a key outside ASCII": lambda place: bearer("\xe9" * 20),
     "a session as a key": lambda place: bearer(session(place)),
 }
 """What does not prove who sends a request."""
@@ -162,6 +167,11 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
 
 def cookie(value: str) -> Headers:
     return {"cookie": f"callstream={value}", "origin": ORIGIN}
+
+
+def raw(headers: Headers) -> dict[bytes, bytes]:
+    """As the bytes that are sent: not everything is ASCII."""
+    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
 
 
 def changed(text: str) -> str:
@@ -174,11 +184,22 @@ async def test_no_route_serves_a_sender_who_has_proved_nothing(place: Place) -> 
     tried = 0
     for method, path in closed(place.engine):
         for name, headers in CREDENTIALS.items():
-            answer = await place.engine.client.request(method, filled(path), headers=headers(place))
+            answer = await place.engine.client.request(method, filled(path), headers=raw(headers(place)))
             assert answer.status_code == 401, (name, method, path, answer.text)
             tried += 1
-    assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 24 * 23
+    assert tried == len(CREDENTIALS) * len(closed(place.engine)) >= 27 * 23
     assert {path for _, path in routes(place.engine)} - {path for _, path in closed(place.engine)} == OPEN
+
+
+async def test_a_stranger_writes_neither_controls_nor_long_lines_into_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "dialog_engine")
+    await place.engine.client.get("/v1/%1b%5b31m%07%e2%80%a8%c2%85%0aforged" + "a" * 3_000)
+    record = [each for each in caplog.records if each.message == "request refused"][-1]
+    line = HumanFormatter().format(record)
+    assert line.isprintable()
+    assert len(line) < 500, "a path of 20 kB made a line of 20 kB"
 
 
 async def test_good_credentials_are_accepted(place: Place) -> None:
@@ -260,3 +281,21 @@ async def test_the_operations_port_serves_operators_without_a_key_and_nothing_el
         for path in OPERATORS:
             answer = await engine.client.get(path, headers={"host": f"127.0.0.1:{port}"})
             assert answer.status_code == 401, "the port counts, and not what the client calls it"
+
+
+async def test_failed_attempts_are_counted_for_the_clients_of_a_trusted_proxy_only(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    for trusted, codes in (("127.0.0.1", [401, 401]), ("10.0.0.0/8", [401, 429]), ("", [401, 429])):
+        configured = settings(
+            tmp_path,
+            redis_url,
+            model.url,
+            api_keys={"ann": "a-key-of-sixteen-characters"},
+            failed_keys_per_minute=1,
+            forwarded_allow_ips=trusted,
+        )
+        async with running_engine(configured) as engine:
+            for address, code in zip(("203.0.113.1", "203.0.113.2"), codes, strict=True):
+                headers = {"x-forwarded-for": address} | bearer("wrong")
+                assert (await engine.client.get("/v1/me", headers=headers)).status_code == code, (trusted, address)

@@ -1,7 +1,7 @@
 """Tokens of a provider whose keys change, and people who sign in on the page."""
 
+import asyncio
 import sqlite3
-import time
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
+from dialog_engine.errors import IdentityProviderError, TooManyAttemptsError, UnauthenticatedError
+from dialog_engine.http.sign_in import EXCHANGES_PER_MINUTE
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, REFRESH_SECONDS, Provider
+from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, Provider
 from dialog_engine.identity.tokens import MAX_ROLES, RoleRule, TokenVerifier
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
@@ -65,11 +66,12 @@ async def api(oidc: OidcProvider) -> AsyncGenerator[Api]:
 
 
 async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives(oidc: OidcProvider, api: Api) -> None:
-    assert await api.subject(oidc.token()) == "ann@oidc"
-    oidc.rotate()
-    api.clock.now += ASK_AGAIN_SECONDS
-    assert await api.subject(oidc.token()) == "ann@oidc"
-    assert oidc.key_requests == 2
+    for requests in (1, 2):
+        token = oidc.token()
+        assert await asyncio.gather(*(api.subject(token) for _ in range(20))) == ["ann@oidc"] * 20
+        assert oidc.key_requests == requests
+        oidc.rotate()
+        api.clock.now += ASK_AGAIN_SECONDS
 
 
 async def test_a_subject_that_no_database_can_store_is_nobody(oidc: OidcProvider, api: Api) -> None:
@@ -98,9 +100,11 @@ async def test_known_keys_stay_in_use_while_the_provider_is_away(oidc: OidcProvi
 async def test_a_key_that_the_provider_withdraws_is_soon_refused(oidc: OidcProvider, api: Api) -> None:
     stolen = oidc.signing
     assert await api.subject(oidc.token()) == "ann@oidc"
+    token = oidc.token(key=stolen, iat=1)
+    assert await api.subject(token) == "ann@oidc"
     oidc.rotate()
     api.clock.now += REFRESH_SECONDS
-    assert await api.subject(oidc.token(key=stolen, iat=1)) == ""
+    assert await api.subject(token) == "", "it was accepted before"
 
 
 async def test_without_any_key_a_token_is_neither_accepted_nor_called_wrong(oidc: OidcProvider, api: Api) -> None:
@@ -112,24 +116,33 @@ async def test_without_any_key_a_token_is_neither_accepted_nor_called_wrong(oidc
     assert await api.subject(oidc.token()) == "ann@oidc"
 
 
-async def test_a_verified_token_is_remembered_until_its_end(oidc: OidcProvider) -> None:
-    now = time.time()
-    clock = Clock()
-    clock.now = now
-    provider = Provider(oidc.issuer)
-    verifier = TokenVerifier(provider, AUDIENCE, RULE)
-    authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), verifier, now=clock)
-    token = oidc.token(exp=int(now) + 600)
-    checked: list[str] = []
-    verify = verifier.verify
-    verifier.verify = lambda token, **options: (checked.append(token), verify(token, **options))[1]  # type: ignore[method-assign]
-    for _ in range(3):
-        assert (await authenticator.authenticate(token, "10.0.0.1")).subject == "ann@oidc"
-    assert len(checked) == 1
-    clock.now = now + 640
-    with pytest.raises(UnauthenticatedError, match="expired"):
-        await authenticator.authenticate(token, "10.0.0.1")
-    await provider.aclose()
+async def test_valid_tokens_are_served_from_an_address_that_fails(oidc: OidcProvider, api: Api) -> None:
+    api.authenticator = Authenticator(ApiKeys({}), FailedAttempts(10), TokenVerifier(api.provider, AUDIENCE, RULE))
+    for _ in range(10):
+        assert await api.subject("a wrong key") == ""
+    with pytest.raises(TooManyAttemptsError):
+        await api.subject(oidc.token(key=SigningKey.new(oidc.signing.kid)))
+    assert [await api.subject(oidc.token(iat=n)) for n in range(11)] == ["ann@oidc"] * 11
+
+
+async def test_metadata_is_read_again_daily_and_a_provider_that_is_away_is_asked_every_ten_seconds(
+    oidc: OidcProvider, api: Api
+) -> None:
+    oidc.available = False
+    for _ in range(200):
+        with pytest.raises(IdentityProviderError):
+            await api.provider.metadata()
+    assert oidc.requests == 1
+    oidc.available = True
+    api.clock.now += ASK_AGAIN_SECONDS
+    await asyncio.gather(*(api.provider.metadata() for _ in range(200)))
+    assert oidc.requests == 2
+    api.clock.now += METADATA_SECONDS
+    oidc.available = False
+    assert (await api.provider.metadata()).issuer == oidc.issuer
+    oidc.available, oidc.token_path = True, "/new-token"
+    api.clock.now += ASK_AGAIN_SECONDS
+    assert (await api.provider.metadata()).token_endpoint.endswith("/new-token")
 
 
 async def test_metadata_of_another_issuer_is_refused(oidc: OidcProvider) -> None:
@@ -273,6 +286,10 @@ async def test_a_code_is_used_once(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "claims",
     [
+        {"azp": "another client"},
+        {"aud": [CLIENT_ID, "another client"]},
+        {"typ": "Logout"},
+        {"typ": "Bearer"},
         {"nonce": "another"},
         {"nonce": None},
         {"aud": "another client"},
@@ -289,6 +306,33 @@ async def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
     answer = await engine.client.get(await sent_back(engine))
     assert answer.status_code == 401
     assert (await engine.client.get("/v1/me")).status_code == 401
+
+
+async def test_an_id_token_for_several_audiences_names_the_client(engine: Engine, oidc: OidcProvider) -> None:
+    oidc.person |= {"aud": [CLIENT_ID, "another client"], "azp": CLIENT_ID, "typ": "ID"}
+    assert (await engine.client.get(await sent_back(engine))).status_code == 303
+
+
+async def test_a_flood_of_sign_ins_hardly_reaches_the_provider(engine: Engine, oidc: OidcProvider) -> None:
+    """200 requests made 200 requests."""
+    path = await sent_back(engine)
+    await engine.client.get("/v1/me", headers={"authorization": "Bearer x.y.z"})
+    before = oidc.requests
+    answers = await asyncio.gather(*(engine.client.get("/sign-in") for _ in range(200)))
+    assert {answer.status_code for answer in answers} == {303}
+    assert oidc.requests == before
+    pending = dict(engine.client.cookies)
+    wrong = path.replace("code=", "code=x")
+    answers = await asyncio.gather(*(engine.client.get(wrong, headers={"cookie": "x"}) for _ in range(5)))
+    assert {answer.status_code for answer in answers} == {401}
+    assert oidc.requests == before
+    assert pending
+    begun = await sent_back(engine)
+    before = oidc.requests
+    answers = await asyncio.gather(*(engine.client.get(begun.replace("code=", "code=x")) for _ in range(200)))
+    assert {answer.status_code for answer in answers} == {503, 429}
+    assert oidc.requests - before <= EXCHANGES_PER_MINUTE
+    assert (await engine.client.get("/sign-in")).status_code == 429
 
 
 async def test_an_answer_that_names_another_issuer_is_refused(engine: Engine) -> None:
@@ -316,5 +360,7 @@ async def test_on_https_the_cookie_is_secure_and_of_this_host_only(
         public_url="https://chat.example",
     )
     async with running_engine(configured) as engine:
-        assert "; Secure" in (await engine.client.get("/sign-in")).headers["set-cookie"]
+        pending = (await engine.client.get("/sign-in")).headers["set-cookie"]
+        assert pending.startswith("__Host-callstream-sign-in=")
+        assert "; Secure" in pending
         assert (await engine.client.get("/v1/me", headers={"cookie": "callstream=x"})).status_code == 401

@@ -45,7 +45,8 @@ class OidcProvider:
         self.person: dict[str, Any] = {"sub": "ann@oidc", "name": "Ann of OIDC", "roles": ["user"]}
         self.issuer = ""
         self.available = True
-        self.key_requests = 0
+        self.requests = self.key_requests = 0
+        self.token_path = "/token"
         self._codes: dict[str, dict[str, str]] = {}
 
     def rotate(self) -> None:
@@ -53,13 +54,13 @@ class OidcProvider:
         self.signing = SigningKey.new()
         self.published = [self.signing.public()]
 
-    def token(self, *, key: SigningKey | None = None, **changes: Any) -> str:
+    def token(self, *, key: SigningKey | None = None, kind: str = "JWT", **changes: Any) -> str:
         """An access token for the API; `None` removes a claim."""
         now = int(time.time())
         claims = {"iss": self.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "iat": now, "exp": now + 600} | changes
         claims = {name: value for name, value in claims.items() if value is not None}
         key = key or self.signing
-        return jwt.encode(claims, key.private, "ES256", headers={"kid": key.kid})
+        return jwt.encode(claims, key.private, "ES256", headers={"kid": key.kid, "typ": kind})
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator["OidcProvider"]:
@@ -85,6 +86,7 @@ class OidcProvider:
 
     @web.middleware
     async def _unless_away(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        self.requests += 1
         return await handler(request) if self.available else web.Response(status=503)
 
     async def _metadata(self, _: web.Request) -> web.Response:
@@ -93,7 +95,7 @@ class OidcProvider:
                 "issuer": self.issuer,
                 "jwks_uri": f"{self.issuer}/keys",
                 "authorization_endpoint": f"{self.issuer}/authorize",
-                "token_endpoint": f"{self.issuer}/token",
+                "token_endpoint": f"{self.issuer}{self.token_path}",
             }
         )
 

@@ -232,3 +232,25 @@ def test_each_model_has_its_context_less_what_the_answer_needs(
 )
 def test_known_families_have_their_context_and_servers_of_ones_own_the_small_one(name: str, tokens: int) -> None:
     assert context_tokens_of(name) == tokens
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"HOST": "0.0.0.0"}, "is not set"),
+        ({"PUBLIC_URL": "https://chat.example"}, "is not set"),
+        ({"HOST": "0.0.0.0", "FORWARDED_ALLOW_IPS": "*"}, "every client can claim any address"),
+        ({"HOST": "0.0.0.0", "FORWARDED_ALLOW_IPS": "10.0.0.1, 192.168.0.0/16"}, None),
+        ({}, None),
+    ],
+)
+def test_a_proxy_that_is_not_named_is_warned_about(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], words: str | None
+) -> None:
+    warning = load(monkeypatch, API_KEYS="ann:a-key-of-sixteen-characters", **values).proxy_warning
+    assert warning is None if words is None else words in str(warning)
+
+
+def test_addresses_of_proxies_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigurationError, match="FORWARDED_ALLOW_IPS"):
+        load(monkeypatch, FORWARDED_ALLOW_IPS="10.0.0.1,proxy")

@@ -73,22 +73,18 @@ def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}
 
 
-async def test_a_key_that_was_accepted_before_is_served_from_an_address_that_fails() -> None:
+async def test_valid_keys_are_served_from_an_address_that_fails() -> None:
+    """Behind a proxy every client may have this address. Eleven wrong keys locked all of them out."""
     clock = Clock()
     authenticator = Authenticator(ApiKeys(KEYS), FailedAttempts(10, now=clock))
-    assert (await authenticator.authenticate("a key of ann's", "10.0.0.1")).subject == "ann"
     for n in range(10):
         with pytest.raises(UnauthenticatedError):
             await authenticator.authenticate(f"guess {n}", "10.0.0.1")
-    for guess in ("guess 11", "a key of bob's"):
-        with pytest.raises(TooManyAttemptsError) as refused:
-            await authenticator.authenticate(guess, "10.0.0.1")
-        assert refused.value.retry_in == 6
-    assert (await authenticator.authenticate("a key of ann's", "10.0.0.1")).subject == "ann"
-    assert (await authenticator.authenticate("a key of bob's", "10.0.0.2")).subject == "bob"
-    assert (await authenticator.authenticate("a key of bob's", "10.0.0.1")).subject == "bob", (
-        "it was accepted elsewhere"
-    )
+    with pytest.raises(TooManyAttemptsError) as refused:
+        await authenticator.authenticate("guess 11", "10.0.0.1")
+    assert refused.value.retry_in == 6
+    for name in ("ann", "bob"):
+        assert (await authenticator.authenticate(f"a key of {name}'s", "10.0.0.1")).subject == name
     clock.now += 6
     with pytest.raises(UnauthenticatedError):
         await authenticator.authenticate("guess 12", "10.0.0.1")

@@ -66,6 +66,13 @@ def _postgres_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _proxies(text: str) -> str:
+    if text not in ("", "*"):
+        for each in text.split(","):
+            ipaddress.ip_network(each.strip())  # its ValueError says what is wrong
+    return text
+
+
 def _models(value: object) -> object:
     """Names of models, separated by commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
@@ -105,6 +112,7 @@ ContextTokens = Annotated[dict[str, Annotated[int, Field(ge=1000)]], NoDecode, B
 Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
 ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
+ProxyAddresses = Annotated[str, AfterValidator(_proxies)]
 HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]
 
 
@@ -150,6 +158,11 @@ class Settings(ServiceSettings, StoreSettings):
     )
     failed_keys_per_minute: int = Field(
         10, ge=0, description="Requests with a wrong key or token from one address before more get 429; 0: no limit."
+    )
+    forwarded_allow_ips: ProxyAddresses = Field(
+        "",
+        description="Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed,"
+        " separated by commas. Unset: nobody's.",
     )
     oidc_issuer: HttpUrl | None = Field(
         None, description="OpenID Connect provider whose tokens are accepted: its issuer, an https:// URL."
@@ -425,6 +438,19 @@ class Settings(ServiceSettings, StoreSettings):
     def needs_sign_in(self) -> bool:
         """Whether a request must prove who makes it."""
         return bool(self.api_keys or self.api_keys_file or self.oidc_issuer)
+
+    @property
+    def proxy_warning(self) -> str | None:
+        """What is wrong with FORWARDED_ALLOW_IPS; None if nothing is known to be."""
+        if self.forwarded_allow_ips == "*":
+            return "FORWARDED_ALLOW_IPS is *: every client can claim any address; name the addresses of your proxies"
+        proxied = not is_loopback(self.host) or (self.public_url or "").startswith("https://")
+        if self.needs_sign_in and proxied and not self.forwarded_allow_ips:
+            return (
+                "FORWARDED_ALLOW_IPS is not set: behind a proxy all clients share its address, and the limit of failed"
+                " attempts; set it to the addresses of the proxy"
+            )
+        return None
 
     @property
     def default_model(self) -> str:

@@ -87,7 +87,7 @@ class UnauthenticatedError(EngineError):
 
 
 class TooManyAttemptsError(EngineError):
-    """The address has failed too often, and the credential was not checked. `retry_in` is in seconds."""
+    """The address has failed too often, and has failed again. `retry_in` is in seconds."""
 
     code = "TOO_MANY_ATTEMPTS"
 

@@ -41,8 +41,8 @@ def serve() -> None:
     gc.disable()
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
-    from dialog_engine.http.connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from plugins_contract.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
     from plugins_contract.settings import readable_by_all  # noqa: PLC0415 -- see above
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
@@ -61,6 +61,8 @@ def serve() -> None:
         log.warning("%s", warning)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    if settings.proxy_warning:
+        log.warning(settings.proxy_warning)
     start = PlainStart(app)
     with ExitStack() as stack:
         for listener in listeners:
@@ -68,7 +70,13 @@ def serve() -> None:
             host, port = listener.getsockname()[:2]
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
         limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
-        server = server_of(start, closing, grace_seconds=settings.shutdown_grace_seconds, limits=limits)
+        server = server_of(
+            start,
+            closing,
+            grace_seconds=settings.shutdown_grace_seconds,
+            limits=limits,
+            forwarded_allow_ips=settings.forwarded_allow_ips,
+        )
         # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.
         signal.signal(signal.SIGHUP, _terminate)
         try:

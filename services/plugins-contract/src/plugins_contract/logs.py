@@ -41,7 +41,7 @@ def set_up_logging(level: str, form: LogFormat, stream: TextIO | None = None) ->
     """Log to `stream`, by default standard error, from `level` on."""
     handler = logging.StreamHandler(stream)
     handler.addFilter(_add_ids)
-    handler.setFormatter(_json() if form == "json" else _HumanFormatter())
+    handler.setFormatter(_json() if form == "json" else HumanFormatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -58,15 +58,17 @@ def _json() -> logging.Formatter:
     )
 
 
-class _HumanFormatter(logging.Formatter):
+class HumanFormatter(logging.Formatter):
     """A line of text with the fields after it. Nothing in it can forge another line or reach the terminal."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- the name of the base class
+        """The line without its traceback."""
         fields = (f" {name}={value}" for name, value in record.__dict__.items() if name not in _RESERVED)
         return visible(super().formatMessage(record) + "".join(fields))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 -- see above
+        """The traceback, each of its lines escaped."""
         return "\n".join(map(visible, super().formatException(ei).split("\n")))

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from dialog_engine.http import described, problems, sessions, turns
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
     Admitted,
@@ -32,6 +31,7 @@ from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
+from plugins_contract.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
@@ -142,9 +142,17 @@ class Server(uvicorn.Server):
 
 
 def server_of(
-    app: ASGIApp, closing: asyncio.Event, *, grace_seconds: float, limits: ConnectionLimits | None = None
+    app: ASGIApp,
+    closing: asyncio.Event,
+    *,
+    grace_seconds: float,
+    limits: ConnectionLimits | None = None,
+    forwarded_allow_ips: str = "",
 ) -> Server:
-    """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer."""
+    """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer.
+
+    Proxies at `forwarded_allow_ips` are believed the addresses of their clients.
+    """
     # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
     AppStatus.disable_automatic_graceful_drain()
     config = uvicorn.Config(
@@ -152,6 +160,8 @@ def server_of(
         http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
         loop="plugins_contract.event_loop:EventLoop",
         ws="none",
+        proxy_headers=bool(forwarded_allow_ips),
+        forwarded_allow_ips=forwarded_allow_ips,
         access_log=False,
         log_config=None,
         server_header=False,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from dialog_engine.http.problems import MEDIA_TYPE
+from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
 
@@ -45,7 +45,7 @@ def problems(statuses: Iterable[HTTPStatus]) -> Responses:
     return {
         number: answer
         for status in statuses
-        for number, answer in content(status, MEDIA_TYPE, schema=_DOCUMENT).items()
+        for number, answer in content(status, PROBLEM_MEDIA_TYPE, schema=_DOCUMENT).items()
     }
 
 

@@ -31,12 +31,12 @@ from dialog_engine.errors import (
     TurnRunningError,
     UnauthenticatedError,
 )
+from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
 
 log = logging.getLogger(__name__)
 
-MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER_SECONDS = 5
-"""Sent with every 503."""
+MAX_LOGGED = 200
+"""How many characters of what a stranger has chosen are logged."""
 
 _STATUS: dict[type[EngineError], HTTPStatus] = {
     NotServedError: HTTPStatus.NOT_FOUND,
@@ -89,21 +89,14 @@ def problem(
     headers: dict[str, str] | None = None,
 ) -> "Problem":
     """A problem document as a response."""
-    body = {
-        "type": f"urn:callstream:problem:{code.lower().replace('_', '-')}",
-        "title": status.phrase,
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
-    return Problem(code, body | (extra or {}), status, headers)
+    return Problem(code, problem_document(status, code, detail) | (extra or {}), status, headers)
 
 
 class Problem(JSONResponse):
     """A problem document as a response; `code` is the document's."""
 
     def __init__(self, code: str, body: dict[str, Any], status: HTTPStatus, headers: dict[str, str] | None) -> None:
-        super().__init__(body, status, headers, media_type=MEDIA_TYPE)
+        super().__init__(body, status, headers, media_type=PROBLEM_MEDIA_TYPE)
         self.code = code
 
 
@@ -137,12 +130,17 @@ def _noted(handler: _Handler) -> _Handler:
 
 def note(request: Request, answer: Problem) -> Problem:
     """Log and count the answer, which is returned."""
-    fields = {"method": request.method, "path": request.url.path, "status": answer.status_code, "code": answer.code}
+    fields = {"method": request.method, "path": _path(request), "status": answer.status_code, "code": answer.code}
     log.info("request refused", extra=fields)
     services = getattr(request.state, "services", None)  # not there before the engine has started
     if services is not None:
         services.on_refused(answer.code)
     return answer
+
+
+def _path(request: Request) -> str:
+    """The path for a line of the log, which a stranger must not fill."""
+    return str(request.scope["path"])[:MAX_LOGGED]
 
 
 async def _on_problem(_: Request, error: Exception) -> Problem:
@@ -214,7 +212,7 @@ async def _on_http(_: Request, error: Exception) -> Problem:
 
 
 async def _on_anything(request: Request, error: Exception) -> Problem:
-    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    log.error("%s %s failed", request.method, _path(request), exc_info=error)
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; the log of the server has the details"
     )

@@ -10,9 +10,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 from dialog_engine.http import described, views
 from dialog_engine.http.export import as_lines
 from dialog_engine.http.guards import Sender, Subject
-from dialog_engine.http.problems import MEDIA_TYPE, ProblemError
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.principal import OPERATOR
+from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE
 
 T = TypeVar("T")
 
@@ -153,7 +154,7 @@ async def healthz() -> dict[str, str]:
 @operations.get(
     "/readyz",
     responses=described.content(
-        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", MEDIA_TYPE, schema={"type": "object"}
+        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", PROBLEM_MEDIA_TYPE, schema={"type": "object"}
     ),
 )
 async def readyz(engine: Engine, sender: Sender) -> JSONResponse:

@@ -8,28 +8,38 @@ from fastapi.responses import RedirectResponse
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import SIGN_IN_CALLBACK
-from dialog_engine.errors import UnauthenticatedError
+from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.http.guards import Sender
 from dialog_engine.http.services import Engine
+from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.sign_in import PAGE, SIGN_IN_SECONDS, SignIn
 
-PENDING = "callstream-sign-in"
-"""The cookie of a sign-in that the provider has not answered yet."""
+EXCHANGES_PER_MINUTE = 30
+"""How many answers of the provider one address may bring in a minute that turn out to be none."""
 
 
 def sign_in_router(sign_in: SignIn) -> APIRouter:
     """The routes; browsers navigate to them, so that they are no part of the API's description."""
     router = APIRouter(include_in_schema=False)
+    exchanges = FailedAttempts(EXCHANGES_PER_MINUTE)
+
+    def address_of(request: Request) -> str:
+        """The sender's address. Raises TooManyAttemptsError: it has brought too many wrong answers."""
+        address = request.client.host if request.client else ""
+        if wait := exchanges.wait(address):
+            raise TooManyAttemptsError(wait)
+        return address
 
     def keep(response: Response, name: str, value: str, seconds: int) -> None:
         # Lax: the provider's redirect back to the page is a navigation from another site.
         response.set_cookie(name, value, max_age=seconds, secure=sign_in.secure, httponly=True, samesite="lax")
 
     @router.get("/sign-in")
-    async def begin() -> Response:  # pyright: ignore[reportUnusedFunction]
-        address, pending = await sign_in.begin()
-        response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
-        keep(response, PENDING, pending, SIGN_IN_SECONDS)
+    async def begin(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        address_of(request)
+        location, pending = await sign_in.begin()
+        response = RedirectResponse(location, HTTPStatus.SEE_OTHER)
+        keep(response, sign_in.pending_cookie, pending, SIGN_IN_SECONDS)
         return response
 
     @router.get(SIGN_IN_CALLBACK)
@@ -42,13 +52,15 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
     ) -> Response:
         if not code:
             raise UnauthenticatedError("the identity provider has not signed you in: begin the sign-in again")
-        pending = request.cookies.get(PENDING, "")
+        pending = request.cookies.get(sign_in.pending_cookie, "")
+        exchanges.failed(address := address_of(request))  # before the provider is asked: many may come at once
         subject, session = await sign_in.finish(pending, code=code, state=state, issuer=iss)
+        exchanges.succeeded(address)
         # Refusals are logged only: anyone could fill the store with them.
         await engine.audit.record(AuditEvent(AuditAction.SIGNED_IN, subject, key_id=PAGE))
         response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
         keep(response, sign_in.cookie, session, sign_in.session_seconds)
-        response.delete_cookie(PENDING, secure=sign_in.secure, httponly=True, samesite="lax")
+        response.delete_cookie(sign_in.pending_cookie, secure=sign_in.secure, httponly=True, samesite="lax")
         return response
 
     @router.post("/sign-out", status_code=HTTPStatus.NO_CONTENT)

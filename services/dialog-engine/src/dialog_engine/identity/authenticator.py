@@ -2,7 +2,6 @@
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,10 +11,6 @@ from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.principal import Principal
 
 NO_CREDENTIAL = "this server needs a key or a token, and the request has no valid one"
-MOST_ACCEPTED = 10_000
-"""How many accepted credentials are remembered; beyond that the one that was used least recently is forgotten."""
-
-
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
 """What looks like a JSON Web Token."""
 
@@ -39,8 +34,9 @@ class Tokens(Protocol):
 class Authenticator:
     """Checks API keys and, with `tokens`, the tokens of an OpenID Connect provider.
 
-    An address that fails too often has to wait before another credential is checked. Credentials that were accepted
-    before are still accepted from there: other clients may have the same address.
+    Each request is checked anew, so that a key that is revoked and a token whose signing key is withdrawn are refused.
+    An address that fails too often has to wait after a wrong credential; a right one is always accepted, because other
+    clients may have the same address. Neither a key nor a signature can be guessed.
     """
 
     def __init__(
@@ -55,40 +51,30 @@ class Authenticator:
         self._tokens = tokens
         self._attempts = attempts
         self._now = now
-        self._accepted: OrderedDict[bytes, Principal | None] = OrderedDict()
-        """By digest of the credential: the sender for a token, None for a key, which may be revoked at any time."""
 
     async def authenticate(self, credential: str, address: str) -> Principal:
         """The sender of a request with this key or token.
 
         Raises:
             UnauthenticatedError: it is not valid, or no longer valid.
-            TooManyAttemptsError: it was not checked.
+            TooManyAttemptsError: it is not valid, and neither were too many others from this address.
             IdentityProviderError: it was not checked, because the provider's keys cannot be fetched now.
         """
-        digest = digest_of(credential)
-        key, token = self._keys.find(digest), self._accepted.get(digest)
-        may_be_token = not key and not token and self._tokens and _TOKEN.fullmatch(credential)
-        if self._tokens and may_be_token:
-            await self._tokens.prepare(credential)  # first: nothing is awaited between the two uses of `attempts`
-        if digest not in self._accepted and (wait := self._attempts.wait(address)):
-            raise TooManyAttemptsError(wait)
-        principal = key.principal() if key else token
-        if self._tokens and may_be_token:
-            principal = self._tokens.verify(credential)
+        principal = await self._sender(credential)
         if principal is None:
-            self._accepted.pop(digest, None)
+            if wait := self._attempts.wait(address):
+                raise TooManyAttemptsError(wait)
             self._attempts.failed(address)
             raise UnauthenticatedError(NO_CREDENTIAL)
         if principal.expires_at is not None and principal.expires_at <= self._now():
             # It was genuine, so that it is no attempt to guess.
-            self._accepted.pop(digest, None)
             raise UnauthenticatedError("the key or token of the request has expired: use a new one")
-        self._remember(digest, None if key else principal)
         return principal
 
-    def _remember(self, digest: bytes, principal: Principal | None) -> None:
-        self._accepted[digest] = principal
-        self._accepted.move_to_end(digest)
-        if len(self._accepted) > MOST_ACCEPTED:
-            self._accepted.popitem(last=False)
+    async def _sender(self, credential: str) -> Principal | None:
+        if key := self._keys.find(digest_of(credential)):
+            return key.principal()
+        if self._tokens and _TOKEN.fullmatch(credential):
+            await self._tokens.prepare(credential)
+            return self._tokens.verify(credential)
+        return None

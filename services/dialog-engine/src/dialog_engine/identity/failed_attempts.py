@@ -42,6 +42,12 @@ class FailedAttempts:
         if len(self._left) > MOST_ADDRESSES:
             self._left.popitem(last=False)
 
+    def succeeded(self, address: str) -> None:
+        """Take back a failure that was counted before the attempt was made."""
+        network = _network(address)
+        if network in self._left:
+            self._left[network] = self._left_now(network) + 1, self._now()
+
     def _left_now(self, network: str) -> float:
         left, since = self._left.get(network, (float(self._per_minute), 0.0))
         return min(self._per_minute, left + (self._now() - since) * self._per_minute / 60)

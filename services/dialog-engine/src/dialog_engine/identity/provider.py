@@ -21,8 +21,10 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 REFRESH_SECONDS = 300.0
 """The age of keys at which they are fetched again, so that a key that the provider has withdrawn is not used."""
 ASK_AGAIN_SECONDS = 10.0
-"""The least time between two requests for keys, whatever tokens arrive."""
+"""The least time between two requests for keys, whatever tokens arrive, and between two for metadata."""
 ANSWER_SECONDS = 5.0
+METADATA_SECONDS = 86_400.0
+"""The age of metadata at which it is read again."""
 MAX_ANSWER_BYTES = 1_000_000
 
 
@@ -37,9 +39,9 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Provider:
-    """Knows the provider's metadata and keys. They are fetched when they are needed for the first time.
+    """Knows the provider's metadata and keys. They are fetched when they are needed for the first time, or are old.
 
-    While the provider cannot be asked, the keys that are known stay in use.
+    While the provider cannot be asked, what is known stays in use.
     """
 
     def __init__(self, issuer: str, *, now: Callable[[], float] = time.monotonic) -> None:
@@ -50,6 +52,9 @@ class Provider:
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched_at = self._asked_at = -float("inf")
         self._fetching = asyncio.Lock()
+        self._read_at = self._tried_at = -float("inf")
+        self._reading = asyncio.Lock()
+        self._failure = ""
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -58,24 +63,44 @@ class Provider:
             self._http = None
 
     async def metadata(self) -> Metadata:
-        """The metadata, which is fetched once.
+        """The metadata, which is at most a day old if it could be read again.
 
         Raises:
-            IdentityProviderError: it cannot be fetched now, or is not that of the issuer.
+            IdentityProviderError: it cannot be read now, or is not that of the issuer.
         """
+        if self._metadata_due() or (self._metadata is None and self._reading.locked()):
+            async with self._reading:
+                if self._metadata_due():
+                    self._tried_at = self._now()
+                    await self._read_metadata()
         if self._metadata is None:
-            url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
-            try:
-                found = msgspec.convert(await self.ask("GET", url), Metadata)
-            except msgspec.ValidationError as error:
-                raise IdentityProviderError(f"the metadata of {self.issuer} cannot be used: {error}") from None
-            if found.issuer != self.issuer:
-                raise IdentityProviderError(f"OIDC_ISSUER is {self.issuer}, and the provider there is {found.issuer}")
-            for endpoint in (found.jwks_uri, found.authorization_endpoint, found.token_endpoint):
-                if urlsplit(endpoint).scheme != urlsplit(self.issuer).scheme:
-                    raise IdentityProviderError(f"{endpoint} must be {urlsplit(self.issuer).scheme}, as OIDC_ISSUER is")
-            self._metadata = found
+            raise IdentityProviderError(self._failure)
         return self._metadata
+
+    def _metadata_due(self) -> bool:
+        now = self._now()
+        return now - self._read_at >= METADATA_SECONDS and now - self._tried_at >= ASK_AGAIN_SECONDS
+
+    async def _read_metadata(self) -> None:
+        url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
+        try:
+            found = msgspec.convert(await self.ask("GET", url), Metadata)
+            self._check(found)
+        except msgspec.ValidationError as error:
+            self._failure = f"the metadata of {self.issuer} cannot be used: {error}"
+        except IdentityProviderError as error:
+            self._failure = str(error)
+        else:
+            self._metadata, self._read_at = found, self._now()
+            return
+        log.warning("the metadata of the identity provider cannot be read: %s", self._failure)
+
+    def _check(self, found: Metadata) -> None:
+        if found.issuer != self.issuer:
+            raise IdentityProviderError(f"OIDC_ISSUER is {self.issuer}, and the provider there is {found.issuer}")
+        for endpoint in (found.jwks_uri, found.authorization_endpoint, found.token_endpoint):
+            if urlsplit(endpoint).scheme != urlsplit(self.issuer).scheme:
+                raise IdentityProviderError(f"{endpoint} must be {urlsplit(self.issuer).scheme}, as OIDC_ISSUER is")
 
     async def prepare(self, kid: str | None) -> None:
         """Fetch the keys if this one is not known, or if they are old, unless they were asked for a moment ago.
@@ -83,12 +108,11 @@ class Provider:
         Raises:
             IdentityProviderError: no key is known, and none can be fetched now.
         """
-        if not self._outdated(kid):
-            return
-        async with self._fetching:
-            if self._outdated(kid):
-                self._asked_at = self._now()
-                await self._fetch_keys()
+        if self._outdated(kid) or (self.key(kid) is None and self._fetching.locked()):
+            async with self._fetching:
+                if self._outdated(kid):
+                    self._asked_at = self._now()
+                    await self._fetch_keys()
         if not self._keys:
             raise IdentityProviderError("the keys of the identity provider cannot be fetched now: try again later")
 

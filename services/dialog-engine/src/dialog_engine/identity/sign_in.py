@@ -62,8 +62,11 @@ class SignIn:
         """The origin of the page."""
         self.secure = parts.scheme == "https"
         """Whether browsers may send the cookies over HTTPS only."""
-        self.cookie = "__Host-callstream" if self.secure else "callstream"
-        """The name of the session's cookie. With the prefix no other host can set it."""
+        prefix = "__Host-" if self.secure else ""  # with it no other host can set a cookie
+        self.cookie = f"{prefix}callstream"
+        """The name of the session's cookie."""
+        self.pending_cookie = f"{prefix}callstream-sign-in"
+        """The name of the cookie of a sign-in that the provider has not answered yet."""
 
     async def begin(self) -> tuple[str, str]:
         """The address at the provider to send the browser to, and the sealed sign-in that it keeps meanwhile.

@@ -13,6 +13,10 @@ from dialog_engine.identity.provider import ALGORITHMS, Provider
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
 MAX_ROLES = 100
+ID_TOKEN, ACCESS_TOKEN = "ID", "Bearer"
+"""What Keycloak calls the two kinds of tokens in the claim `typ`."""
+_TYPES = {ID_TOKEN: ("jwt",), ACCESS_TOKEN: ("jwt", "at+jwt", "application/at+jwt")}
+"""What the header `typ` of each kind may be."""
 KEY_ID = "token"
 """The name of every token in the audit."""
 
@@ -56,14 +60,14 @@ class TokenVerifier(Tokens):
             await self._provider.prepare(header.get("kid"))
 
     def verify(self, token: str, *, nonce: str | None = None) -> Principal | None:
-        """Whom the token names; None when it is not valid. With `nonce` it must have this one.
+        """Whom the token names; None when it is not valid. With `nonce` it must be an ID token that has this one.
 
         Raises:
             UnauthenticatedError: it is genuine, and has expired.
         """
         header = _header(token)
         key = self._provider.key(header.get("kid")) if header else None
-        if key is None:
+        if header is None or key is None:
             return None
         try:
             claims = jwt.decode(
@@ -79,13 +83,21 @@ class TokenVerifier(Tokens):
             raise UnauthenticatedError("the token of the request has expired: use a new one") from None
         except jwt.PyJWTError:
             return None
-        if nonce is not None and claims.get("nonce") != nonce:
+        kind = ACCESS_TOKEN if nonce is None else ID_TOKEN
+        if str(header.get("typ", "JWT")).lower() not in _TYPES[kind] or claims.get("typ", kind) != kind:
+            return None
+        if nonce is not None and (claims.get("nonce") != nonce or not self._issued_to_audience(claims)):
             return None
         subject, name = claims["sub"], _name(claims)
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
         if not subject or "\0" in subject:
             return None
         return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID)
+
+    def _issued_to_audience(self, claims: dict[str, Any]) -> bool:
+        """Whether an ID token was issued to its only audience, or says so (OpenID Connect Core 1.0, 3.1.3.7)."""
+        alone = claims["aud"] in (self._audience, [self._audience])
+        return claims.get("azp", self._audience if alone else None) == self._audience
 
 
 def _header(token: str) -> dict[str, Any] | None:

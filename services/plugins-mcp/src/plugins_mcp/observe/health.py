@@ -5,13 +5,18 @@ import contextlib
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from plugins_contract.http_connection import ConnectionLimits, connections_within
+
+LIMITS = ConnectionLimits(connections=100, connections_per_address=100)
+"""Probes and Prometheus need a few connections. The limits of heads and bodies are those of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,15 @@ async def health_server(
         return Response(text, headers={"Content-Type": content_type})
 
     routes = [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", show_metrics)]
-    config = uvicorn.Config(Starlette(routes=routes), access_log=False, log_config=None, timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        Starlette(routes=routes),
+        http=cast("type[asyncio.Protocol]", connections_within(LIMITS)),
+        ws="none",
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        timeout_graceful_shutdown=1,
+    )
     server = _Server(config)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.create_server((host, port), family=family, backlog=128)  # uvicorn exits the process if it cannot bind
