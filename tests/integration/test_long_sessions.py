@@ -198,6 +198,8 @@ async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store:
     for number in range(5):
         session = f"gone-{number}"
         await store.database.write(lambda tx, s=session: write_session(tx, s, "ann", 20, image=IMAGE))
+        if number % 2:
+            await store.archive.transcript("ann", session, limit=9)
         await asyncio.gather(
             store.archive.transcript("ann", session, limit=200),
             store.erasures.delete("ann", session),

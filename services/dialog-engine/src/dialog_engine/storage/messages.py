@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -111,25 +112,14 @@ class StoredMessages:
                 await self._media.split([correlation_id])
                 query = "SELECT outcome FROM tool_calls WHERE correlation_id = $1"
                 outcome = next(iter(await self._database.read(query, correlation_id)), (None,))[0]
-            calls.append(self._call(*(*row[:7], outcome, *row[9:])))
+            calls.append(self._call(row, outcome))
         inline = [each.call.correlation_id for each in calls if each.outcome and holds_media(each.outcome)]
         if inline:
             await self._media.split(inline)
         return calls
 
-    def _call(
-        self,
-        tool_call_id: str,
-        correlation_id: str,
-        name: str,
-        arguments: str,
-        tool: str,
-        extra: bytes | None,
-        server: str,
-        outcome: bytes | None,
-        question: bytes | None,
-        decision: bytes | None,
-    ) -> CallRecord:
+    def _call(self, row: Row, outcome: bytes | None) -> CallRecord:
+        tool_call_id, correlation_id, name, arguments, tool, extra, server, _, _, question, decision = row
         arguments = open_text(self._cipher, arguments, "tool_calls.arguments", correlation_id)
         echoed = msgspec.json.decode(self._open(extra, "tool_calls.extra", correlation_id)) if extra else None
         call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
