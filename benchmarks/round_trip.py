@@ -204,7 +204,7 @@ class _Unobserved(TransportListener):
     def lost(self) -> None:
         pass
 
-    def result(self, result: dict[str, Any]) -> None:
+    async def result(self, result: dict[str, Any]) -> None:
         pass
 
 

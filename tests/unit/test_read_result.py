@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
-from dialog_engine.tool_calls.results.read_result import ReadResult, _without_case, found, page
+from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
 from dialog_engine.tool_calls.results.shortening import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.support.fakes import (
@@ -236,4 +236,4 @@ def test_a_search_takes_the_same_time_whatever_is_looked_for() -> None:
     began = time.thread_time()
     assert "does not occur" in found("a" * 1_000_000, "id", "A" * 999 + "b", 0, 16_000)
     assert time.thread_time() - began < 0.2
-    assert all(len(_without_case(chr(code))) == 1 for code in range(0x110000))
+    assert all(len(without_case(chr(code))) == 1 for code in range(0x110000))

@@ -142,7 +142,7 @@ def _openai(deltas: Sequence[dict[str, Any]]) -> None:
 def _anthropic(number: int) -> None:
     events: list[dict[str, Any]] = []
     for index in range(number):
-        block = {"type": "tool_use", "id": "same", "name": "a", "input": {}}
+        block: dict[str, Any] = {"type": "tool_use", "id": "same", "name": "a", "input": {}}
         events.append({"type": "content_block_start", "index": index, "content_block": block})
         events.append({"type": "content_block_delta", "index": index, "delta": {"partial_json": "{}"}})
     end = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}

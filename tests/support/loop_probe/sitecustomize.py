@@ -65,7 +65,7 @@ def install(folder: str) -> None:
 
 def _coroutine(handle: Any) -> Any:
     task = getattr(handle._callback, "__self__", None)
-    return task.get_coro() if isinstance(task, asyncio.Task) else None
+    return cast("Any", task).get_coro() if isinstance(task, asyncio.Task) else None
 
 
 def _is_exempt(handle: Any) -> bool:

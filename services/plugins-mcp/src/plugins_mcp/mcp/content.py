@@ -176,17 +176,15 @@ def size_of(result: CallToolResult, most: int = LOOP_CHARACTERS) -> int:
     size, waiting = 0, cast("list[Any]", [result.structured_content, *result.content])
     while waiting and size <= most:
         size += 1
-        match waiting.pop():
-            case str(text):
-                size += len(text)
-            case dict() as fields:
-                waiting += [*cast("dict[str, Any]", fields), *cast("dict[str, Any]", fields).values()]
-            case list() as items:
-                waiting += cast("list[Any]", items)
-            case BaseModel() as model:
-                waiting += vars(model).values()
-            case _:
-                pass
+        part = waiting.pop()
+        if isinstance(part, str):
+            size += len(part)
+        elif isinstance(part, dict):
+            waiting += [*cast("dict[str, Any]", part), *cast("dict[str, Any]", part).values()]
+        elif isinstance(part, list):
+            waiting += cast("list[Any]", part)
+        elif isinstance(part, BaseModel):
+            waiting += vars(part).values()
     return size
 
 

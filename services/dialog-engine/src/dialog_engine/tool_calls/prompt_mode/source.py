@@ -47,10 +47,10 @@ class Source:
     """The text that has arrived and is not read yet. Text that was read is dropped, unless a mark keeps it."""
 
     def __init__(self) -> None:
-        self._text = ""
+        self._text: str = ""
         self._at = 0
         self._mark: int | None = None
-        self._unseen = deque[str]()
+        self._unseen: deque[str] = deque()
         """Text that has arrived, and that parsers do not see yet."""
         self._finished = False
         self.doubt = ""

@@ -38,7 +38,7 @@ def found(text: str, name: str, what: str, offset: int, length: int) -> str:
     The answer has at most `length` characters.
     """
     # Of the methods of `str` both are linear; a pattern without regard to case compares `what` at each place.
-    folded, wanted = _without_case(text), _without_case(what)
+    folded, wanted = without_case(text), without_case(what)
     count = folded.count(wanted, offset)
     if not count:
         since = f" from offset {offset} on" if offset else ""
@@ -57,7 +57,7 @@ def found(text: str, name: str, what: str, offset: int, length: int) -> str:
     return f"{said}\n[… more: find it again from offset {start} on …]" if start >= 0 else said
 
 
-def _without_case(text: str) -> str:
+def without_case(text: str) -> str:
     """The text in lower case, with as many characters: only İ would become two."""
     return text.replace("İ", "i").lower().replace("\N{GREEK SMALL LETTER FINAL SIGMA}", "\N{GREEK SMALL LETTER SIGMA}")
 
