@@ -34,7 +34,7 @@ from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Questio
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
 from dialog_engine.tool_calls.results.views import tool_message
-from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import ToolOutcome
 
@@ -161,18 +161,10 @@ class SqlArchive(Archive, History):
     def _by_message(self, rows: Iterable[Row]) -> Iterable[tuple[Row, list[CallRecord]]]:
         """The columns of each message, and its calls."""
         for (number, turn_id, role, content, reasoning, *rest), group in groupby(rows, key=lambda row: row[:7]):
-            content = _text(self._cipher, content, "messages.content", turn_id, role)  # noqa: PLW2901
-            reasoning = _text(self._cipher, reasoning, "messages.reasoning", turn_id, role)  # noqa: PLW2901
+            content = open_text(self._cipher, content, "messages.content", turn_id, role)  # noqa: PLW2901
+            reasoning = open_text(self._cipher, reasoning, "messages.reasoning", turn_id, role)  # noqa: PLW2901
             calls = [_call_record(self._cipher, *row[7:]) for row in group if row[8] is not None]
             yield (number, turn_id, role, content, reasoning, *rest), calls
-
-
-def _text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
-    return open_text(cipher, value, column, *bound_to) if value.startswith(MARK) else value
-
-
-def _data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
-    return open_data(cipher, value, column, *bound_to) if value.startswith(SEALED) else value
 
 
 def _session_record(
@@ -184,7 +176,7 @@ def _session_record(
     running_turn_id: str | None,
     awaits_approval: int,
 ) -> SessionRecord:
-    title = _text(cipher, title, "sessions.title", session_id)
+    title = open_text(cipher, title, "sessions.title", session_id)
     return SessionRecord(session_id, title, created_at, updated_at, running_turn_id, bool(awaits_approval))
 
 
@@ -201,18 +193,18 @@ def _call_record(
     question: bytes | None,
     decision: bytes | None,
 ) -> CallRecord:
-    arguments = _text(cipher, arguments, "tool_calls.arguments", correlation_id)
-    echoed = msgspec.json.decode(_data(cipher, extra, "tool_calls.extra", correlation_id)) if extra else None
+    arguments = open_text(cipher, arguments, "tool_calls.arguments", correlation_id)
+    echoed = msgspec.json.decode(open_data(cipher, extra, "tool_calls.extra", correlation_id)) if extra else None
     call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
     approval = _approval(cipher, correlation_id, question, decision) if question else None
     return CallRecord(call, server, _outcome(cipher, correlation_id, outcome), approval)
 
 
 def _approval(cipher: Cipher, correlation_id: str, question: bytes, decision: bytes | None) -> Approval:
-    asked = msgspec.json.decode(_data(cipher, question, "approvals.question", correlation_id), type=Question)
+    asked = msgspec.json.decode(open_data(cipher, question, "approvals.question", correlation_id), type=Question)
     if not decision:
         return Approval(asked)
-    data = _data(cipher, decision, "approvals.decision", correlation_id)
+    data = open_data(cipher, decision, "approvals.decision", correlation_id)
     return Approval(asked, msgspec.json.decode(data, type=Decision))
 
 
@@ -237,7 +229,7 @@ def _turn_record(
     model: str | None,
     tool_calls: int,
 ) -> TurnRecord:
-    message = _text(cipher, error_message or "", "turns.error_message", turn_id)
+    message = open_text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens, bool(estimated))
     return TurnRecord(
@@ -253,4 +245,4 @@ def _message_record(head: Row, calls: list[CallRecord]) -> MessageRecord:
 def _outcome(cipher: Cipher, correlation_id: str, data: bytes | None) -> ToolOutcome | None:
     if data is None:
         return None
-    return msgspec.json.decode(_data(cipher, data, "tool_calls.outcome", correlation_id), type=ToolOutcome)
+    return msgspec.json.decode(open_data(cipher, data, "tool_calls.outcome", correlation_id), type=ToolOutcome)
