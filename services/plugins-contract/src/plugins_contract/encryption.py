@@ -139,9 +139,9 @@ def key_of(value: str | bytes) -> str:
 
 
 def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequested:
-    """The request with its arguments sealed, as it may be stored and sent. Unchanged without keys, or when it is sealed.
+    """The request with its arguments sealed, as it may be stored and sent. Unchanged without keys.
 
-    It keeps its arguments in memory, and is encoded without them.
+    It keeps its arguments in memory, and is encoded without them. One that is sealed already stays as it is.
     """
     if not cipher.active or request.sealed:
         return request
