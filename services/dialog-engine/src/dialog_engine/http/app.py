@@ -150,6 +150,7 @@ def server_of(
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
+        loop="plugins_contract.event_loop:EventLoop",
         ws="none",
         access_log=False,
         log_config=None,
