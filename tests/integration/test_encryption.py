@@ -379,7 +379,7 @@ async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
 async def test_what_engine_and_worker_say_about_an_encrypted_call_is_encrypted_too(bench: Bench) -> None:
     cipher = Cipher([NEW])
     engine, worker = EngineLedger(bench.redis, bench.keys, cipher=cipher), WorkerLedger(bench.redis, bench.keys, cipher)
-    stopped, late = [seal_request(await bench.request(expires_in_ms=1), cipher) for _ in range(2)]
+    stopped, late = [seal_request(await bench.request(expires_in_ms=-1), cipher) for _ in range(2)]
     for request in (late, stopped):
         await engine.enqueue(request)
     await engine.cancel(stopped, CANCELLED)

@@ -125,7 +125,8 @@ class CallExecutor(ToolCalls):
             roles=turn.roles,
             traceparent=turn.traceparent,
         )
-        return seal_request(approve(request, approved_by), self._cipher)
+        request = approve(request, approved_by)
+        return seal_request(request, self._cipher) if self._cipher.active else request
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
