@@ -4,6 +4,8 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +17,18 @@ from redis.asyncio import Redis
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
-from dialog_engine.storage.sealed import TABLES
+from dialog_engine.storage.sealed import TABLES, check_keys, follow_all_sealed, open_data, open_text
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
 from plugins_contract.dead_letters import DeadLetters
-from plugins_contract.encryption import CLEAR, Cipher, key_id, open_request
+from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, key_id, open_request, seal_request
 from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, at_work, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
 from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
-from tests.support.ledger import Bench
+from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
@@ -322,6 +324,71 @@ async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_comman
         assert not (await encrypt(database, cipher)).written
         await encrypt(database, cipher, remove=True)
         assert await contents(database) == before
+
+
+async def test_after_the_command_has_run_clear_values_are_refused_by_engines_that_run_and_that_start(
+    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dialog_engine.storage.sealed.LOOK_SECONDS", 0.05)
+    running, starting, command = Cipher([NEW]), Cipher([NEW]), Cipher([NEW])
+    async with open_database() as database:
+        await fill(database)
+        async with at_work(partial(follow_all_sealed, database, running)):
+            assert open_text(running, MARKER, "sessions.title", "s") == MARKER
+            await encrypt(database, command)
+            await wait_until(lambda: running.strict, what="the engine that runs")
+        await check_keys(database, starting)
+        for cipher in (running, starting):
+            with pytest.raises(DecryptionError, match="not encrypted, and everything was"):
+                open_text(cipher, MARKER, "sessions.title", "s")
+            with pytest.raises(DecryptionError, match="not encrypted, and everything was"):
+                open_data(cipher, b"{}", "tool_calls.outcome", "1")
+            assert open_text(cipher, "", "sessions.title", "s") == ""
+        await database.write(lambda tx: tx.execute("UPDATE sessions SET title = 'forged'"))
+        with pytest.raises(DecryptionError):
+            await encrypt(database, Cipher([NEW]))
+        await encrypt(database, Cipher([NEW]), remove=True)
+        after = Cipher([NEW])
+        await check_keys(database, after)
+        assert not after.strict
+
+
+async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
+    tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
+) -> None:
+    await publish_tool(bench)
+    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
+    async with running_engine(configured) as engine:
+        model.will_call_with("demo__find", {"what": MARKER})
+        model.will_say("It did not work.")
+        async with engine.stream("POST", "/v1/chat", json={"message": "Find it"}) as stream:
+            await stream.until("control")
+            taken = await wait_until(lambda: bench.next_delivery("w"), 20, what="the call")
+            assert taken is not None
+            fence = await bench.run(taken)
+            clear = msgspec.structs.replace(taken.request, sealed=msgspec.UNSET)
+            forger = WorkerLedger(bench.redis, bench.keys)
+            await forger.progress(clear, fence, CallProgress(0.5, message="forged progress"))
+            forged = ToolOutcome(CallState.SUCCEEDED, (TextBlock("forged result"),))
+            await forger.complete(replace(taken, request=clear), fence, forged)
+            assert (await stream.until("done")).data["reason"] == "stop"
+        shown = (await engine.client.get("/v1/me/data")).text
+        assert "OUTCOME_UNKNOWN" in shown, shown
+        assert "forged" not in shown
+
+
+async def test_what_engine_and_worker_say_about_an_encrypted_call_is_encrypted_too(bench: Bench) -> None:
+    cipher = Cipher([NEW])
+    engine, worker = EngineLedger(bench.redis, bench.keys, cipher=cipher), WorkerLedger(bench.redis, bench.keys, cipher)
+    stopped, late = [seal_request(await bench.request(expires_in_ms=-1), cipher) for _ in range(2)]
+    for request in (late, stopped):
+        await engine.enqueue(request)
+    await engine.cancel(stopped, CANCELLED)
+    delivery = replace(await bench.deliver(), request=late)
+    await worker.start(delivery, max_starts=1, expired=EXPIRED)
+    for request, state in ((stopped, CallState.CANCELLED), (late, CallState.EXPIRED)):
+        answer: Any = await engine.enqueue(request)
+        assert answer.outcome.state is state
 
 
 async def fill(database: Any) -> None:

@@ -17,10 +17,11 @@ from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay import publish_queue, relay
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
 from plugins_contract.connections import command_client
+from plugins_contract.encryption import Cipher, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
-from plugins_contract.messages import EVENT_TYPE
+from plugins_contract.messages import EVENT_TYPE, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
 from tests.support.servers import LocalServer
@@ -491,3 +492,22 @@ def test_every_type_needs_a_route_and_what_is_missing_is_named() -> None:
 def test_requests_go_where_workers_read_them() -> None:
     with pytest.raises(ConfigurationError, match=r"events\.plugins only"):
         check_routes(DEFAULT_ROUTES, DEFAULT_ROUTES | {EVENT_TYPE: "events.elsewhere"})
+
+
+async def test_a_clear_request_that_waited_while_everything_was_encrypted_is_published_encrypted(
+    bench: Bench,
+) -> None:
+    cipher = Cipher(["n" * 32])
+    cipher.strict = True
+    bench.relay = Relay(bench.outbox, bench.redis, bench.ledger, bench.keys, DEFAULT_ROUTES, bench.calls, cipher=cipher)
+    new, known = request(await bench.deadline()), request(await bench.deadline())
+    await bench.ledger.enqueue(known)
+    for each in (new, known):
+        bench.outbox.call(each)
+    async with at_work(bench.relay.run):
+        await wait_until(bench.empty)
+    entries = [fields[b"event"] for _, fields in await bench.redis.xrange(bench.keys.requests)]
+    assert [bool(decode_request(event).sealed) for event in entries] == [False, True]
+    assert open_request(decode_request(entries[1]), cipher).arguments == new.arguments
+    # One that Redis has already, as it was, is not a conflict.
+    assert bench.answers[known.correlation_id] == [replies.AlreadyQueued("")]

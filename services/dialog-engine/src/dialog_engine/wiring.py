@@ -51,7 +51,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.storage.sealed import check_keys
+from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -189,6 +189,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
             base.chain.run,
+            *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
@@ -246,6 +247,7 @@ def _calls(base: _Base) -> _Calls:
         backlog_limit=settings.max_backlog,
         subject_window=settings.subject_window,
         observer=observer,
+        cipher=base.cipher,
     )
     mailbox = Mailbox(
         base.connections.mailbox,
@@ -261,7 +263,16 @@ def _calls(base: _Base) -> _Calls:
     timeout_ms = settings.mcp_request_timeout_ms
     ended = RecentEnds(ledger, watch)
     executor = CallExecutor(
-        ledger, waiting, mailbox, blocked, keys, base.clock, ended, default_timeout_ms=timeout_ms, observer=observer
+        ledger,
+        waiting,
+        mailbox,
+        blocked,
+        keys,
+        base.clock,
+        ended,
+        default_timeout_ms=timeout_ms,
+        observer=observer,
+        cipher=base.cipher,
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     rights = ToolRights(base.rights) if base.rights else None

@@ -2,7 +2,7 @@
 
 A sealed value names its key, has a random nonce, and is bound to what it belongs to (`owner`): in another row, call or
 column it cannot be opened. Ids, names and times stay readable, so that nothing but the reader of a text needs a key.
-Values that were stored without a key stay readable.
+Values that were stored without a key stay readable, until everything is known to be sealed.
 """
 
 import base64
@@ -36,7 +36,8 @@ class DecryptionError(ValueError):
 class Cipher:
     """Seals with the first key and opens with any. Without keys nothing is sealed, and only clear values can be read.
 
-    `active` is whether it has keys; `first` is the id of the key that seals, '' without one.
+    `active` is whether it has keys; `first` is the id of the key that seals, '' without one. While `strict`, clear
+    values cannot be read either: everything was sealed, so somebody without a key has written them.
     """
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
@@ -46,6 +47,7 @@ class Cipher:
 
             self._keys = {key_id(secret): AESGCM(_derived("key", secret)) for secret in secrets}
         self.active = bool(secrets)
+        self.strict = False
         self.first = next(iter(self._keys), "")
 
     @property
@@ -63,9 +65,10 @@ class Cipher:
         """The data in a sealed value; what is not sealed is unchanged.
 
         Raises:
-            DecryptionError: it cannot be opened.
+            DecryptionError: it cannot be opened, or is clear while this is strict.
         """
         if not data.startswith(SEALED):
+            self._check_clear(data, owner)
             return data
         start = len(SEALED) + _ID_CHARS
         return self._opened(data[len(SEALED) : start].decode(errors="replace"), data[start + 1 :], owner)
@@ -83,6 +86,7 @@ class Cipher:
             DecryptionError: it cannot be opened.
         """
         if not text.startswith(_SEALED_TEXT):
+            self._check_clear(text, owner)
             return text.removeprefix(_CLEAR_TEXT)
         name, _, encoded = text.removeprefix(_SEALED_TEXT).partition(":")
         try:
@@ -90,6 +94,10 @@ class Cipher:
         except binascii.Error:
             raise DecryptionError(f"the text of {owner} was changed: it is not base64") from None
         return self._opened(name, data, owner).decode()
+
+    def _check_clear(self, value: str | bytes, owner: str) -> None:
+        if self.strict and value:
+            raise DecryptionError(f"{owner} is not encrypted, and everything was: somebody without a key wrote it")
 
     def _sealed(self, data: bytes, owner: str) -> bytes:
         nonce = os.urandom(_NONCE)
@@ -131,8 +139,11 @@ def key_of(value: str | bytes) -> str:
 
 
 def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequested:
-    """The request with its arguments sealed, as it may be stored and sent. Unchanged without keys."""
-    if not cipher.active:
+    """The request with its arguments sealed, as it may be stored and sent. Unchanged without keys.
+
+    It keeps its arguments in memory, and is encoded without them. One that is sealed already stays as it is.
+    """
+    if not cipher.active or request.sealed:
         return request
     sealed = cipher.seal_text(msgspec.json.encode(request.arguments).decode(), _owner_of_arguments(request))
     request = msgspec.structs.replace(request, event_version=SEALED_VERSION, sealed=sealed)

@@ -23,6 +23,7 @@ from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import Clock
 from plugins_contract.connections import is_outage
+from plugins_contract.encryption import CLEAR, Cipher, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import UNKNOWN_INCARNATION, EngineLedger
 from plugins_contract.ledger.replies import (
@@ -85,6 +86,7 @@ class CallExecutor(ToolCalls):
         *,
         default_timeout_ms: int,
         observer: CallObserver | None = None,
+        cipher: Cipher = CLEAR,
     ) -> None:
         self._ledger = ledger
         self._calls = calls
@@ -95,6 +97,7 @@ class CallExecutor(ToolCalls):
         self._ended = ended
         self._default_timeout_ms = default_timeout_ms
         self._observer = observer or CallObserver()
+        self._cipher = cipher
 
     @property
     def waiting(self) -> int:
@@ -122,7 +125,8 @@ class CallExecutor(ToolCalls):
             roles=turn.roles,
             traceparent=turn.traceparent,
         )
-        return approve(request, approved_by)
+        request = approve(request, approved_by)
+        return seal_request(request, self._cipher) if self._cipher.active else request
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
@@ -132,7 +136,7 @@ class CallExecutor(ToolCalls):
         waiting = {request.correlation_id: _Waiting(request, since, self._ends_at(request)) for request in requests}
         with (
             self._blocked.subscribed(requests, inbox.put_nowait),
-            self._calls.subscribed(waiting, inbox.put_nowait),
+            self._calls.subscribed(waiting, inbox.put_nowait, sealed=_sealed(requests)),
         ):
             if late:
                 self._mailbox.look_up(waiting)
@@ -157,7 +161,7 @@ class CallExecutor(ToolCalls):
         inbox = asyncio.Queue[CallMessage]()
         outcomes: dict[str, ToolOutcome] = {}
         ids = [request.correlation_id for request in requests]
-        with self._calls.subscribed(ids, inbox.put_nowait):
+        with self._calls.subscribed(ids, inbox.put_nowait, sealed=_sealed(requests)):
             stopped = await self._end_all(requests, GivenUp.STOPPED)
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
@@ -273,3 +277,7 @@ class CallExecutor(ToolCalls):
             await asyncio.sleep(ASK_AGAIN_SECONDS)
             # The relay may have offered it meanwhile.
             offered_to = await self._mailbox.unpublished([request.correlation_id])
+
+
+def _sealed(requests: Sequence[ToolCallRequested]) -> frozenset[str]:
+    return frozenset(request.correlation_id for request in requests if request.sealed)

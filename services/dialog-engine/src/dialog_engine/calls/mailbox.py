@@ -151,7 +151,7 @@ class Mailbox:
         if correlation_id not in self._calls:
             return
         try:
-            reply = decode_reply(data, correlation_id, self._cipher)
+            reply = decode_reply(data, correlation_id, self._cipher, sealed=self._calls.sealed(correlation_id))
         except (msgspec.DecodeError, DecryptionError):
             log.exception("reply to call %s cannot be read", correlation_id)
             return

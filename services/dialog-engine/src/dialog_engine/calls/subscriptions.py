@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -68,6 +68,7 @@ Deliver = Callable[[CallMessage], None]
 class _Subscription:
     deliver: Deliver
     last_message_at: float
+    sealed: bool = False
     replied: bool = False
 
 
@@ -84,10 +85,15 @@ class Subscriptions:
         return correlation_id in self._calls
 
     @contextlib.contextmanager
-    def subscribed(self, correlation_ids: Iterable[str], deliver: Deliver) -> Generator[None]:
-        """Deliver the messages of these calls while the context is open, or until their terminal reply."""
+    def subscribed(
+        self, correlation_ids: Iterable[str], deliver: Deliver, *, sealed: Container[str] = ()
+    ) -> Generator[None]:
+        """Deliver the messages of these calls while the context is open, or until their terminal reply.
+
+        `sealed` are those whose requests are encrypted.
+        """
         now = asyncio.get_running_loop().time()
-        ours = {correlation_id: _Subscription(deliver, now) for correlation_id in correlation_ids}
+        ours = {each: _Subscription(deliver, now, each in sealed) for each in correlation_ids}
         self._calls.update(ours)
         try:
             yield
@@ -121,6 +127,11 @@ class Subscriptions:
         """Deliver a loss that the audit found."""
         if subscription := self._calls.get(correlation_id):
             subscription.deliver(CallLost(correlation_id, loss))
+
+    def sealed(self, correlation_id: str) -> bool:
+        """Whether the request of a call that is waited for is encrypted."""
+        subscription = self._calls.get(correlation_id)
+        return subscription is not None and subscription.sealed
 
     def quiet_for(self, seconds: float) -> list[str]:
         """The calls without a message for longer than that."""

@@ -106,7 +106,7 @@ class LogStore:
         entries: list[Entry] = []
         for raw_id, fields in page:
             entry_id = raw_id.decode()
-            if fields[b"data"].startswith(SEALED):
+            if self._cipher.strict or fields[b"data"].startswith(SEALED):
                 try:
                     fields[b"data"] = self._cipher.open(fields[b"data"], entry_owner(turn_id, entry_id))
                 except DecryptionError as error:

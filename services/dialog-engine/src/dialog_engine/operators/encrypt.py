@@ -9,7 +9,15 @@ from typing import Any
 
 from dialog_engine.config import StoreSettings
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
-from dialog_engine.storage.sealed import TABLES, SealedTable, keys_in_use, owner, set_keys_in_use
+from dialog_engine.storage.sealed import (
+    ALL_SEALED,
+    TABLES,
+    SealedTable,
+    keys_in_use,
+    note_all_sealed,
+    owner,
+    set_keys_in_use,
+)
 from dialog_engine.storage.sqlite import open_sqlite
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, key_of
 
@@ -42,9 +50,14 @@ async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -
     Engines that share the store may run meanwhile: a value that they change is left to them.
 
     Raises:
-        DecryptionError: a key is missing, or a value was changed. What was written so far stays.
+        DecryptionError: a key is missing, or a value was changed, or is clear after an earlier run.
+            What was written so far stays.
     """
     target = CLEAR if remove else cipher
+    # What is clear in a store that was sealed is not sealed here as if it were ours.
+    await note_all_sealed(database, cipher)
+    if remove:
+        await database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = $1", ALL_SEALED))
     written = Counter[str]()
     for table in TABLES:
         last: Row = ()
@@ -119,6 +132,8 @@ def _note_keys(tx: Transaction, first: str) -> frozenset[str]:
     found = (key.decode() for (payload,) in tx.execute("SELECT payload FROM outbox") for key in _keys(payload))
     needed = keys_in_use(tx) & frozenset(found) - {first}
     set_keys_in_use(tx, needed | frozenset(filter(None, [first])))
+    if first:
+        tx.execute("INSERT INTO meta (key, value) VALUES ($1, '1') ON CONFLICT DO NOTHING", ALL_SEALED)
     return needed
 
 

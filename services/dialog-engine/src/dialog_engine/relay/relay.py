@@ -20,10 +20,12 @@ from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
 from plugins_contract.connections import is_outage, was_refused
+from plugins_contract.encryption import CLEAR, Cipher, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
 from plugins_contract.ledger.replies import (
     AlreadyFinished,
+    AlreadyQueued,
     Conflict,
     Enqueued,
     Moved,
@@ -68,6 +70,7 @@ class Relay(Publisher):
         subject_window: int = 0,
         look_back_seconds: float = LOOK_BACK_SECONDS,
         observer: CallObserver | None = None,
+        cipher: Cipher = CLEAR,
     ) -> None:
         """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
         disables either."""
@@ -80,6 +83,7 @@ class Relay(Publisher):
         self._calls = calls
         self._backlog_limit = backlog_limit
         self._observer = observer or CallObserver()
+        self._cipher = cipher
         self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: dict[tuple[str, str], OutboxRow] = {}
@@ -212,7 +216,10 @@ class Relay(Publisher):
                 facts.append(row)
                 continue
             try:
-                calls.append((row, decode_request(row.payload)))
+                request = decode_request(row.payload)
+                if self._cipher.strict and not request.sealed:  # it has waited since before everything was encrypted
+                    request = seal_request(request, self._cipher)
+                calls.append((row, request))
             except UnsupportedEventError as error:
                 refused.append((row, _rejected(row, error)))
         failed: list[OutboxRow] = []
@@ -255,6 +262,9 @@ class Relay(Publisher):
                         rows.append(replace(row, offered_to=NEVER_OFFERED))
                     case Exception() if is_outage(answer):
                         failed.append(row)
+                    case Conflict() if self._cipher.strict and not decode_request(row.payload).sealed:
+                        # It was enqueued before, clear or sealed with another nonce.
+                        self._enqueued(row, requests[row.seq], AlreadyQueued(""))
                     case Overloaded() | Conflict():
                         refused.append((row, answer))
                     case Exception():

@@ -1,14 +1,20 @@
 """The columns that hold texts, arguments and results, and what their sealed values are bound to."""
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dialog_engine.errors import ConfigurationError
+from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.storage.database import Database, Transaction
 from plugins_contract.encryption import MARK, SEALED, Cipher
 
 KEYS_IN_USE = "encryption_keys"
 """The row of `meta` with the ids of the keys that may have sealed something in this store."""
+ALL_SEALED = "all_sealed"
+"""The row of `meta` which says that everything in this store is sealed: `dialog-engine encrypt` has run to its end."""
+LOOK_SECONDS = 5.0
+"""How often an engine looks whether that has happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,12 @@ def owner(column: str, *bound_to: str) -> str:
 
 def open_text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
     """The text of a column. Raises DecryptionError."""
-    return cipher.open_text(value, owner(column, *bound_to)) if value.startswith(MARK) else value
+    return cipher.open_text(value, owner(column, *bound_to)) if cipher.strict or value.startswith(MARK) else value
 
 
 def open_data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
     """The data of a column. Raises DecryptionError."""
-    return cipher.open(value, owner(column, *bound_to)) if value.startswith(SEALED) else value
+    return cipher.open(value, owner(column, *bound_to)) if cipher.strict or value.startswith(SEALED) else value
 
 
 async def check_keys(database: Database, cipher: Cipher) -> None:
@@ -69,6 +75,22 @@ async def check_keys(database: Database, cipher: Cipher) -> None:
             set_keys_in_use(tx, keys_in_use(tx) | {cipher.first})
 
     await database.write(unit)
+    await note_all_sealed(database, cipher)
+
+
+async def note_all_sealed(database: Database, cipher: Cipher) -> None:
+    """Make the cipher strict if everything in this store is sealed."""
+    if cipher.active and await database.read("SELECT value FROM meta WHERE key = $1", ALL_SEALED):
+        cipher.strict = True
+
+
+async def follow_all_sealed(database: Database, cipher: Cipher) -> None:
+    """Look for that until cancelled: `dialog-engine encrypt` may run beside engines."""
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        with contextlib.suppress(StorageUnavailableError):
+            if not cipher.strict:
+                await note_all_sealed(database, cipher)
 
 
 def keys_in_use(tx: Transaction) -> frozenset[str]:

@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, finished, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, finished, reply_to, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
@@ -91,7 +91,7 @@ class EngineLedger:
             case [b"EXISTS", entry]:
                 return replies.AlreadyQueued(entry.decode())
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
+                return replies.AlreadyFinished(self._finished(request, reply))
             case [b"CONFLICT"]:
                 return replies.Conflict()
             case [b"OVERLOADED", backlog]:
@@ -133,11 +133,11 @@ class EngineLedger:
                 request.tool_call_id,
                 GROUP,
                 outcome.state,
-                encode_reply(CallFinished(outcome)),
+                reply_to(request, CallFinished(outcome), self._cipher),
                 self._keys.control,
                 msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id}),
                 absent.state,
-                encode_reply(CallFinished(absent)),
+                reply_to(request, CallFinished(absent), self._cipher),
                 offered_to,
             ],
         )
@@ -149,7 +149,7 @@ class EngineLedger:
             case [b"REQUESTED"]:
                 return replies.CancelRequested()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
+                return replies.AlreadyFinished(self._finished(request, reply))
             case _:
                 raise unexpected("CANCEL", answer)
 
@@ -190,7 +190,7 @@ class EngineLedger:
                 silent_ms,
                 loss,
                 outcome.state,
-                encode_reply(CallFinished(outcome)),
+                reply_to(request, CallFinished(outcome), self._cipher),
                 request.tool_call_id,
             ],
         )
@@ -198,8 +198,11 @@ class EngineLedger:
             case [b"ENDED"]:
                 return replies.EndedLost()
             case [b"FINISHED", reply]:
-                return replies.AlreadyFinished(finished(reply, request.correlation_id, self._cipher))
+                return replies.AlreadyFinished(self._finished(request, reply))
             case [b"FOUND"]:
                 return replies.NotLost()
             case _:
                 raise unexpected("LOSE", answer)
+
+    def _finished(self, request: ToolCallRequested, reply: bytes) -> ToolOutcome:
+        return finished(reply, request.correlation_id, self._cipher, sealed=bool(request.sealed))

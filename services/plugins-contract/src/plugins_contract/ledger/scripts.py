@@ -13,6 +13,7 @@ from redis.exceptions import NoScriptError
 
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
 Arg = str | bytes | int
@@ -104,21 +105,38 @@ def encode_reply(reply: CallReply) -> bytes:
     return msgspec.json.encode(reply)
 
 
-def decode_reply(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) -> CallReply:
-    """A message of the response channel of a call.
+def reply_to(request: ToolCallRequested, reply: CallReply, cipher: Cipher) -> bytes:
+    """A message of the response channel as it is stored: encrypted if the request is."""
+    data = encode_reply(reply)
+    return cipher.seal(data, reply_owner(request.correlation_id)) if request.sealed else data
+
+
+def decode_reply(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR, *, sealed: bool = False) -> CallReply:
+    """A message of the response channel of a call, whose request was `sealed` or not.
+
+    A clear terminal reply to a sealed request, or to any while the cipher is strict, ends the call as unknown.
 
     Raises:
         msgspec.DecodeError: `data` is no such message.
-        DecryptionError: it is encrypted, and the cipher cannot open it.
+        DecryptionError: it is encrypted, and the cipher cannot open it; or it is clear, not terminal, and refused.
     """
+    forged = (sealed or cipher.strict) and not data.startswith(SEALED) and data != LOST_REPLY
     if data.startswith(SEALED):
         data = cipher.open(data, reply_owner(correlation_id))
     try:
-        return _reply_decoder.decode(data)
+        reply = _reply_decoder.decode(data)
     except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error
+    if forged and not isinstance(reply, CallFinished):
+        raise DecryptionError(_NOT_SEALED)
+    return CallFinished(_REFUSED) if forged else reply
 
 
+_NOT_SEALED = (
+    "the reply is not encrypted, though the request was: its worker has no ENCRYPTION_KEYS_FILE, or somebody without a"
+    " key wrote it"
+)
+_REFUSED = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, _NOT_SEALED)
 LOST_REPLY = encode_reply(
     CallFinished(
         ToolOutcome.failure(
@@ -131,7 +149,7 @@ LOST_REPLY = encode_reply(
 """Stands for the reply of a finished call whose response channel is lost."""
 
 
-def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) -> ToolOutcome:
+def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR, *, sealed: bool = False) -> ToolOutcome:
     """The outcome in a terminal reply. A reply that was lost (empty `data`), or that the cipher cannot open, gives the
     outcome that says so.
 
@@ -139,7 +157,7 @@ def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR) -> T
         msgspec.DecodeError: `data` is no terminal reply.
     """
     try:
-        reply = decode_reply(data or LOST_REPLY, correlation_id, cipher)
+        reply = decode_reply(data or LOST_REPLY, correlation_id, cipher, sealed=sealed)
     except DecryptionError as error:
         return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, str(error))
     if not isinstance(reply, CallFinished):

@@ -18,7 +18,8 @@ if not state then return {'MISSING'} end
 
 -- Who can write to Redis must not have a call run twice, or after its deadline: the stricter of request and ledger counts.
 if class == 'repeatable' then class = ARGV[15] end
-if ARGV[16] ~= '0' then deadline = math.min(deadline, tonumber(ARGV[16])) end
+local limit = tonumber(ARGV[16])
+if limit > 0 then deadline = math.min(deadline or limit, limit) end
 
 if TERMINAL[state] then
   -- A caller that asked again is notified again; a lost reply is replaced by one that says so.

@@ -10,13 +10,13 @@ from typing import Any
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from plugins_contract.encryption import CLEAR, Cipher, reply_owner
+from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, run_each, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, reply_to, run_each, unexpected
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
-from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted, CallState, ToolOutcome
+from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
 
 LEASE_MS = 10_000
 """How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
@@ -164,7 +164,7 @@ class WorkerLedger:
                 delivery.entry,
                 delivery.token,
                 max_starts,
-                encode_reply(CallFinished(expired)),
+                reply_to(request, CallFinished(expired), self._cipher),
                 b'{"kind":"started","attempt":' if delivery.adopted else b"",
                 lease_ms,
                 request.tool_call_id,
@@ -209,7 +209,7 @@ class WorkerLedger:
             [
                 request.correlation_id,
                 fence,
-                self._reply(request, report),
+                reply_to(request, report, self._cipher),
                 request.tool_call_id,
                 "started" if isinstance(report, CallStarted) else "progress",
             ],
@@ -232,7 +232,7 @@ class WorkerLedger:
                 delivery.entry,
                 fence,
                 outcome.state,
-                self._reply(request, CallFinished(outcome)),
+                reply_to(request, CallFinished(outcome), self._cipher),
                 dead_reason,
                 encode_request(request) if dead_reason else b"",
                 delivery.consumer,
@@ -323,11 +323,6 @@ class WorkerLedger:
             "retire", [self._keys.requests, self._keys.workers], [GROUP, consumer, lease_ms + 1]
         )
         return answer[0] == b"OK"
-
-    def _reply(self, request: ToolCallRequested, reply: CallReply) -> bytes:
-        """A reply as it is stored: encrypted if the request is."""
-        data = encode_reply(reply)
-        return self._cipher.seal(data, reply_owner(request.correlation_id)) if request.sealed else data
 
     def _call_keys(self, request: ToolCallRequested) -> list[str]:
         return [
