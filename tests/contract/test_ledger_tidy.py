@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import pytest
 
@@ -74,12 +75,9 @@ async def test_a_consumer_that_read_recently_stays(bench: Bench) -> None:
 async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "gone")
     times = CleanupTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
-    living = [
-        asyncio.create_task(
-            remove_dead_consumers(bench.redis, bench.keys, name, steady_for=lambda: 1000.0, times=times)
-        )
-        for name in ("one", "two")
-    ]
+    removed = list[str]()
+    tidying = partial(remove_dead_consumers, steady_for=lambda: 1000.0, removed=removed.extend, times=times)
+    living = [asyncio.create_task(tidying(bench.redis, bench.keys, name)) for name in ("one", "two")]
     try:
         await wait_until(lambda: _are(bench, {"one", "two", "gone"}))
         await wait_until(lambda: _are(bench, {"one", "two"}))
@@ -90,6 +88,7 @@ async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_
             return time.monotonic() >= ends_at
 
         await wait_until(both_stay)
+        assert removed == ["gone"]
     finally:
         for task in living:
             task.cancel()
@@ -111,7 +110,9 @@ async def test_after_an_outage_no_consumer_is_removed_before_all_had_time_to_sho
 
     times = CleanupTimes(silent=0.001, every=0.02)
     tidying = asyncio.create_task(
-        remove_dead_consumers(bench.redis, bench.keys, "me", steady_for=steady_for, times=times), name="tidying"
+        remove_dead_consumers(
+            bench.redis, bench.keys, "me", steady_for=steady_for, removed=lambda names: None, times=times
+        )
     )
     try:
         await wait_until(lambda: _are(bench, {"me", "other"}))

@@ -198,7 +198,8 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert "fact" in [row.event_id for row in b.offered]
     assert "a" not in store.leases
     assert b.counted("dialog_turns_moved_total", how="takeover") == len(turns)
-    assert b.counted("dialog_engines_adopted_total") == 1
+    assert b.counted("dialog_engines_adopted_total", lease="released") == 1
+    assert b.counted("dialog_engines_adopted_total", lease="expired") == 0
 
 
 async def test_an_engine_that_two_others_find_dead_is_counted_once(
@@ -215,8 +216,8 @@ async def test_an_engine_that_two_others_find_dead_is_counted_once(
     monkeypatch.setattr(c.engines, "adopt", after_b)
     await c.ownership.look()
 
-    assert b.counted("dialog_engines_adopted_total") == 1
-    assert c.counted("dialog_engines_adopted_total") == 0
+    assert b.counted("dialog_engines_adopted_total", lease="released") == 1
+    assert c.counted("dialog_engines_adopted_total", lease="released") == 0
 
 
 async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:

@@ -378,11 +378,13 @@ async def remove_dead_consumers(
     consumer: str,
     *,
     steady_for: Callable[[], float],
+    removed: Callable[[Sequence[str]], None],
     times: CleanupTimes | None = None,
 ) -> None:
     """Keep `consumer` visible in the group, and remove the consumers of killed workers. Runs until cancelled.
 
-    Nothing is removed before Redis has been steady for so long that every running worker was seen again.
+    `removed` gets their names. Nothing is removed before Redis has been steady for so long that every running worker
+    was seen again.
     """
     times = times or CleanupTimes()
     while True:
@@ -391,9 +393,10 @@ async def remove_dead_consumers(
             await show_consumer(redis, keys, consumer)
             if steady_for() < 1.5 * times.every:
                 continue
-            removed = await tidy_consumers(redis, keys, consumer, silent_ms=int(times.silent * 1000))
+            gone = await tidy_consumers(redis, keys, consumer, silent_ms=int(times.silent * 1000))
         except RedisError as error:
             log.debug("dead consumers cannot be removed now: %s", error)  # the consumer's own loop logs it loudly
             continue
-        if removed:
-            log.info("removed consumers that were silent for %.0f s: %s", times.silent, ", ".join(removed))
+        if gone:
+            log.warning("removed consumers that were silent for %.0f s: %s", times.silent, ", ".join(gone))
+            removed(gone)

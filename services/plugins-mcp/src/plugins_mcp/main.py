@@ -31,7 +31,8 @@ def work() -> None:
     """Run the worker until SIGTERM, SIGINT or SIGHUP, then drain. Exits with 2 when a setting is wrong."""
     hide_environment()  # from the MCP servers that are started here
     gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
-    from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- these take a second to import, and no command
+    from plugins_contract.event_loop import EventLoop  # noqa: PLC0415 -- these take a second to import, and no command
+    from plugins_contract.logs import set_up_logging  # noqa: PLC0415
     from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
 
@@ -40,7 +41,7 @@ def work() -> None:
         set_up_logging(settings.log_level, settings.log_format)
         for name in NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        with exported_spans("plugins-mcp"), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with exported_spans("plugins-mcp"), asyncio.Runner(loop_factory=EventLoop) as runner:
             runner.run(serve(settings))
     except (PluginsMcpError, TracingError) as error:
         sys.stderr.write(f"plugins-mcp cannot start:\n{error}\n")
@@ -60,12 +61,3 @@ async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
     await run_worker(settings, stopping, times)
-
-
-def _loop_factory() -> "type[asyncio.AbstractEventLoop] | None":
-    """uvloop where it is installed."""
-    try:
-        import uvloop  # noqa: PLC0415 -- not available on every platform
-    except ImportError:
-        return None
-    return uvloop.Loop

@@ -135,7 +135,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             catalog.run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
-            partial(remove_dead_consumers, redis, keys, name, steady_for=watch.steady_for),
+            partial(
+                remove_dead_consumers, redis, keys, name, steady_for=watch.steady_for, removed=metrics.workers_died
+            ),
         ):
             async with kept_running(consumer.run):
                 log.info("worker %s is running", name)

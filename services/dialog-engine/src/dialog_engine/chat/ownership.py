@@ -43,7 +43,7 @@ class OwnershipObserver:
     def counted(self, engines: int) -> None:
         """So many engines share the store, including this one."""
 
-    def adopted(self, engine_id: str) -> None:
+    def adopted(self, engine: SeenEngine) -> None:
         """The turns of this engine, which is dead or has released its lease, were adopted here."""
 
 
@@ -168,7 +168,7 @@ class Ownership:
         rows = await self._engines.remove(engine)
         if rows is not None:
             self._offer(rows)
-            self._observer.adopted(engine.engine_id)
+            self._observer.adopted(engine)
 
     def _resume(self, adopted: Sequence[Adopted], why: ResetReason) -> None:
         for each in adopted:

@@ -158,6 +158,7 @@ def server_of(
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
+        loop="plugins_contract.event_loop:EventLoop",
         ws="none",
         proxy_headers=bool(forwarded_allow_ips),
         forwarded_allow_ips=forwarded_allow_ips,

@@ -10,7 +10,7 @@ from ssl import SSLCertVerificationError
 from typing import Any, ClassVar, Protocol, cast
 
 import httpx2
-from aiohttp import ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
+from aiohttp import ClientConnectorDNSError, ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
 
 from dialog_engine.errors import (
     LLMAuthenticationError,
@@ -355,6 +355,10 @@ def _connection_error(error: Exception) -> LLMError:
             case SSLCertVerificationError():
                 return LLMUnavailableError(
                     "the connection to the model's provider failed: its certificate is not trusted"
+                )
+            case ClientConnectorDNSError():
+                return LLMUnavailableError(
+                    "the connection to the model's provider failed: its name cannot be looked up"
                 )
             case ClientConnectorError():
                 return LLMUnavailableError("the connection to the model's provider failed: it cannot be reached")

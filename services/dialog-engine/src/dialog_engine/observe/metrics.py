@@ -127,9 +127,9 @@ class Metrics:
         )
         # Engines that share the store, including this one, as of the last look at their leases.
         self.engines = Gauge("dialog_engines", "Engines that share the store.", registry=registry)
-        # Engines that were found dead here, or had released their lease, and whose turns were adopted.
+        # Engines that had released their lease when they were shut down, or let it expire because they died or stalled.
         self.engines_adopted = Counter(
-            "dialog_engines_adopted", "Engines whose turns this engine adopted.", registry=registry
+            "dialog_engines_adopted", "Engines whose turns this engine adopted.", ["lease"], registry=registry
         )
         # 1 while Redis answers; 1 while the store answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
@@ -137,6 +137,7 @@ class Metrics:
         # Workers with a heartbeat. 0: tool calls wait.
         self.workers = Gauge("dialog_workers", "Workers with a heartbeat.", registry=registry)
         begin_at_zero(self.turns, "stop", "error")
+        begin_at_zero(self.engines_adopted, "released", "expired")
         begin_at_zero(self.turns_moved, "restart", "takeover", "lost")
         begin_at_zero(self.calls_refused, "overloaded", "conflict", "error")
         begin_at_zero(self.calls_lost, *Loss)

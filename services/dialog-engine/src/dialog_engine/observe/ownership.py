@@ -3,6 +3,7 @@
 import logging
 
 from dialog_engine.chat.ownership import OwnershipObserver
+from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import Turn
 from dialog_engine.observe.metrics import Metrics
 from plugins_contract.logs import turn_ids
@@ -27,6 +28,7 @@ class ObservedOwnership(OwnershipObserver):
     def counted(self, engines: int) -> None:
         self._metrics.engines.set(engines)
 
-    def adopted(self, engine_id: str) -> None:
-        self._metrics.engines_adopted.inc()
-        log.warning("the turns of another engine were adopted", extra={"engineId": engine_id})
+    def adopted(self, engine: SeenEngine) -> None:
+        lease = "released" if engine.released else "expired"
+        self._metrics.engines_adopted.labels(lease).inc()
+        log.warning("the turns of another engine were adopted", extra={"engineId": engine.engine_id, "lease": lease})

@@ -1,6 +1,7 @@
 """Every metric of the worker, declared once. `docs/observability.md` has the same list."""
 
 import platform
+from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
@@ -66,6 +67,11 @@ class Metrics:
         # Calls that were stopped here because another worker may have taken them over: stalls, or an outage of Redis.
         self.leases_lost = Counter("plugins_leases_lost", "Leases lost.", ["server"], registry=registry)
 
+        # Workers that ended without leaving the group, noticed here: they were killed, or stalled for longer than 30 s.
+        self.workers_removed = Counter(
+            "plugins_workers_removed", "Workers that died and were removed here.", registry=registry
+        )
+
         # --- What the worker depends on ---
         # 0: the MCP server is not connected, or does not answer calls.
         self.server_up = Gauge(
@@ -84,6 +90,10 @@ class Metrics:
         self.redis_up = Gauge("plugins_redis_up", "Whether Redis answers.", registry=registry)
         begin_at_zero(self.redeliveries, "takeover", "recovery")
         begin_at_zero(self.lease_renewals, "renewed", "stale", "failed")
+
+    def workers_died(self, names: Sequence[str]) -> None:
+        """These workers have died."""
+        self.workers_removed.inc(len(names))
 
     def set_servers(self, servers: dict[str, ServerHealth]) -> None:
         """Set the gauges of MCP servers."""
