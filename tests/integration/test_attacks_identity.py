@@ -1,5 +1,6 @@
 """Every route of an engine, as a sender who may not use it. The routes are those of the application itself."""
 
+import asyncio
 import logging
 import socket
 import time
@@ -14,7 +15,9 @@ import jwt
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from dialog_engine.http import sse
 from dialog_engine.http.admission import OPERATORS, role_needed
+from dialog_engine.identity import provider
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
 from plugins_contract.logs import HumanFormatter
@@ -299,3 +302,34 @@ async def test_failed_attempts_are_counted_for_the_clients_of_a_trusted_proxy_on
             for address, code in zip(("203.0.113.1", "203.0.113.2"), codes, strict=True):
                 headers = {"x-forwarded-for": address} | bearer("wrong")
                 assert (await engine.client.get("/v1/me", headers=headers)).status_code == code, (trusted, address)
+
+
+@pytest.mark.parametrize("kind", ["a key", "a token", "a page session", "a withdrawn signing key"])
+async def test_a_stream_ends_with_the_credential_that_opened_it(
+    place: Place, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Streams went on to the end of the turn."""
+    monkeypatch.setattr(sse, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(provider, "REFRESH_SECONDS", 0.5)
+    monkeypatch.setattr(provider, "ASK_AGAIN_SECONDS", 0.1)
+    entry, key = add_key(tmp_path / "keys.json", "ann", ["user"], None)
+    token = place.provider.token(exp=int(time.time()) - (27 if kind == "a token" else -60))
+    headers = {"a key": bearer(key), "a page session": cookie(session(place, ends_in=3))}.get(kind, bearer(token))
+    model.held.clear()
+    try:
+
+        async def accepted() -> bool:
+            return (await place.engine.client.get("/v1/me", headers=headers)).status_code == 200
+
+        await wait_until(accepted)
+        async with place.engine.stream("POST", "/v1/chat", json={"message": "Hi"}, headers=headers) as stream:
+            await stream.until("text")
+            revoke_key(tmp_path / "keys.json", entry.id)
+            if kind == "a withdrawn signing key":
+                place.provider.rotate()
+            async with asyncio.timeout(10):
+                with pytest.raises(AssertionError, match="ended"):
+                    await stream.until("done")
+        assert not await accepted()
+    finally:
+        model.held.set()

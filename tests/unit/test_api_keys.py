@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
 from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
-from plugins_contract.watched_file import WatchedFile
+from plugins_contract.watched_file import WARNING_SECONDS, WatchedFile
 
 
 def test_the_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ class Clock:
         return self.now
 
 
-def test_a_changed_file_is_read_again_and_a_bad_one_keeps_the_last_good_content(
+def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, clock = tmp_path / "file", Clock()
@@ -103,7 +103,7 @@ def test_a_changed_file_is_read_again_and_a_bad_one_keeps_the_last_good_content(
         (tmp_path / "new").replace(path)
 
     replace("1")
-    file = WatchedFile(path, int, now=clock)
+    file = WatchedFile(path, int, 0, now=clock)
     replace("22")
     assert file.content == 1, "it is checked once in a second"
     clock.now += 1
@@ -117,6 +117,12 @@ def test_a_changed_file_is_read_again_and_a_bad_one_keeps_the_last_good_content(
             [line] = caplog.messages
             assert text in line
             assert "stays in use" in line
+    clock.now += WARNING_SECONDS - 3
+    assert file.content == 22
+    clock.now += 1
+    caplog.clear()
+    assert [file.content for _ in range(3)] == [0, 0, 0], "a deleted or broken file kept its keys"
+    assert len(caplog.messages) == 1
     replace("4444")
     clock.now += 1
     assert file.content == 4444

@@ -154,7 +154,7 @@ class Place:
         self.now = 0.0
         self.write('[[allow]]\nsubjects = ["ann"]\ntools = ["files/read"]')
         self.directory = Directory(READ, WRITE, NOW)
-        rights = WatchedFile(self.path, Rights, now=lambda: self.now)
+        rights = WatchedFile(self.path, Rights, Rights(b""), now=lambda: self.now)
         self.tools = OfferedTools(self.directory, Quarantine(), ToolRights(rights))
 
     def write(self, text: str) -> None:
@@ -197,7 +197,7 @@ def test_no_message_names_a_tool_that_the_sender_may_not_use(place: Place) -> No
 def test_senders_with_the_same_rights_share_one_catalog_and_the_number_kept_is_bounded(place: Place) -> None:
     assert place.tools.visible_to("ann", ()).tools() is place.tools.visible_to("ann", ("staff",)).tools()
     rules = "\n".join(f'[[allow]]\nsubjects = ["s{n}"]\ntools = ["files/{n}*"]' for n in range(3 * MOST_KEPT))
-    rights = ToolRights(WatchedFile(place.path, lambda _: Rights(rules.encode())))
+    rights = ToolRights(WatchedFile(place.path, lambda _: Rights(rules.encode()), Rights(b"")))
     for n in range(3 * MOST_KEPT):
         rights.restricted(place.directory, f"s{n}", ()).tools()
     assert len(rights._kept) == MOST_KEPT  # pyright: ignore[reportPrivateUsage]
@@ -280,7 +280,7 @@ async def test_an_approval_does_not_lift_a_missing_right(place: Place) -> None:
 async def test_a_worker_runs_only_what_its_own_file_allows(tmp_path: Path, subject: str, runs: bool) -> None:
     path = tmp_path / "rights.toml"
     path.write_text('[[allow]]\nsubjects = ["ann"]\ntools = ["demo/*"]\n[[allow]]\nroles=["staff"]\ntools=["demo/add"]')
-    bench = Bench(rights=WatchedFile(path, Rights))
+    bench = Bench(rights=WatchedFile(path, Rights, Rights(b"")))
     await bench.handle(gives(DONE), subject=subject)
     assert len(bench.server.calls) == runs
     if runs:
@@ -289,6 +289,6 @@ async def test_a_worker_runs_only_what_its_own_file_allows(tmp_path: Path, subje
         assert bench.outcome.state is CallState.FAILED
         assert bench.outcome.error
         assert bench.outcome.error.code is ErrorCode.PERMISSION_DENIED
-        bench = Bench(rights=WatchedFile(path, Rights))
+        bench = Bench(rights=WatchedFile(path, Rights, Rights(b"")))
         await bench.handle(gives(DONE), subject=subject, roles=("staff",))
         assert len(bench.server.calls) == 1

@@ -86,7 +86,7 @@ def watched_rights(path: Path | None) -> WatchedFile[Rights] | None:
     Raises:
         ValueError: it cannot be used; the text says why.
     """
-    return WatchedFile(path, Rights) if path else None
+    return WatchedFile(path, Rights, Rights(b"")) if path else None
 
 
 class _CompiledRule:

@@ -12,17 +12,25 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 """How often a file that is used is checked for a change."""
 
+WARNING_SECONDS = 30.0
+"""How long the content of a file that was deleted or broken stays in use, so that operators can repair it."""
+
 T = TypeVar("T")
 
 
 class WatchedFile(Generic[T]):
-    """The content of a file, read again when the file has changed. A bad file is logged, and the last good one kept.
+    """The content of a file, read again when the file has changed.
+
+    When the file is deleted or bad, that is logged, and the last good content stays in use for WARNING_SECONDS. Then
+    `closed` is in use, which allows nothing, until there is a good file.
 
     The file is checked when the content is used, so that a file that is not used costs nothing. Replace it with a
     rename: a file that is read while it is being written is a bad one until it is complete.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T], *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, parse: Callable[[bytes], T], closed: T, *, now: Callable[[], float] = time.monotonic
+    ) -> None:
         """Read the file.
 
         Raises:
@@ -30,6 +38,8 @@ class WatchedFile(Generic[T]):
         """
         self._path = path
         self._parse = parse
+        self._closed = closed
+        self._bad_since: float | None = None
         self._now = now
         self._checked_at = now()
         self._stamp = _stamp(path)
@@ -37,10 +47,14 @@ class WatchedFile(Generic[T]):
 
     @property
     def content(self) -> T:
-        """The content of the last good file."""
+        """The content that is in use."""
         if (now := self._now()) - self._checked_at >= CHECK_SECONDS:
             self._checked_at = now
             self._read_if_changed()
+        if self._bad_since is not None and now - self._bad_since >= WARNING_SECONDS:
+            if self._content is not self._closed:
+                log.error("%s has been unusable for %g s: nothing of it is in use now", self._path, WARNING_SECONDS)
+            self._content = self._closed
         return self._content
 
     def _read_if_changed(self) -> None:
@@ -50,8 +64,12 @@ class WatchedFile(Generic[T]):
         try:
             self._content = read_file(self._path, self._parse)
         except ValueError as error:
-            log.error("%s; what it contained before stays in use", error)  # noqa: TRY400 -- the text says it all
+            text = "%s; what it contained before stays in use for %g s"
+            log.error(text, error, WARNING_SECONDS)  # noqa: TRY400 -- the text says it all
+            if self._bad_since is None:
+                self._bad_since = self._now()
         else:
+            self._bad_since = None
             log.info("%s has changed and was read again", self._path)
 
 

@@ -13,7 +13,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import is_loopback
-from dialog_engine.errors import EngineError
+from dialog_engine.errors import EngineError, IdentityProviderError
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.problems import ProblemError, note, problem, problem_of
 from dialog_engine.identity.principal import LOCAL, Principal
@@ -54,8 +54,22 @@ class Admitted:
                 await note(Request(scope), problem_of(error))(scope, receive, send)
                 return
             # Not in the scope itself, which would grow for as long as the request is answered.
-            scope.setdefault("state", {})["principal"] = principal
+            state = scope.setdefault("state", {})
+            state["principal"], state["admission"] = principal, self._admission
         await self._app(scope, receive, send)
+
+
+async def still_admitted(scope: Scope) -> bool:
+    """Whether the sender of a request that was admitted would be admitted now, too."""
+    admission: Admission | None = scope["state"].get("admission")
+    try:
+        if admission:
+            await admission.admit(Request(scope))
+    except IdentityProviderError:
+        return True
+    except EngineError:
+        return False
+    return True
 
 
 class BodyLimit:

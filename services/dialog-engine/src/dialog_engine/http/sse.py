@@ -12,6 +12,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.types import Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE, Batch
+from dialog_engine.http.guards import still_admitted
 from dialog_engine.sideband import run_shielded
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,8 @@ PING_SECONDS = 15.0
 """How often a comment is sent, so that proxies and clients can tell a quiet stream from a dead one."""
 SEND_TIMEOUT_SECONDS = 20.0
 """How long a client may leave what is sent to it unread before its stream is ended. It can reconnect and resume."""
+CHECK_SECONDS = 20.0
+"""How often a stream checks the credential of its request, which may be revoked or expire meanwhile."""
 NEWLINE = "\n"
 HEADERS = {"Cache-Control": "no-store, no-transform"}
 """No intermediary may store or compress a stream: one that compresses it holds events back."""
@@ -56,14 +59,20 @@ class EventStream(EventSourceResponse):
             ping_message_factory=_ping,
             send_timeout=SEND_TIMEOUT_SECONDS,
         )
+        self._scope: Scope = {}
+        self._ended = False
         self._streams = streams
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The server closes the connection when it is not complete; the turn runs on in any case."""
         self._streams.open += 1
+        self._scope = scope
         try:
             await super().__call__(scope, receive, send)
+            if self._ended:
+                log.info("a stream is ended: the credential of its request is not valid any more")
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
         except* SendTimeoutError:  # of the stream, of a ping, or of both
             log.info("client %s has read nothing for %g s: its stream is ended", scope["client"], self.send_timeout)
             self._streams.on_drop()
@@ -75,8 +84,13 @@ class EventStream(EventSourceResponse):
             await run_shielded(self._on_end())
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
-        """Wait without end, with less memory than sse-starlette: its way to end streams at SIGTERM is switched off."""
-        await asyncio.get_running_loop().create_future()
+        """Return, which ends the stream, when its sender is not admitted any more.
+
+        This is where sse-starlette waits for SIGTERM; its way to end streams then is switched off.
+        """
+        while not self._ended:
+            await asyncio.sleep(CHECK_SECONDS)
+            self._ended = not await still_admitted(self._scope)
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

@@ -66,7 +66,7 @@ class ApiKeys:
             ApiKey(id=name, sha256=digest_of(key.get_secret_value()).hex(), subject=name) for name, key in named.items()
         ]
         self._named = _by_digest(simple)
-        self._file = WatchedFile(path, lambda data: _by_digest(parse_keys(data).keys)) if path else None
+        self._file = WatchedFile(path, lambda data: _by_digest(parse_keys(data).keys), {}) if path else None
 
     def find(self, digest: bytes) -> ApiKey | None:
         """The key with this digest, expired or not.
