@@ -100,7 +100,7 @@ async def test_a_few_requests_are_rendered_at_once_one_of_each_subject_and_other
         assert str(MAX_REQUESTS) in refused.text
         requests += [asyncio.create_task(ask("neighbour")), asyncio.create_task(ask("another"))]
         await wait_until(lambda: len(rendering) == RENDERS)
-        assert sorted(rendering) == ["greedy", "neighbour"]
+        assert rendering.count("greedy") == 1
         assert (await client.get("/healthz")).status_code == 200
         go_on.set()
         answers = [*await asyncio.gather(*requests), await ask("greedy")]
