@@ -24,6 +24,7 @@ MAX_PATHS = 500
 
 ALLOWED = [
     r"<redis\.(?:asyncio\.)?client\.Redis\(.*?host=([^,)]+),port=(\d+).*?\)>\)>\)>",  # an error of redis-py
+    r" {0,3}(?:#{1,6}[ \t]|([-=*_])(?:[ \t]*\1)*[ \t]*$)|.*-->[ \t]*$",  # 200 characters of a line
 ]
 
 

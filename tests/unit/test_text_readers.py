@@ -102,6 +102,8 @@ _TOOL_USE = (
     repeated('<tool_use a="'),
     repeated("<tool_response>"),
     repeated("`<"),
+    repeated("``<!--<"),
+    repeated("> 1. `\n    - - - <"),
     repeated('<tool_call>{"name":"add","arguments":{}}</tool_call>'),
     repeated('<tool_call>{"name":"add"}</tool_call>', '<tool_call>{"name":"add","arguments":{"a":"'),
     repeated("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
@@ -356,29 +358,30 @@ def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.decoding llm.error_classification
-    llm.lenient_json llm.openai_decoding llm.openai_encoding llm.openai_wire model tool_calls.arguments
+dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
+    llm.lenient_json llm.openai_encoding llm.openai_wire model tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
-    tool_calls.prompt_mode.reply tool_calls.prompt_mode.source tool_calls.prompt_mode.tool_call
+    tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source tool_calls.prompt_mode.tool_call
     tool_calls.prompt_mode.values tool_calls.results.shortening
-plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc mcp.stdio
+plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: catalog chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
-    storage.archive storage.calls storage.erasures storage.sqlite
-plugins_contract: catalog dead_letters encryption messages pins
+dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
+    storage.calls storage.erasures storage.media storage.messages storage.sqlite
+plugins_contract: catalog dead_letters encryption messages pins trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
 dialog_engine: config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client operators.commands
     operators.encrypt tool_calls.local_tools traces
-plugins_contract: connections rights settings
-plugins_mcp: mcp.fields mcp.servers_file operators.arguments operators.tools operators.trace
+plugins_contract: connections rights settings signing
+plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools operators.trace
 """,
-    "texts that their limits keep short: a head of 64 KiB, a token, a name": """
+    "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.turns identity.authenticator identity.principal identity.provider
+plugins_contract: http_connection
 """,
     "in test_bounded_validation.py: a budget of time": """
 dialog_engine: tool_calls.bounded_validation
@@ -409,4 +412,4 @@ def test_every_module_that_parses_text_is_measured_or_has_a_reason() -> None:
         if _parses(ast.parse(file.read_text()))
     ]
     listed = [*_modules(COVERED), *(module for text in OTHERS.values() for module in _modules(text))]
-    assert not {*parsing} - {*listed}
+    assert {*parsing} == {*listed}

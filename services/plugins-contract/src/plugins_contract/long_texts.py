@@ -11,8 +11,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOOP_CHARACTERS = 32_000
-"""The longest text that is read in the event loop, in characters or bytes. The slowest readers take 80 ms for it at 2.5
+LOOP_CHARACTERS = 16_000
+"""The longest text that is read in the event loop, in characters or bytes. The slowest readers take 40 ms for it at 2.5
 microseconds per character, and nearly all of them less than 1 ms."""
 
 
