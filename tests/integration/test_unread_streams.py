@@ -41,7 +41,7 @@ async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(engine: En
         await wait_until(lambda: dropped(engine), what="a dropped client")
 
     await wait_until(lambda: ended(engine, turn["turnId"]), what="the end of the turn")
-    [_, answer] = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
+    [*_, answer] = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
     assert answer["content"] == PIECES * PIECE
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 MOST_SECONDS = 0.05
-OF_TESTS = ("/tests/", "/anyio/", "/_pytest/", "/benchmarks/")
+OF_TESTS = ("/tests/", "/anyio/", "/_pytest/", "/playwright/", "/benchmarks/")
 STARTS = ("LifespanOn.main", "serve")
 
 

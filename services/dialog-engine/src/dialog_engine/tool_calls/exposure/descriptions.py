@@ -126,7 +126,7 @@ def _closest(name: str, names: Sequence[str]) -> Sequence[str]:
         return names
     check_limit()
     wanted = _pairs(name)
-    return nlargest(MAX_COMPARED, names, key=lambda other: len(wanted & _pairs(other[:MAX_NAME].lower())))
+    return nlargest(MAX_COMPARED, names, key=lambda other: len(wanted & _pairs(_parts(other)[1])))
 
 
 def _pairs(name: str) -> set[str]:
