@@ -76,7 +76,7 @@ MEASURED_SECONDS = 0.03
 SHORT_SECONDS = 0.015
 """A shorter time counts as this one: it is too short to be compared."""
 MOST_TIMES = 3.0
-SECONDS_PER_CHARACTER, SECONDS_PER_PART = 5e-6, 200e-6
+SECONDS_PER_CHARACTER, SECONDS_PER_PART = 20e-6, 400e-6
 
 
 def repeated(part: str, before: str = "", after: str = "") -> Text:

@@ -15,8 +15,14 @@ sitecustomize.install(str(_FOLDER))
 
 @pytest.fixture(autouse=True)
 def short_turns(request: pytest.FixtureRequest) -> Generator[None]:
-    """Measures the loops of this process, and of the processes that the test starts."""
+    """Measures the loops of this process, and of the processes that the test starts.
+
+    Not in tests that are left to `make test-all`: benchmarks, and measurements of memory, need the loop of the product.
+    """
     _taken()
+    if request.node.get_closest_marker("exhaustive"):
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOOP_PROBE", str(_FOLDER))
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *_python_path()]))
