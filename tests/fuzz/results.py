@@ -147,7 +147,8 @@ async def _right(request: Request) -> None:
 
 async def _call(server: McpServer, arguments: Json, counts: Counter[str]) -> None:
     progress: list[CallProgress] = []
-    result = await server.call("t", arguments, timeout_s=CALL_SECONDS, on_progress=progress.append)
+    # Approved: a listing that says "destructive" would have the worker ask a person, and nothing would be read.
+    result = await server.call("t", arguments, timeout_s=CALL_SECONDS, on_progress=progress.append, approved=True)
     counts[type(result).__name__] += 1
     counts["progress reports"] += len(progress)
     for report in progress:
@@ -164,7 +165,7 @@ async def _usable(server: McpServer, arguments: Json) -> None:
     """
 
     async def answered() -> bool:
-        result = await server.call("t", arguments, timeout_s=CALL_SECONDS)
+        result = await server.call("t", arguments, timeout_s=CALL_SECONDS, approved=True)
         return isinstance(result, Answered) and to_outcome(result.result).content == (TextBlock("right"),)
 
     await wait_until(answered, 30, what=f"a right answer ({server.last_error})")
