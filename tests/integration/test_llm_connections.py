@@ -310,6 +310,25 @@ async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, 
         await ask(client)
 
 
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(
+    provider: Provider, client: OpenAIModel, status: int, kind: str
+) -> None:
+    packer, page = zlib.compressobj(wbits=31), bytes(1_000_000)
+    packed = b"".join(packer.compress(page) for _ in range(300)) + packer.flush()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(status, kind, content_encoding="gzip")
+        with suppress(ConnectionError):
+            await exchange.send(packed)
+            await exchange.end()
+
+    provider.scripts = [script]
+    with pytest.raises(LLMRequestError):  # the loop probe fails the test if the loop unpacks it at once
+        await ask(client)
+
+
 @pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
 async def test_what_is_no_http_is_a_failed_connection(provider: Provider, client: OpenAIModel, head: bytes) -> None:
     async def script(exchange: Exchange) -> None:

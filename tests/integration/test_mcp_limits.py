@@ -1,5 +1,6 @@
 """The limits of a call: the total, how long it may go without a word, and how much its answer may hold."""
 
+import gzip
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -113,3 +114,50 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
         assert await server.call("t", {"which": "values"}, timeout_s=20) == Ambiguous(
             "Failed to parse the answer: it has more than 500,000 values"
         )
+
+
+# In what follows the loop probe fails a test in which the loop works for too long.
+
+
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
+async def test_the_longest_answers_stall_nobody(transport: str) -> None:
+    async with serving_text(transport, 20_000_000) as server:
+        answer = await server.call("t", {}, timeout_s=20)
+        assert isinstance(answer, Answered)
+        assert len(str(answer.result.content)) > 20_000_000
+
+
+@asynccontextmanager
+async def serving_text(transport: str, size: int) -> AsyncGenerator[McpServer]:
+    """A server whose tool `t` answers with so many characters."""
+
+    async def answer(request: Request) -> None:
+        await request.text("x" * size)
+
+    if transport == "stdio":
+        text = f"{{'content': [{{'type': 'text', 'text': 'x' * {size}}}]}}"
+        async with connected(speaking(f"say(request, {text})")) as server:
+            yield server
+    else:
+        era = MODERN if transport == "stateless" else LEGACY
+        async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server:
+            yield server
+
+
+async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
+    note = '{"jsonrpc": "2.0", "method": "x"}'
+    lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 3_000)"
+    async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server:
+        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(era: str, kind: str) -> None:
+    packed = gzip.compress(b"data: " + bytes(100_000_000))
+
+    async def answer(request: Request) -> None:
+        await request.respond(200, packed, kind, content_encoding="gzip")
+
+    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server:
+        assert isinstance(await server.call("t", {}, timeout_s=30), Ambiguous)

@@ -359,12 +359,13 @@ def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
 
 COVERED = """
 dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
-    llm.lenient_json llm.openai_encoding llm.openai_wire model tool_calls.arguments
+    llm.lenient_json llm.openai_encoding llm.openai_wire tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.shortening
-plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc
+plugins_contract: json_values
+plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """

@@ -38,7 +38,6 @@ from mcp.types import (
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCResponse,
-    jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 from yarl import URL
@@ -48,7 +47,7 @@ from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
-from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal
+from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal, validated
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -252,7 +251,7 @@ def _parsed(data: bytes) -> JSONRPCMessage | None:
     if refused := refusal(data):
         raise MCPError.from_error_data(refused.error)
     try:
-        return jsonrpc_message_adapter.validate_json(data, by_name=False)
+        return validated(data)
     except ValidationError:
         return None
 

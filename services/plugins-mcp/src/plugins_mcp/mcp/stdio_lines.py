@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
+from itertools import count
 from typing import Any
 
 import anyio
@@ -50,6 +51,9 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN = 80
 """Characters of a line that is not MCP that are shown."""
+
+LINES_PER_TURN = 50
+"""Lines that are read between two turns of the loop."""
 
 _CHUNK_BYTES = 64 * 1024
 FIRST_ID = 2**30
@@ -196,7 +200,11 @@ async def read_lines(
         suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
     ):
         async with received:
-            while line := await _read_line(output, spec, pipe_closed):
+            for number in count(1):
+                if number % LINES_PER_TURN == 0:  # any number of them may have arrived already
+                    await asyncio.sleep(0)
+                if not (line := await _read_line(output, spec, pipe_closed)):
+                    break
                 message = await reading(len(line), parse_line, line)
                 if message is not None:
                     if not lines.take(message):
