@@ -29,6 +29,7 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
+from tests.support.longest_turn import short_turns
 from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
@@ -325,8 +326,9 @@ async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_step
             await exchange.end()
 
     provider.scripts = [script]
-    with pytest.raises(LLMRequestError):  # the loop probe fails the test if the loop unpacks it at once
-        await ask(client)
+    async with short_turns():
+        with pytest.raises(LLMRequestError):
+            await ask(client)
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])

@@ -14,6 +14,7 @@ from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS
 from plugins_mcp.mcp.json_rpc import MAX_VALUES
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
+from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -116,12 +117,9 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
         )
 
 
-# In what follows the loop probe fails a test in which the loop works for too long.
-
-
 @pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
 async def test_the_longest_answers_stall_nobody(transport: str) -> None:
-    async with serving_text(transport, 20_000_000) as server:
+    async with serving_text(transport, 20_000_000) as server, short_turns():
         answer = await server.call("t", {}, timeout_s=20)
         assert isinstance(answer, Answered)
         assert len(str(answer.result.content)) > 20_000_000
@@ -146,8 +144,8 @@ async def serving_text(transport: str, size: int) -> AsyncGenerator[McpServer]:
 
 async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
     note = '{"jsonrpc": "2.0", "method": "x"}'
-    lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 3_000)"
-    async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server:
+    lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 10_000)"
+    async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
 
 
@@ -159,5 +157,5 @@ async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_step
     async def answer(request: Request) -> None:
         await request.respond(200, packed, kind, content_encoding="gzip")
 
-    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server:
+    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=30), Ambiguous)
