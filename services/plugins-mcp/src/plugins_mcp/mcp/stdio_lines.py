@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 MAX_SHOWN = 80
 """Characters of a line that is not MCP that are shown."""
 
-LINES_PER_TURN = 50
+LINES_PER_TURN = 10
 """Lines that are read between two turns of the loop."""
 
 _CHUNK_BYTES = 64 * 1024
