@@ -40,7 +40,7 @@ from mcp.types import (
     RequestId,
 )
 
-from plugins_contract.long_texts import reading
+from plugins_contract.long_texts import LOOP_CHARACTERS, reading
 from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
@@ -211,7 +211,9 @@ async def read_lines(
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True
-                    shown = without_credentials(spec.redact(line.decode("utf-8", "replace")))[:MAX_SHOWN]
+                    shown = without_credentials(spec.redact(line[:LOOP_CHARACTERS].decode("utf-8", "replace")))[
+                        :MAX_SHOWN
+                    ]
                     on_other_text(shown.strip())
                     log.warning(
                         "MCP server %r writes what is not MCP to standard output instead of standard error: %r",
