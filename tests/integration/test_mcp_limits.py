@@ -123,11 +123,11 @@ async def test_an_answer_of_many_values_stalls_nobody() -> None:
         await request.raw(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
         )
-        await request.raw(body.replace(b'"id": 7777', b'"id": %4d' % request.id))
+        await request.raw(body.replace(b"7777", b"%4d" % request.message["id"]))
 
     text = json.dumps([TEXT] * 150_000)
     body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
-    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.1):
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.12):
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Answered)
         assert len(result.result.content) == MAX_BLOCKS

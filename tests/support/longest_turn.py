@@ -18,7 +18,6 @@ async def short_turns(most_seconds: float = MOST_SECONDS) -> AsyncGenerator[None
         yield
     finally:
         measuring.cancel()
-    print("LONGEST", max(turns))
     assert max(turns) < most_seconds, f"an event loop worked for {max(turns):.3f} s between two turns"
 
 
