@@ -131,7 +131,7 @@ class RunningTurns:
         traceparent = traceparent_of_turn(turn_id, traceparent)
         session = session_id or new_id()
         turn = Turn(turn_id, session, subject, traceparent=traceparent, choice=choice, roles=roles, key_id=key_id)
-        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
+        set_log_ids(turn_ids(turn))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:
