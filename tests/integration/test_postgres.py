@@ -338,7 +338,7 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
         await wait_until(halfway.is_set)
         proxy.set(BLACK_HOLE)
         async with bounded(1):
-            with pytest.raises(StorageUnavailableError, match="for 0.7 seconds: nothing was written"):
+            with pytest.raises(StorageUnavailableError, match=r"for 0\.7 seconds: nothing was written"):
                 await writing
         with pytest.raises(StorageUnavailableError, match="cannot be reached now"):
             await database.check()

@@ -1,7 +1,7 @@
 """Whether a client waits for what a task does.
 
-A client gets an error within a second and tries again; work of the engine's own rather bridges a short outage. The tasks
-that a request starts inherit its wait, which ends for all of them when the answer begins.
+A client gets an error within a second and tries again; work of the engine's own rather bridges a short outage. The
+tasks that a request starts inherit its wait, which ends for all of them when the answer begins.
 """
 
 from contextvars import ContextVar
