@@ -51,6 +51,7 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
@@ -213,6 +214,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
     waiting = Subscriptions()
     database = await stack.enter_async_context(_open_store(settings, waiting))
+    await check_not_moved(database)
     engine_id = await database.engine_id()
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
