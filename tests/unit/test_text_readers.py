@@ -41,6 +41,7 @@ from dialog_engine.model import (
     UserMessage,
     storable_json,
 )
+from dialog_engine.operators.logs import lines_about
 from dialog_engine.tokens import fit, newest_turns
 from dialog_engine.tool_calls.arguments import MAX_CHARACTERS, read_arguments
 from dialog_engine.tool_calls.exposure.descriptions import purpose, signature, similar_names
@@ -286,6 +287,16 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
     ),
     "a page of a result": (lambda text: page(text, "id", len(text) // 2, 16_000), MAX_RESULT, (repeated("a\n"),)),
     "a shortened result": (lambda whole: shorten(storable_outcome(whole), "c" * 36, 1_000), 20_000, (_outcome,)),
+    "lines of logs": (
+        lambda text: list(lines_about({"c-1"}, text.split("\n"), "log")),
+        MAX_REPLY,
+        (
+            repeated("a-1 | b c-1"),
+            repeated("\x1b[1;", "{c-1"),
+            repeated('{"c-1":', "engine-1 | "),
+            repeated("c-1\n", "2026-11-23 05:05:02,185 "),
+        ),
+    ),
     "a line of a log": (visible, MAX_REPLY, (repeated("\x1b"), repeated("\u2028a"))),
     "Markdown": (
         render,
@@ -359,7 +370,7 @@ def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
 
 COVERED = """
 dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
-    llm.lenient_json llm.openai_encoding llm.openai_wire model tool_calls.arguments
+    llm.lenient_json llm.openai_encoding llm.openai_wire model operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
@@ -375,9 +386,9 @@ plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
 dialog_engine: config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client operators.commands
-    operators.encrypt tool_calls.local_tools traces
+    operators.encrypt operators.trace tool_calls.local_tools traces
 plugins_contract: connections rights settings signing
-plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools operators.trace
+plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.turns identity.authenticator identity.principal identity.provider
