@@ -1141,6 +1141,13 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_observability.py::test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids",
         "e2e/test_stack_observability.py::test_no_argument_and_no_text_is_logged",
     ),
+    "every refused request and every refused call has a line with its subject": (
+        "integration/test_attacks_consumption.py::test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not",
+        "unit/test_observed.py::test_a_call_that_is_refused_before_it_is_requested_has_its_line",
+    ),
+    "logs have digests of subjects where that is set": (
+        "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
+    ),
     "plugins-mcp trace shows the ledger and both logs in order": (
         "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
     ),

@@ -40,7 +40,7 @@ from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
@@ -320,7 +320,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
         timeout_seconds=settings.approval_timeout_seconds,
         note=lambda decision: metrics.approvals.labels(decision).inc(),
     )
-    rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
+    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
     around = _around_each(settings, metrics, calls.quarantine)
     llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
