@@ -10,7 +10,7 @@ from collections.abc import Callable
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, Permit, Refusal
 
 MAX_CIRCUITS = 1000
-"""How many tools and subjects are remembered. The one whose first late call is the oldest is forgotten for a new one."""
+"""How many tools and subjects are remembered. A new one takes the place of the one that has been there for longest."""
 
 Source = tuple[str, str]
 """A tool and a subject."""
