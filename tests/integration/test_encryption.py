@@ -433,7 +433,7 @@ async def contents(database: Any) -> list[Any]:
 async def test_large_values_are_not_encrypted_together(
     open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dialog_engine.operators.encrypt.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("dialog_engine.operators.pages.PAGE_BYTES", 100_000)
     async with open_database() as database:
         await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * 40_000))
         counted = CountedReads(database)
