@@ -203,7 +203,7 @@ class Connection(HttpToolsProtocol):
             return
         self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
-        if self.parser.should_upgrade() and (self._body_left or chunked):
+        if self.parser and self.parser.should_upgrade() and (self._body_left or chunked):
             # The parser would take the body for another request: somebody else's, where a proxy shares connections.
             detail = "this server has no other protocol: send a request that has a body without Upgrade"
             self._refuse(HTTPStatus.BAD_REQUEST, "UPGRADE_WITH_BODY", detail)

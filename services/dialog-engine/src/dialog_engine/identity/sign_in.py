@@ -95,8 +95,8 @@ class SignIn:
         """The subject with which the provider has answered, and the sealed session.
 
         Raises:
-            UnauthenticatedError: this browser has not begun the sign-in, or the provider's answer is not valid, or it does
-                not accept the code.
+            UnauthenticatedError: this browser has not begun the sign-in, the provider does not accept the code, or its
+                answer is not valid.
             IdentityProviderError: the provider cannot be asked now.
         """
         pending = self._seal.unseal(sealed, PendingSignIn)
