@@ -523,6 +523,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_postgres.py::test_a_read_only_standby_is_refused",
         "integration/test_postgres.py::test_an_old_server_is_refused",
     ),
+    "while PostgreSQL is away every request has its 503 within a second, and what it refused is not written": (
+        "integration/test_postgres_outage.py::"
+        "test_requests_get_503_within_a_second_when_postgresql_is_killed_stopped_or_frozen",
+        "integration/test_postgres.py::test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed",
+        "integration/test_postgres.py::test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up",
+    ),
     "PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart": (
         "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
         "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
