@@ -561,6 +561,13 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
         "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
     ),
+    "a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use": (
+        "integration/test_move.py::test_every_row_is_moved_and_the_keys_go_on_behind_them",
+        "integration/test_move.py"
+        "::test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file",
+        "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
+        "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
+    ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
         "::test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",
@@ -1139,6 +1146,13 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
     "a call leaves its trail in both logs under the same ids, without arguments and texts": (
         "e2e/test_stack_observability.py::test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids",
         "e2e/test_stack_observability.py::test_no_argument_and_no_text_is_logged",
+    ),
+    "every refused request and every refused call has a line with its subject": (
+        "integration/test_attacks_consumption.py::test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not",
+        "unit/test_observed.py::test_a_call_that_is_refused_before_it_is_requested_has_its_line",
+    ),
+    "logs have digests of subjects where that is set": (
+        "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
     ),
     "plugins-mcp trace shows the ledger and both logs in order": (
         "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
