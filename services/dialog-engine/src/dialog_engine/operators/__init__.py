@@ -1,1 +1,1 @@
-"""The commands of `dialog-engine` for operators: `trace`, `keys`, `audit`, `encrypt`, `split-media` and `move`."""
+"""The commands for operators: `trace`, `keys`, `audit`, `encrypt`, `split-media`, `move` and `retention`."""
