@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run backup restore test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -25,6 +25,12 @@ help: ## this list
 
 run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, WORKERS=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
+
+backup: ## the store of the Compose project into a file (FILE=, else backups/…), while engines run
+	@sh deploy/compose/backup.sh "$(FILE)"
+
+restore: ## replace the store of the Compose project by FILE=…; engines and workers stop for that time
+	@sh deploy/compose/restore.sh "$(FILE)"
 
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
 test test-all chaos: export PYTHONDONTWRITEBYTECODE :=

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, encrypt, keys
+from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys
 from dialog_engine.operators.split_media import split_media
 from plugins_contract.encryption import DecryptionError
 
@@ -32,6 +32,13 @@ def run(argv: list[str]) -> int:
                 return _audit(found)
             case "split-media":
                 return asyncio.run(_split_media())
+            case "backup":
+                backup.back_up(load_store_settings(), sys.stdout.buffer)
+                return 0
+            case "restore":
+                return _marked(asyncio.run(backup.restore(load_store_settings(), sys.stdin.buffer)))
+            case "restored":
+                return _marked(asyncio.run(backup.restored(load_store_settings())))
             case _:
                 return asyncio.run(_encrypt(found))
     except (EngineError, DecryptionError) as error:
@@ -85,6 +92,14 @@ async def _split_media() -> int:
     return 0
 
 
+def _marked(calls: int) -> int:
+    sys.stdout.write(
+        f"The store is restored. {calls} calls had no answer at the moment of the backup: those that may run only once"
+        " end as unknown.\n"
+    )
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
@@ -100,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    commands.add_parser("backup", help="write a copy of the SQLite file to the standard output, also while engines run")
+    commands.add_parser("restore", help="replace the SQLite file by the backup on the standard input")
+    commands.add_parser("restored", help="run this after pg_restore, before an engine starts")
     commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
