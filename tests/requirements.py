@@ -549,6 +549,13 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
         "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
     ),
+    "a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use": (
+        "integration/test_move.py::test_every_row_is_moved_and_the_keys_go_on_behind_them",
+        "integration/test_move.py"
+        "::test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file",
+        "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
+        "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
+    ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
         "::test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",

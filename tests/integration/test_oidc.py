@@ -107,6 +107,25 @@ async def test_a_key_that_the_provider_withdraws_is_soon_refused(oidc: OidcProvi
     assert await api.subject(token) == "", "it was accepted before"
 
 
+async def test_what_a_token_began_ends_with_its_signing_key_and_not_while_the_provider_is_away(
+    oidc: OidcProvider, api: Api
+) -> None:
+    began = (await api.authenticator.authenticate(oidc.token(), "10.0.0.1")).credential
+    assert not await api.authenticator.revoked(began)
+    oidc.rotate()
+    oidc.available = False
+    api.clock.now += REFRESH_SECONDS
+    assert not await api.authenticator.revoked(began)
+    later = Api(oidc.issuer)
+    assert not await later.authenticator.revoked(began), "an engine that knows no key yet"
+    assert not await api.authenticator.revoked(f"token:{oidc.signing.kid}"), "one that does not know the newest key"
+    oidc.available = True
+    for each in (api, later):
+        each.clock.now += ASK_AGAIN_SECONDS
+        assert await each.authenticator.revoked(began)
+    await later.provider.aclose()
+
+
 async def test_without_any_key_a_token_is_neither_accepted_nor_called_wrong(oidc: OidcProvider, api: Api) -> None:
     oidc.available = False
     with pytest.raises(IdentityProviderError):

@@ -21,6 +21,7 @@ from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
+from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -33,7 +34,7 @@ from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
-from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
@@ -50,6 +51,7 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
@@ -101,7 +103,7 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         async with contextlib.AsyncExitStack() as stack:
             if identity.close:
                 stack.push_async_callback(identity.close)
-            yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing, identity.credentials))}
 
     return create_app(
         lifespan,
@@ -167,7 +169,7 @@ class _Chat:
 
 
 @contextlib.asynccontextmanager
-async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerator[Services]:
+async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Credentials) -> AsyncGenerator[Services]:
     """A running engine, until `closing` is set.
 
     Raises:
@@ -176,7 +178,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
     async with contextlib.AsyncExitStack() as stack:
         base = await _base(stack, settings)
         calls = _calls(base)
-        chat = await _chat(stack, base, calls)
+        chat = await _chat(stack, base, calls, credentials)
         turns, pending = chat.turns, chat.pending
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
@@ -185,6 +187,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             chat.personal_data.run,
             chat.logs.run,
             pending.run,
+            turns.check_credentials,
             listener.run,
             partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
@@ -204,13 +207,14 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
-        yield _services(base, calls, chat)
+        yield _services(base, calls, chat, credentials)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
     waiting = Subscriptions()
     database = await stack.enter_async_context(_open_store(settings, waiting))
+    await check_not_moved(database)
     engine_id = await database.engine_id()
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
@@ -289,7 +293,7 @@ def _catalog_keys(settings: Settings) -> RequestKeys:
     return settings.request_keys
 
 
-async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:
+async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, credentials: Credentials) -> _Chat:
     settings, metrics, database, engine_id = base.settings, base.metrics, base.database, base.engine_id
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
@@ -328,7 +332,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         memory=Memory(settings.history_max_messages, settings.history_max_tokens or max(rooms_of(settings).values())),
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
-    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
+    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control, credentials)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
@@ -356,7 +360,7 @@ def _traces(base: _Base) -> RedisTraces:
     return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
+def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials) -> Services:
     settings, metrics = base.settings, base.metrics
     streams = Streams(on_drop=metrics.clients_dropped.inc)
     status = EngineStatus(
@@ -386,7 +390,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         consumption=chat.consumption,
         audit=chat.audit,
         personal_data=chat.personal_data,
-        approvals=Approvals(chat.archive, chat.pending, chat.control),
+        approvals=Approvals(chat.archive, chat.pending, chat.control, credentials),
         frames=chat.logs,
         streams=streams,
         tools=calls.tools,
@@ -414,6 +418,7 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
 class _Identity:
     """Who may make requests, if they have to prove who they are; its routes, and how its connections are closed."""
 
+    credentials: Credentials
     admission: Admission | None = None
     routers: Sequence[APIRouter] = ()
     close: Callable[[], Awaitable[None]] | None = None
@@ -421,21 +426,23 @@ class _Identity:
 
 def _identity(settings: Settings) -> _Identity:
     if not settings.needs_sign_in:
-        return _Identity()
+        return _Identity(NoCredentials())
     try:
         keys = ApiKeys(settings.api_keys, settings.api_keys_file)
     except ValueError as error:
         raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
     attempts, port = FailedAttempts(settings.failed_keys_per_minute), settings.operations_port
     if settings.oidc_issuer is None:
-        return _Identity(Admission(Authenticator(keys, attempts), operations_port=port))
+        authenticator = Authenticator(keys, attempts)
+        return _Identity(authenticator, Admission(authenticator, operations_port=port))
     from dialog_engine.http.sign_in import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
     from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
     oidc = open_oidc(settings, settings.oidc_issuer)
-    admission = Admission(Authenticator(keys, attempts, oidc.tokens), oidc.sign_in, operations_port=port)
+    authenticator = Authenticator(keys, attempts, oidc.tokens)
+    admission = Admission(authenticator, oidc.sign_in, operations_port=port)
     routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []
-    return _Identity(admission, routers, oidc.provider.aclose)
+    return _Identity(authenticator, admission, routers, oidc.provider.aclose)
 
 
 def _open_store(settings: Settings, waiting: Subscriptions) -> contextlib.AbstractAsyncContextManager[Database]:

@@ -16,7 +16,8 @@ class Principal:
     """The sender of a request. Sessions belong to the subject.
 
     `roles` are names that the rights file may use as well. `name` is shown to people. After `expires_at`, in Unix
-    seconds, it must prove who it is again. `key_id` names the credential for the audit.
+    seconds, it must prove who it is again. `key_id` names the credential for the audit, and `credential` identifies it
+    for `chat.ports.Credentials`; empty where it cannot be revoked.
     """
 
     subject: str
@@ -24,6 +25,7 @@ class Principal:
     name: str = ""
     expires_at: float | None = None
     key_id: str = ""
+    credential: str = ""
 
 
 LOCAL = Principal("local", (USER, OPERATOR))

@@ -122,6 +122,14 @@ class Provider:
             return next(iter(self._keys.values()))
         return self._keys.get(kid)
 
+    async def withdrawn(self, kid: str) -> bool:
+        """Whether the provider does not publish this key any more. False while it cannot be asked."""
+        try:
+            await self.prepare(kid)
+        except IdentityProviderError:
+            return False
+        return kid not in self._keys and self._fetched_at >= self._asked_at
+
     async def ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         """The JSON object that the provider answers with. Redirects are not followed.
 

@@ -17,6 +17,8 @@ ID_TOKEN, ACCESS_TOKEN = "ID", "Bearer"
 """What Keycloak calls the two kinds of tokens in the claim `typ`."""
 _TYPES = {ID_TOKEN: ("jwt",), ACCESS_TOKEN: ("jwt", "at+jwt", "application/at+jwt")}
 """What the header `typ` of each kind may be."""
+CREDENTIAL = "token:"
+"""Begins the credentials that are tokens. The id of the signing key follows, which is what a provider withdraws."""
 KEY_ID = "token"
 """The name of every token in the audit."""
 
@@ -92,7 +94,11 @@ class TokenVerifier(Tokens):
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
         if not subject or "\0" in subject:
             return None
-        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID)
+        credential = f"{CREDENTIAL}{header['kid']}" if "kid" in header else ""
+        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID, credential)
+
+    async def withdrawn(self, credential: str) -> bool:
+        return await self._provider.withdrawn(credential.removeprefix(CREDENTIAL))
 
     def _issued_to_audience(self, claims: dict[str, Any]) -> bool:
         """Whether an ID token was issued to its only audience, or says so (OpenID Connect Core 1.0, 3.1.3.7)."""

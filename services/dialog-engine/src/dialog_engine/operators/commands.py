@@ -39,6 +39,8 @@ def run(argv: list[str]) -> int:
                 return _marked(asyncio.run(backup.restore(load_store_settings(), sys.stdin.buffer)))
             case "restored":
                 return _marked(asyncio.run(backup.restored(load_store_settings())))
+            case "move":
+                return asyncio.run(_move(found))
             case _:
                 return asyncio.run(_encrypt(found))
     except (EngineError, DecryptionError) as error:
@@ -100,6 +102,24 @@ def _marked(calls: int) -> int:
     return 0
 
 
+async def _move(found: argparse.Namespace) -> int:
+    from dialog_engine.operators import move  # noqa: PLC0415 -- psycopg is slow to import
+
+    settings = load_store_settings()
+    if found.cancel:
+        await move.cancel(settings)
+        sys.stdout.write("The file stays. Delete what was copied before the PostgreSQL is used for another move.\n")
+        return 0
+    moved = await move.move(settings, lambda line: print(line, file=sys.stderr))  # noqa: T201 -- its progress
+    sys.stdout.writelines(f"{name}: {content}\n" for name, content in moved.content.items())
+    sys.stdout.writelines(f"{line}\n" for line in (*moved.audit, *moved.problems))
+    if not moved.problems:
+        sys.stdout.write(
+            "The move is complete: the PostgreSQL has what the file has. Start engines with DATABASE_URL.\n"
+        )
+    return NOT_DONE if moved.problems else 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
@@ -119,6 +139,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("restore", help="replace the SQLite file by the backup on the standard input")
     commands.add_parser("restored", help="run this after pg_restore, before an engine starts")
     commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
+    moved = commands.add_parser("move", help="move the SQLite file of OUTBOX_PATH into the PostgreSQL of DATABASE_URL")
+    moved.add_argument("--cancel", action="store_true", help="give up a move that has not ended, and keep the file")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
     return parser

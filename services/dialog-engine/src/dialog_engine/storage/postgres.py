@@ -300,7 +300,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
         StorageUnavailableError: it could not be used, in several attempts.
     """
-    where = _where(url)
+    where = place_of(url)
     pool = ConnectionPool[Connection](
         url,
         connection_class=Connection,
@@ -334,7 +334,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         await asyncio.to_thread(pool.close)
 
 
-def _where(url: str) -> str:
+def place_of(url: str) -> str:
     """The server and the database of a URL, without the password.
 
     The error of libpq for a URL that it cannot parse is left out, because it quotes the password. A password that is
