@@ -25,7 +25,7 @@ def run(argv: list[str]) -> int:
     """Run the command in `argv`; returns its exit code. An error is one line on standard error."""
     if argv[:1] == ["keys"]:
         return keys.run(argv[1:])
-    found = _parser().parse_args(argv)
+    found = read_arguments(argv)
     try:
         match found.command:
             case "audit":
@@ -120,7 +120,8 @@ async def _move(found: argparse.Namespace) -> int:
     return NOT_DONE if moved.problems else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def read_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command in `argv`. A wrong one is reported and exits the process with 2; `--help` exits with 0."""
     parser = argparse.ArgumentParser(
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
     )
@@ -143,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     moved.add_argument("--cancel", action="store_true", help="give up a move that has not ended, and keep the file")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
-    return parser
+    return parser.parse_args(argv)
 
 
 def since(text: str) -> int:
