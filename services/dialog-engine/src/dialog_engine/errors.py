@@ -112,6 +112,10 @@ class ForbiddenError(EngineError):
 
     code = "FORBIDDEN"
 
+    def __init__(self, text: str, subject: str = "") -> None:
+        super().__init__(text)
+        self.subject = subject
+
 
 class NotServedError(EngineError):
     """There is no such resource at this port."""

@@ -22,6 +22,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FIN
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.retention import Retention, run_retention
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -39,7 +40,7 @@ from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
@@ -179,7 +180,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         base = await _base(stack, settings)
         calls = _calls(base)
         chat = await _chat(stack, base, calls, credentials)
-        turns, pending = chat.turns, chat.pending
+        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.retention_rules)
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
@@ -193,6 +194,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
             *([calls.catalog.run] if settings.enable_mcp else []),
             base.chain.run,
             *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(run_retention, kept, chat.erasures, base.metrics.retention_passed)] if kept.deletes else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
@@ -318,7 +320,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
         timeout_seconds=settings.approval_timeout_seconds,
         note=lambda decision: metrics.approvals.labels(decision).inc(),
     )
-    rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
+    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
     around = _around_each(settings, metrics, calls.quarantine)
     llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))

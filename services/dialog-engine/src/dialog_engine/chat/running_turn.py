@@ -90,7 +90,7 @@ class RunningTurn:
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
         the engine shuts down."""
-        set_log_ids(turn_ids(self.turn.turn_id, self.turn.session_id, self.turn.traceparent))
+        set_log_ids(turn_ids(self.turn))
         try:
             try:
                 await self._write(self._service.opening(self.turn))

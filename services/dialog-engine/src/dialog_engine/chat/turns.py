@@ -162,7 +162,7 @@ class RunningTurns:
             key_id=key_id,
             credential=credential,
         )
-        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
+        set_log_ids(turn_ids(turn))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:

@@ -7,8 +7,8 @@ USER = "user"
 """The role that may chat: everything below /v1 and /ui."""
 OPERATOR = "operator"
 """The role that may read the operators' endpoints."""
-ROLE = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-"""What a role may be called."""
+ROLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
+"""What a role may be called. No database can store, and no response can contain, half a character (a surrogate)."""
 
 
 @dataclass(frozen=True, slots=True)

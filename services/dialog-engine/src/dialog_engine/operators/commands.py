@@ -9,9 +9,10 @@ import time
 from datetime import UTC, datetime
 
 from dialog_engine.chat.audit import AuditAction
+from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys
+from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention
 from dialog_engine.operators.split_media import split_media
 from plugins_contract.encryption import DecryptionError
 
@@ -39,6 +40,8 @@ def run(argv: list[str]) -> int:
                 return _marked(asyncio.run(backup.restore(load_store_settings(), sys.stdin.buffer)))
             case "restored":
                 return _marked(asyncio.run(backup.restored(load_store_settings())))
+            case "retention":
+                return _retention()
             case "move":
                 return asyncio.run(_move(found))
             case _:
@@ -102,6 +105,14 @@ def _marked(calls: int) -> int:
     return 0
 
 
+def _retention() -> int:
+    settings = load_store_settings()
+    with audit.opened(settings) as query:
+        lines = retention.would_be_erased(query, Retention.of(settings.retention_rules), round(time.time() * 1000))
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
 async def _move(found: argparse.Namespace) -> int:
     from dialog_engine.operators import move  # noqa: PLC0415 -- psycopg is slow to import
 
@@ -140,6 +151,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     commands.add_parser("restore", help="replace the SQLite file by the backup on the standard input")
     commands.add_parser("restored", help="run this after pg_restore, before an engine starts")
     commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
+    commands.add_parser("retention", help="show what RETENTION_DAYS and RETENTION_BY_SUBJECT would erase now")
     moved = commands.add_parser("move", help="move the SQLite file of OUTBOX_PATH into the PostgreSQL of DATABASE_URL")
     moved.add_argument("--cancel", action="store_true", help="give up a move that has not ended, and keep the file")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
