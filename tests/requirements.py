@@ -1190,8 +1190,21 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls",
         "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn",
     ),
-    "a restored backup continues": (
-        "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on",
+    "a restored backup has its sessions and messages, continues, and runs no once call twice": (
+        "e2e/test_backup.py::test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice",
+        "integration/test_restore.py::test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again",
+        "integration/test_restore.py"
+        "::test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as_if_it_were_new",
+    ),
+    "a backup that is none, or is that of a later release, changes nothing": (
+        "integration/test_restore.py::test_what_is_no_backup_is_refused_and_the_file_stays",
+        "integration/test_restore.py::test_a_backup_of_a_later_release_is_refused",
+        "integration/test_restore.py::test_nothing_is_restored_under_an_engine",
+    ),
+    "every block of commands in the documents for operators is run by a test": (
+        "repo/test_commands.py::test_every_block_of_commands_says_how_it_is_tested",
+        "repo/test_commands.py::test_the_commands_for_kubernetes_name_what_is_there",
+        "integration/test_commands.py::test_a_block_does_what_the_document_says",
     ),
     "in Compose, engines and workers scale and may be killed": (
         "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing",
