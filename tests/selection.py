@@ -93,8 +93,6 @@ PROVED_BY_TEST_ALL = {
     "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn": "the same",
     "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing": "needs Docker",
     "integration/test_monitoring.py::test_every_panel_shows_something_under_a_small_load": "needs Prometheus",
-    "e2e/test_backup.py::test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice": "processes",
-    "integration/test_commands.py::test_a_block_does_what_the_document_says": "needs Docker",
     "e2e/test_nginx.py::test_events_are_not_buffered_by_nginx": "needs nginx",
     "integration/test_compose.py::test_a_question_is_answered_with_two_tool_calls": "needs Docker",
     "integration/test_relay_benchmark.py::test_relaying_costs_a_tenth_of_what_it_costs_naively": "a benchmark",

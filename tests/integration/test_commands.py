@@ -103,6 +103,7 @@ def sqlite(project: Project) -> Mapping[str, str]:
 
 SETUPS: dict[str, Callable[[Project], Mapping[str, str]]] = {
     "": lambda _: {}, "dead-letters": dead_letters, "stopped": stopped, "sqlite": sqlite,
+    "model-key": lambda _: {"OPENAI_API_KEY": "a-key-of-a-model"},
 }  # fmt: skip
 
 
