@@ -1,6 +1,7 @@
 """Every metric of the engine, declared once. `docs/observability.md` has the same list."""
 
 import platform
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
@@ -16,8 +17,8 @@ TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
 class Metrics:
     """The engine's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:  # noqa: PLR0915 -- a list
-        """`stream` is the name of the request stream in Redis, `version` that of the engine."""
+    def __init__(self, stream: str = "events.plugins", build: Mapping[str, str] = {}) -> None:  # noqa: PLR0915 -- a list
+        """`stream` is the name of the request stream in Redis, `build` says which engine this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
         # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
@@ -26,8 +27,8 @@ class Metrics:
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
         self.loop_lag = lag_histogram("dialog_loop_lag_seconds", registry)
-        build = Info("dialog_build", "The version of the engine and of Python.", registry=registry)
-        build.info({"version": version, "python": platform.python_version()})
+        self.build = Info("dialog_build", "Which engine this is.", registry=registry)
+        self.build.info({**build, "python": platform.python_version()})
 
         # --- Turns ---
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
