@@ -13,6 +13,7 @@ afterwards.
 """
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -116,9 +117,10 @@ class Shell:
             text = text.replace(there, here)
         state = self.folder.parent / f"{self.folder.name}.state"
         state.touch()
-        script = f"set -a\n. {state}\nset -euo pipefail\ntrap 'export -p > {state}' EXIT\n{text}"
+        given = "\n".join(f"{name}={shlex.quote(value)}" for name, value in self.variables.items())
+        script = f"set -a\n. {state}\n{given}\nset -euo pipefail\ntrap 'export -p > {state}' EXIT\n{text}"
         done = subprocess.run(
-            ["bash", "-c", script], cwd=self.folder, env=self.env | self.variables, stdin=subprocess.DEVNULL,
+            ["bash", "-c", script], cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout, check=False,
         )  # fmt: skip
         self.variables = {}
