@@ -20,6 +20,7 @@ from dialog_engine.http.guards import (
     Admitted,
     BodyLimit,
     HeadAsGet,
+    InPieces,
     LoopbackNames,
     SafeHeaders,
     Subject,
@@ -104,6 +105,7 @@ def create_app(
     )
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     problems.install(app, allowed)
+    app.add_middleware(InPieces)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
