@@ -102,7 +102,7 @@ async def erase(engine: Engine, sender: Sender) -> dict[str, Any]:
     return views.erasure(await engine.personal_data.erase(sender.subject, key_id=sender.key_id))
 
 
-@router.get("/tools")
+@router.get("/tools", dependencies=[Depends(large_answer)])
 async def tools(engine: Engine, sender: Sender) -> dict[str, Any]:
     """The tools that the model is offered for the sender, and those that were left out, with the reason."""
     directory = engine.tools.visible_to(sender.subject, sender.roles)

@@ -203,6 +203,7 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
 @router.post(
     "/turns/{turn_id}/approvals/{tool_call_id}",
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+    dependencies=[Depends(large_answer)],
 )
 async def decide(
     turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
