@@ -471,6 +471,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
+    "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
+    ),
     "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
         "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
         "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",
