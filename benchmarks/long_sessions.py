@@ -2,7 +2,7 @@
 
     python -m benchmarks.long_sessions [--rounds 60] [--postgres]
 
-A session of 5,000 messages and 500 images, and one in its 20th turn, are compared with one that holds only what is
+A session of 5,000 messages and 500 images, and one after 20 turns, are compared with one that holds only what is
 sent, so that the model gets as many bytes of all three. They are asked in any order, and the turn is
 deleted after each, so that a session stays as it is.
 """
@@ -37,10 +37,12 @@ from plugins_contract.encryption import CLEAR
 from tests.support.long_sessions import write_session
 from tests.support.postgres import PostgresServer
 
-IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(200_000)).decode()
+IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(50_000)).decode()
 SENT_TURNS = 10
-SESSIONS = {"long": 2_500, "20th turn": 19, "only what is sent": SENT_TURNS}
-"""The turns of each session. Every fifth has an image, two of which are sent."""
+SENT_MESSAGES = 2 * SENT_TURNS + 2
+"""Two of the turns have made a call."""
+SESSIONS = {"long": 2_500, "after 20 turns": 20, "only what is sent": SENT_TURNS}
+"""The turns of each session. Every fifth has an image, of which two are sent."""
 Execute = Callable[[str], Any]
 _numbers = count(1)
 
@@ -103,7 +105,7 @@ async def main(rounds: int, *, postgres: bool) -> None:
             server.create_database("long")
             where, setting = server.url_of("long"), "DATABASE_URL"
         await prepared(open_postgres(where, 4) if postgres else open_sqlite(Path(where)))
-        settings = {setting: where, "HISTORY_MAX_MESSAGES": str(2 * SENT_TURNS + 1)}
+        settings = {setting: where, "HISTORY_MAX_MESSAGES": str(SENT_MESSAGES + 1), "LLM_PROFILE": "openai"}
         model = stack.enter_context(provider())
         relay = stack.enter_context(callstream(model.port, folder, **settings))
         execute = stack.enter_context(connected(where))
