@@ -471,6 +471,16 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
+    "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
+    ),
+    "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
+        "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
+        "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",
+        "integration/test_mcp_breaker.py::test_calls_of_several_users_that_hang_open_it",
+        "integration/test_mcp_breaker.py::test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner",
+    ),
     "a call that ends while it is held back never reaches the stream": (
         "integration/test_fair_shares.py::test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream",
     ),
@@ -561,6 +571,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "::test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file",
         "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
         "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
+    ),
+    "sessions beyond the retention of their subject's class are erased whole, once, and not while they are used": (
+        "integration/test_retention.py::test_each_class_of_subjects_has_its_days_and_the_command_shows_them_first",
+        "integration/test_retention.py::test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one",
+        "integration/test_retention.py::test_a_message_that_comes_while_a_pass_decides_keeps_its_session",
+        "integration/test_retention.py::test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it",
     ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
@@ -1178,8 +1194,21 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls",
         "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn",
     ),
-    "a restored backup continues": (
-        "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on",
+    "a restored backup has its sessions and messages, continues, and runs no once call twice": (
+        "e2e/test_backup.py::test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice",
+        "integration/test_restore.py::test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again",
+        "integration/test_restore.py"
+        "::test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as_if_it_were_new",
+    ),
+    "a backup that is none, or is that of a later release, changes nothing": (
+        "integration/test_restore.py::test_what_is_no_backup_is_refused_and_the_file_stays",
+        "integration/test_restore.py::test_a_backup_of_a_later_release_is_refused",
+        "integration/test_restore.py::test_nothing_is_restored_under_an_engine",
+    ),
+    "every block of commands in the documents for operators is run by a test": (
+        "repo/test_commands.py::test_every_block_of_commands_says_how_it_is_tested",
+        "repo/test_commands.py::test_the_commands_for_kubernetes_name_what_is_there",
+        "integration/test_commands.py::test_a_block_does_what_the_document_says",
     ),
     "in Compose, engines and workers scale and may be killed": (
         "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing",
