@@ -56,6 +56,7 @@ from dialog_engine.tool_calls.prompt_mode.values import as_object, trimmed
 from dialog_engine.tool_calls.repeats import find_repeats
 from dialog_engine.tool_calls.results.read_result import found, page
 from dialog_engine.tool_calls.results.shortening import shorten, storable_outcome
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
@@ -77,6 +78,7 @@ MEASURED_SECONDS = 0.03
 SHORT_SECONDS = 0.015
 """A shorter time counts as this one: it is too short to be compared."""
 MOST_TIMES = 3.0
+LOOP_SECONDS = 0.05
 SECONDS_PER_CHARACTER, SECONDS_PER_PART = 20e-6, 400e-6
 
 
@@ -364,6 +366,19 @@ def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
         assert took < MOST_TIMES * max(before, SHORT_SECONDS), f"{size}: {before:.3f} s, then {took:.3f} s"
     most_seconds = SECONDS_PER_CHARACTER if isinstance(text(1), str | bytes) else SECONDS_PER_PART
     assert took < max(size, 1_000) * most_seconds, f"{size}: {took:.3f} s"
+
+
+def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
+    """Longer texts are read in a thread, and what comes token by token is not read at once."""
+    longest = {
+        (name, number): (read, text(min(most, LOOP_CHARACTERS)))
+        for name, (read, most, texts) in READERS.items()
+        for number, text in enumerate(texts)
+        if isinstance(text(1), str | bytes) and "token by token" not in name
+    }
+    assert len(longest) > 50
+    slow = [each for each in longest.values() if seconds(*each) > LOOP_SECONDS / 2]
+    assert max(seconds(*each, 10) for each in slow) < LOOP_SECONDS  # the machine may be busy
 
 
 # --- Which modules read texts ---
