@@ -471,6 +471,16 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
+    "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
+    ),
+    "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
+        "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
+        "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",
+        "integration/test_mcp_breaker.py::test_calls_of_several_users_that_hang_open_it",
+        "integration/test_mcp_breaker.py::test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner",
+    ),
     "a call that ends while it is held back never reaches the stream": (
         "integration/test_fair_shares.py::test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream",
     ),
@@ -523,6 +533,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_postgres.py::test_a_read_only_standby_is_refused",
         "integration/test_postgres.py::test_an_old_server_is_refused",
     ),
+    "while PostgreSQL is away every request has its 503 within a second, and what it refused is not written": (
+        "integration/test_postgres_outage.py::"
+        "test_requests_get_503_within_a_second_when_postgresql_is_killed_stopped_or_frozen",
+        "integration/test_postgres.py::test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed",
+        "integration/test_postgres.py::test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up",
+    ),
     "PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart": (
         "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
         "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
@@ -548,6 +564,19 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage_migration.py"
         "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
         "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
+    ),
+    "a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use": (
+        "integration/test_move.py::test_every_row_is_moved_and_the_keys_go_on_behind_them",
+        "integration/test_move.py"
+        "::test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file",
+        "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
+        "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
+    ),
+    "sessions beyond the retention of their subject's class are erased whole, once, and not while they are used": (
+        "integration/test_retention.py::test_each_class_of_subjects_has_its_days_and_the_command_shows_them_first",
+        "integration/test_retention.py::test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one",
+        "integration/test_retention.py::test_a_message_that_comes_while_a_pass_decides_keeps_its_session",
+        "integration/test_retention.py::test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it",
     ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
@@ -1128,8 +1157,15 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_stack_observability.py::test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids",
         "e2e/test_stack_observability.py::test_no_argument_and_no_text_is_logged",
     ),
-    "plugins-mcp trace shows the ledger and both logs in order": (
-        "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
+    "every refused request and every refused call has a line with its subject": (
+        "integration/test_attacks_consumption.py::test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not",
+        "unit/test_observed.py::test_a_call_that_is_refused_before_it_is_requested_has_its_line",
+    ),
+    "logs have digests of subjects where that is set": (
+        "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
+    ),
+    "dialog-engine trace shows the store, the ledger and both logs in order": (
+        "e2e/test_stack_observability.py::test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away",
     ),
     "a turn is one trace over both services": (
         "e2e/test_stack_observability.py::test_a_turn_is_one_trace_over_both_services",
@@ -1158,8 +1194,21 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls",
         "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn",
     ),
-    "a restored backup continues": (
-        "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on",
+    "a restored backup has its sessions and messages, continues, and runs no once call twice": (
+        "e2e/test_backup.py::test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice",
+        "integration/test_restore.py::test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again",
+        "integration/test_restore.py"
+        "::test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as_if_it_were_new",
+    ),
+    "a backup that is none, or is that of a later release, changes nothing": (
+        "integration/test_restore.py::test_what_is_no_backup_is_refused_and_the_file_stays",
+        "integration/test_restore.py::test_a_backup_of_a_later_release_is_refused",
+        "integration/test_restore.py::test_nothing_is_restored_under_an_engine",
+    ),
+    "every block of commands in the documents for operators is run by a test": (
+        "repo/test_commands.py::test_every_block_of_commands_says_how_it_is_tested",
+        "repo/test_commands.py::test_the_commands_for_kubernetes_name_what_is_there",
+        "integration/test_commands.py::test_a_block_does_what_the_document_says",
     ),
     "in Compose, engines and workers scale and may be killed": (
         "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing",

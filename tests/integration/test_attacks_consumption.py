@@ -1,10 +1,12 @@
 """One model, and one subject, that want everything: what they get is bounded, at all engines together."""
 
 import asyncio
+import logging
+import select
 import socket
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.errors import LimitExceededError
+from dialog_engine.http.services import LARGE_AT_ONCE
 from dialog_engine.limits import Consumption, Slot, SubjectLimits
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
@@ -74,8 +77,9 @@ async def test_a_reply_without_end_is_cut_and_its_stream_closed(tmp_path: Path, 
 
 
 async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not(
-    tmp_path: Path, redis_url: str, model: Model
+    tmp_path: Path, redis_url: str, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
@@ -92,6 +96,18 @@ async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engin
         assert 1 <= int(last.headers["retry-after"]) <= 60
         assert (await acts_as(second, "b").client.get("/v1/models")).status_code == 200
         assert (await second.client.get("/healthz")).status_code == 200
+        assert (await second.client.get("/metrics")).status_code == 403
+        too_large = {"message": "x" * 3_000_000}
+        assert (await second.client.post("/v1/chat", json=too_large)).status_code == 413
+        second.client.headers["authorization"] = "Bearer nobody"
+        assert (await second.client.get("/v1/models")).status_code == 401
+    lines = {(record.code, record.subject) for record in caplog.records if record.message == "request refused"}  # type: ignore[attr-defined]
+    assert lines == {
+        ("LIMIT_EXCEEDED", "ann"),
+        ("FORBIDDEN", "bob"),
+        ("BODY_TOO_LARGE", "bob"),
+        ("UNAUTHORIZED", ""),
+    }
 
 
 async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end(
@@ -231,16 +247,54 @@ async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, 
     assert await redis.zcard(key) == 1
 
 
-async def test_without_redis_turns_are_bounded_by_each_engine_and_nothing_waits() -> None:
+async def test_without_redis_each_engine_counts_for_itself_and_nothing_waits() -> None:
+    """Whoever keeps an engine so busy that Redis seems slow must not get more for it."""
     silent = socket.create_server(("127.0.0.1", 0))  # it accepts connections, and answers nothing
     client = command_client(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-    consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=1, tokens=1))
+    consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=50, tokens=9))
     async with asyncio.timeout(5):
-        for _ in range(50):
-            await consumption.request("ann")
+        refused = 0
+        for _ in range(150):  # the window may change once
+            try:
+                await consumption.request("ann")
+            except LimitExceededError:
+                refused += 1
+        assert refused >= 50
+        await consumption.request("ben")
         for _ in range(2):
             await consumption.turn("ann")
         with pytest.raises(LimitExceededError, match="2 turns may run"):
             await consumption.turn("ann")
+        await consumption.spent("ben", 9)
+        with pytest.raises(LimitExceededError, match="9 tokens per day"):
+            await consumption.turn("ben")
     await client.aclose()
     silent.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/{session}/messages", "/v1/me/data", "/v1/turns/{turn}/events"])
+async def test_large_answers_that_are_not_read_are_few(tmp_path: Path, redis_url: str, model: Model, path: str) -> None:
+    """Hundreds, of some megabytes each, took all the memory of an engine."""
+    model.replies = [[{"content": "x" * 50_000}] * 60]
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS)
+    async with running_engine(configured) as engine, AsyncExitStack() as stack:
+        [started, *_] = await acts_as(engine, "a").chat()
+        path = path.format(session=started.data["sessionId"], turn=started.data["turnId"])
+        unread: list[socket.socket] = []
+        for _ in range(2 * LARGE_AT_ONCE):
+            unread.append(client := stack.enter_context(socket.socket()))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(engine.url.rpartition(":")[2])))
+            client.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {'a' * 40}\r\n\r\n".encode())
+
+        def begun() -> list[socket.socket]:
+            return select.select(unread, [], [], 0)[0]
+
+        await wait_until(lambda: len(begun()) >= LARGE_AT_ONCE, what="the first answers")
+        for letter in "ab":  # a neighbour, and what is small
+            assert (await acts_as(engine, letter).client.get("/v1/sessions")).status_code == 200
+        assert len(begun()) == LARGE_AT_ONCE
+        for client in begun():
+            unread.remove(client)
+            client.close()
+        await wait_until(lambda: len(begun()) == LARGE_AT_ONCE, what="the others")

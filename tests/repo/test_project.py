@@ -17,13 +17,24 @@ ELSEWHERE = re.compile(rf"{re.escape(BESIDE)}|(?<![\w.-])/(work|home|Users)/|/ro
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
 
 TOP_LEVEL = {
-    *(".ci", ".dockerignore", ".env.example", ".gitignore", "Makefile", "README.md", "docker-compose.yml"),
+    *(
+        ".ci",
+        ".github",
+        ".dockerignore",
+        ".env.example",
+        ".gitignore",
+        "CHANGELOG.md",
+        "Makefile",
+        "README.md",
+        "docker-compose.yml",
+    ),
     *("pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks", "tests"),
 }
 
 LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_settings", "redis", "sse_starlette"}
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
+    "tests/drill_compose.py": "the pause between two looks at the alerts",
     "tests/support/waiting.py": "the pause between two looks at a condition",
     "tests/support/recorded_backlog.py": "samples are taken once a second",
     "tests/chaos/effect_server.py": "a tool takes its time",

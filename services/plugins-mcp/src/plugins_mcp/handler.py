@@ -300,6 +300,7 @@ class CallHandler:
         return await server.call(
             request.tool,
             request.arguments,
+            subject=request.subject,
             approved=is_approved(request),
             timeout_s=seconds_left,
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
@@ -319,6 +320,8 @@ class CallHandler:
         answer = await self._until_written(
             lambda: self._ledger.complete(delivery, fence, outcome, dead_reason=dead_reason)
         )
+        if dead_reason:
+            self._observer.dead_letter("call")
         if isinstance(answer, Stale):
             log.warning(
                 "call %s was taken over by another worker: its result is discarded", delivery.request.correlation_id

@@ -73,6 +73,7 @@ class ToolServer(Protocol):
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str,
         approved: bool,
         timeout_s: float,
         granted_s: float | None = None,
@@ -83,6 +84,7 @@ class ToolServer(Protocol):
     ) -> CallResult:
         """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
 
+        `subject` is the user whom the call is for.
         `approved`: a person has approved these arguments. Without that a tool whose policy asks for it is not called.
         `timeout_s` is what is left of `granted_s`, the time that the call was given before it waited elsewhere.
         `on_begin` is called when the call waits for nothing but the server any more.
@@ -122,8 +124,9 @@ class Observer:
     def redelivered(self, request: ToolCallRequested, how: str) -> None:
         """The request was delivered before: "takeover" from another worker, or "recovery" of a read without a reply."""
 
-    def unreadable(self, entry: str, reason: str) -> None:
-        """The entry holds no request that can be read, and becomes a dead letter."""
+    def dead_letter(self, cause: str) -> None:
+        """A request becomes a dead letter. `cause` is "producer": another producer than an engine has written a request
+        that cannot be run; or "call": anything else."""
 
     def processing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
         """The request is being processed while the context is open."""
