@@ -73,6 +73,9 @@ class Load:
             try:
                 request = self.stack.request(path, body, last_event_id=last)
                 with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
+                    if began:
+                        self.refused.append(round(time.monotonic() - began, 2))
+                        began = 0.0
                     for line in response:
                         text += line.decode()
                 self.requests["ok"] += 1
@@ -82,7 +85,10 @@ class Load:
                     raise
                 self.ended.wait(0.2)
                 continue
-            except urllib.error.URLError:
+            except (urllib.error.URLError, http.client.RemoteDisconnected, ConnectionResetError):
+                # Docker accepts connections for a container that does not listen, and closes them.
+                if text:
+                    return self._known(text, last)
                 began = began or time.monotonic()
                 self.requests["refused"] += 1
                 self.ended.wait(0.1)
@@ -91,10 +97,12 @@ class Load:
                 self.requests["cut"] += 1
                 if body is not None:
                     continue
-            if began:
-                self.refused.append(time.monotonic() - began)
-            ids = [line[4:] for line in text.splitlines() if line.startswith("id: ")]
-            return text, ids[-1] if ids else ""
+            return self._known(text, last)
+
+    @staticmethod
+    def _known(text: str, last: str) -> tuple[str, str]:
+        """What has arrived of an answer, with the last id of an event in it."""
+        return text, ([last] + [line[4:] for line in text.splitlines() if line.startswith("id: ")])[-1]
 
 
 def release(commit: str, folder: Path) -> Path:
@@ -127,10 +135,8 @@ def test_an_upgrade_under_load_loses_no_call_and_refuses_hardly_a_request(commit
         print(done.stdout, done.stderr[-2000:], load.turns, load.requests, load.refused)
 
         assert done.returncode == 0
-        assert [line.split()[1] for line in done.stdout.splitlines() if "is replaced" in line][:4] == [
-            *[f"{old.project}-worker-{number}" for number in (1, 2)],
-            *[f"{old.project}-engine-{number}" for number in (1, 2)],
-        ]
+        replaced = [line.split()[1].split("-")[-2] for line in done.stdout.splitlines() if f" {old.project}-" in line]
+        assert replaced == ["worker", "worker", "engine", "engine"]
         assert load.lost == []
         assert load.turns > CLIENTS
         assert load.requests["502"] + load.requests["503 without Retry-After"] == 0
