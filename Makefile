@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run backup restore test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -25,6 +25,12 @@ help: ## this list
 
 run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, WORKERS=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
+
+backup: ## the store of the Compose project into a file (FILE=, else backups/…), while engines run
+	@sh deploy/compose/backup.sh "$(FILE)"
+
+restore: ## replace the store of the Compose project by FILE=…; engines and workers stop for that time
+	@sh deploy/compose/restore.sh "$(FILE)"
 
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
 test test-all chaos: export PYTHONDONTWRITEBYTECODE :=
@@ -88,6 +94,9 @@ bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM'
 
 chaos: sync ## every fault injection in full, minutes each, fault_pairs for hours; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
+
+drill: sync ## the product in containers, one part broken after the other (docs/drill.md); ARGS="workers poison" for some
+	$(BIN)/python -m tests.drill_compose $(ARGS)
 
 fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one
 	$(BIN)/python -m tests.fuzz $(ARGS)

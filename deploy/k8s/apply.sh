@@ -17,10 +17,10 @@ fi
 overlay=${1:?names no overlay, such as deploy/k8s/overlays/scale}
 
 replaced() {
-    kubectl --namespace "${NAMESPACE:-callstream}" rollout status "deployment/callstream-$1" --timeout "${ROLLOUT_TIMEOUT:-30m}"
+    kubectl -n callstream rollout status "deployment/callstream-$1" --timeout="${ROLLOUT_TIMEOUT:-30m}"
 }
 
-kubectl apply --kustomize "$overlay" --selector "app.kubernetes.io/name!=callstream-$last"
+kubectl apply -k "$overlay" -l "app.kubernetes.io/name!=callstream-$last"
 replaced "$first"
-kubectl apply --kustomize "$overlay"
+kubectl apply -k "$overlay"
 replaced "$last"

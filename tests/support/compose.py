@@ -56,6 +56,22 @@ class Stack:
         assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return done
 
+    def make(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """A target of the Makefile, for this project."""
+        kept = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+        own = {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(self.port)}
+        done = subprocess.run(
+            ["make", *args],
+            cwd=ROOT,
+            env=kept | own | self.env,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{args}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        return done
+
     @contextmanager
     def running(self, *options: str) -> Generator[None]:
         """What it was made of goes with it: containers, volumes and images."""
