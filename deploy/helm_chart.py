@@ -60,6 +60,7 @@ def chart() -> dict[str, str]:
 def resources_of(overlay: Path) -> dict[str, Resource]:
     """The resources of an overlay by kind and name, without the namespace and the digests in names of ConfigMaps."""
     text = _CONFIG_NAMES.sub(r"\1", yaml.safe_dump_all(built(overlay), sort_keys=False))
+    text = re.sub(r"image: callstream-(engine|worker)$", r"image: callstream-\1:latest", text, flags=re.MULTILINE)
     found: dict[str, Resource] = {}
     for each in yaml.safe_load_all(text):
         if each["kind"] != "Namespace":
@@ -108,8 +109,6 @@ def _template(resource: Resource) -> str:
         resource["data"]["REDIS_ADDRESS"] = hole("{{ toJson .Values.redis.address }}")
     elif kind == "Deployment":
         part = name.removeprefix("callstream-")
-        [container] = resource["spec"]["template"]["spec"]["containers"]
-        container["image"] = hole(f"{{{{ toJson .Values.{part}.image }}}}")
         if resource["spec"].get("replicas", 1) > 1:
             resource["spec"]["replicas"] = hole(f"{{{{ .Values.{part}.replicas }}}}")
         # Pods are replaced when a setting changes: kustomize does it by the name of the ConfigMap.
@@ -123,7 +122,9 @@ def _template(resource: Resource) -> str:
     text = _dumped(resource).replace("{{", "\0").replace("}}", '{{ "}}" }}').replace("\0", '{{ "{{" }}')
     for key, action in holes.items():
         text = text.replace(key, action)
-    return text
+    return re.sub(
+        r"image: callstream-(engine|worker):latest$", r"image: {{ toJson .Values.\1.image }}", text, flags=re.M
+    )
 
 
 def _conditional(text: str, conditions: list[str]) -> str:

@@ -125,7 +125,8 @@ def upgrade(compose: Compose, *, back: bool = False, restart: bool = False) -> N
             replace(compose, service, old)
     for service in ("proxy", "demo-model", "demo-server"):
         if compose.outdated(service):
-            compose.run("up", "--detach", "--no-deps", "--no-build", "--wait", service)
+            # At once: a proxy that waits for the end of its streams does not listen meanwhile. Clients connect again.
+            compose.run("up", "--detach", "--no-deps", "--no-build", "--timeout", "0", "--wait", service)
             print(f"upgrade: {service} is replaced", flush=True)
     print("upgrade: everything is up to date", flush=True)
 

@@ -211,7 +211,7 @@ def test_an_upgrade_replaces_one_part_wholly_before_the_other(
     options: list[str], first: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/commands\n')
+    kubectl.write_text(f'#!/bin/sh\necho "kubectl $*" >> {tmp_path}/commands\n')
     kubectl.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
@@ -219,10 +219,10 @@ def test_an_upgrade_replaces_one_part_wholly_before_the_other(
 
     excluded = f"callstream-{last}"
     assert (tmp_path / "commands").read_text().splitlines() == [
-        f"apply -k an/overlay -l app.kubernetes.io/name!={excluded}",
-        f"-n callstream rollout status deployment/callstream-{first} --timeout=30m",
-        "apply -k an/overlay",
-        f"-n callstream rollout status deployment/callstream-{last} --timeout=30m",
+        f"kubectl apply -k an/overlay -l app.kubernetes.io/name!={excluded}",
+        f"kubectl -n callstream rollout status deployment/callstream-{first} --timeout=30m",
+        "kubectl apply -k an/overlay",
+        f"kubectl -n callstream rollout status deployment/callstream-{last} --timeout=30m",
     ]
     for name in NAMES:
         chosen = [
