@@ -1164,8 +1164,8 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
     "logs have digests of subjects where that is set": (
         "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
     ),
-    "plugins-mcp trace shows the ledger and both logs in order": (
-        "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
+    "dialog-engine trace shows the store, the ledger and both logs in order": (
+        "e2e/test_stack_observability.py::test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away",
     ),
     "a turn is one trace over both services": (
         "e2e/test_stack_observability.py::test_a_turn_is_one_trace_over_both_services",

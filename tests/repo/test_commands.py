@@ -43,7 +43,7 @@ def test_a_command_within_a_sentence_is_one_of_a_tested_block() -> None:
             case "dialog-engine":
                 known = first in programs
             case "plugins-mcp":
-                known = first in ("dead", "tools", "trace")
+                known = first in ("dead", "tools")
             case _:
                 known = any(" ".join(command.split()) in text for text in tested)
         if not known:

@@ -7,13 +7,15 @@ import re
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.retention import Retention
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load_operator_settings, load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
 from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention
 from dialog_engine.operators.split_media import split_media
+from dialog_engine.operators.trace import trace
 from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -31,6 +33,8 @@ def run(argv: list[str]) -> int:
         match found.command:
             case "audit":
                 return _audit(found)
+            case "trace":
+                return trace(load_operator_settings(), found.id, found.log)
             case "split-media":
                 return asyncio.run(_split_media())
             case "backup":
@@ -147,6 +151,12 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    traced = commands.add_parser("trace", help="the history of a call, a turn, a session or a trace")
+    traced.add_argument("id", metavar="ID", help="of a call, a turn, a session or a trace")
+    text = (
+        "a log of any service, human or json, with the prefixes of Compose or kubectl or without; - is standard input"
+    )
+    traced.add_argument("--log", type=Path, action="append", default=[], metavar="FILE", help=f"{text}; repeatable")
     commands.add_parser("backup", help="write a copy of the SQLite file to the standard output, also while engines run")
     commands.add_parser("restore", help="replace the SQLite file by the backup on the standard input")
     commands.add_parser("restored", help="run this after pg_restore, before an engine starts")
