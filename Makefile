@@ -60,6 +60,7 @@ check: sync check-js check-deploy ## formatting, lint, types, import layers, loc
 check-deploy: sync ## compose files, Dockerfiles, Kubernetes manifests and alert rules, offline
 	$(BIN)/yamllint --strict --config-file deploy/.yamllint.yml deploy docker-compose.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml deploy/compose/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/hadolint services/*/Dockerfile deploy/nginx/Dockerfile
 	$(BIN)/python -m deploy.check
 	@if command -v promtool >/dev/null; then promtool check rules --lint-fatal deploy/prometheus/alerts/*.yml >/dev/null; \

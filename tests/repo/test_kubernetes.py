@@ -1,8 +1,11 @@
 """What the Kubernetes manifests must have beyond being valid, which `make check` sees to."""
 
 import json
+import os
 import re
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -201,3 +204,36 @@ def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key()
 def test_there_is_no_secret_in_the_manifests() -> None:
     assert of_kind("small", "Secret") == []
     assert of_kind("scale", "Secret") == []
+
+
+@pytest.mark.parametrize(("options", "first", "last"), [([], "worker", "engine"), (["--back"], "engine", "worker")])
+def test_an_upgrade_replaces_one_part_wholly_before_the_other(
+    options: list[str], first: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\necho "kubectl $*" >> {tmp_path}/commands\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    subprocess.run(["sh", K8S / "apply.sh", *options, "an/overlay"], check=True)
+
+    excluded = f"callstream-{last}"
+    assert (tmp_path / "commands").read_text().splitlines() == [
+        f"kubectl apply -k an/overlay -l app.kubernetes.io/name!={excluded}",
+        f"kubectl -n callstream rollout status deployment/callstream-{first} --timeout=30m",
+        "kubectl apply -k an/overlay",
+        f"kubectl -n callstream rollout status deployment/callstream-{last} --timeout=30m",
+    ]
+    for name in NAMES:
+        chosen = [
+            each["metadata"]["name"]
+            for each in workloads(name)
+            if each["metadata"].get("labels", {}).get("app.kubernetes.io/name") != excluded
+        ]
+        assert f"callstream-{first}" in chosen
+        assert excluded not in chosen
+
+
+def test_both_parts_are_replaced_one_pod_at_a_time_with_a_new_one_first() -> None:
+    for each in workloads("scale"):
+        assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
