@@ -22,8 +22,11 @@ from dialog_engine.model import Choice
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
 
-LARGE_AT_ONCE = 8
-"""How many answers of one subject that may be large are in memory at once, until their clients have read them."""
+LARGE_AT_ONCE = 4
+"""How many answers of one subject that may be large are in memory at once, until their clients have read them.
+
+Fewer than the connections to the database, so that one subject does not keep all of them busy.
+"""
 MAX_LARGE = 500
 """How many requests for such answers of one subject may be waiting or answered."""
 
@@ -119,11 +122,14 @@ async def services_of(request: Request) -> Services:
 Engine = Annotated[Services, Depends(services_of)]
 
 
-async def large_answer(engine: Engine, subject: Subject) -> AsyncGenerator[None]:
+async def large_answer(engine: Engine, subject: Subject, request: Request) -> AsyncGenerator[None]:
     """Dependency of routes whose answers may have megabytes: waits for a place, and holds it until the answer is sent.
 
     Raises:
         LimitExceededError: too many requests of the subject wait already.
+        ProblemError: the client has gone meanwhile.
     """
     async with engine.large_answers.place(subject):
+        if await request.is_disconnected():
+            raise ProblemError(HTTPStatus.REQUEST_TIMEOUT, "CLIENT_GONE", "the client has not waited for its answer")
         yield
