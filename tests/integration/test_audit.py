@@ -163,6 +163,8 @@ async def test_a_name_of_any_length_is_recorded_in_few_characters(store: EngineS
     assert started.subject == fitted(long[:1_000], 256)
     assert max(len(value) for each in (started, unknown, named) for value in astuple(each)) == 256
     assert max(len(each.tool) for each in (unknown, named)) == 64
+    facts = await store.database.read("SELECT payload FROM outbox WHERE event_type = 'ToolCallFinished' ORDER BY seq")
+    assert [json.loads(fact)["toolName"] for (fact,) in facts] == [fitted(long, 64), long]
 
 
 def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments() -> None:

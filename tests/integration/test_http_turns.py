@@ -420,6 +420,9 @@ async def test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_
     assert "sandbox" in whole.headers["content-security-policy"]
     other = await engine.client.get(shown["textUrl"].replace(delivery.request.correlation_id, "other"))
     assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
+    exported = (await engine.client.get("/v1/me/data")).json()
+    correlation_id = delivery.request.correlation_id
+    assert exported["wholeTexts"] == [{"correlationId": correlation_id, "text": f"{LOG}\nfor the user"}]
 
 
 async def test_a_model_reads_parts_of_a_result_of_half_a_megabyte(worker: Bench, engine: Engine, model: Model) -> None:

@@ -137,6 +137,12 @@ async def test_large_media_are_read_one_at_a_time(store: EngineStore) -> None:
     block = await store.archive.media("ann", "large-000005", "call-of-large-000005", 1)
     assert block is not None
     assert (block.data, block.size) == (large, 300_000)
+    await store.database.write(lambda tx: write_session(tx, "direct", "ann", 1, image=large))
+    for _ in range(2):  # the first one splits it
+        block = await store.archive.media("ann", "direct-000000", "call-of-direct-000000", 1)
+        assert block is not None
+        assert block.data == large
+        assert await stored(store, "SELECT count(*) FROM media") == [(11,)]
     with pytest.raises(TurnNotFoundError):
         await store.archive.media("bob", "large-000005", "call-of-large-000005", 1)
 

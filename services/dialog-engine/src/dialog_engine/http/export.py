@@ -13,19 +13,26 @@ from plugins_contract.outcomes import MediaBlock
 async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcript]) -> AsyncGenerator[bytes]:
     """The lines of the subject's sessions. Their pages follow each other, and the last page of each has no `more`.
 
-    A line ends with the images, sounds and files of the session, of which one at a time is in memory."""
+    A line ends with the images, sounds and files of the session, and with the whole texts of results that are shortened
+    in `messages`. One at a time of these is in memory."""
     turns: dict[str, bytes] | None = None
     media: list[tuple[str, tuple[str, int]]] = []
+    shortened: list[tuple[str, str]] = []
     async with aclosing(parts):
         async for part in parts:
             separator = b","
             if turns is None:
-                turns, media, separator = {}, [], b""
+                turns, media, shortened, separator = {}, [], [], b""
                 yield msgspec.json.encode(views.session_head(part.session))[:-1] + b',"messages":['
             for message in part.page.messages:
                 yield separator + msgspec.json.encode(views.message(message))
                 separator = b","
                 media += [(message.turn_id, each) for each in _media_of(message)]
+                shortened += [
+                    (message.turn_id, call.call.correlation_id)
+                    for call in message.calls
+                    if call.outcome and call.outcome.truncated
+                ]
             turns |= {each.turn_id: msgspec.json.encode(views.turn(each)) for each in part.turns}
             if not part.page.more:
                 yield b'],"turns":[' + b",".join(turns.values()) + b'],"media":['
@@ -36,6 +43,13 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         yield separator + msgspec.json.encode(
                             {"url": url, "mimeType": block.mime_type, "data": block.data}
                         )
+                        separator = b","
+                yield b'],"wholeTexts":['
+                separator = b""
+                for turn_id, correlation_id in shortened:
+                    if whole := await archive.whole(subject, turn_id, correlation_id):
+                        text = {"correlationId": correlation_id, "text": whole.user_text}
+                        yield separator + msgspec.json.encode(text)
                         separator = b","
                 yield b"]}\n"
                 turns = None

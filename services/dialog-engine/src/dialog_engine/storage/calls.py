@@ -14,7 +14,7 @@ from dialog_engine.chat.outbox import (
     not_yet,
 )
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage, timed
-from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.audit import NAME_MAX, AuditTrail, fitted
 from dialog_engine.storage.database import Database, Row, Transaction, fence, fence_look
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.outbox import add_event
@@ -257,6 +257,7 @@ def answer_call(
     if not answered:
         return []
     [(at, server)] = answered
+    invented = not server and call.name != gateway.NAME
     keep_media(tx, cipher, call.correlation_id, media)
     tx.execute("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
     fact = ToolCallFinished(
@@ -264,7 +265,7 @@ def answer_call(
         turn_id=turn.turn_id,
         session_id=turn.session_id,
         subject=turn.subject,
-        tool_name=call.tool_name,
+        tool_name=fitted(call.tool_name, NAME_MAX) if invented else call.tool_name,
         state=outcome.state,
         error_code=outcome.error.code if outcome.error else None,
         duration_ms=outcome.duration_ms,
@@ -278,7 +279,7 @@ def answer_call(
         turn_id=turn.turn_id,
         correlation_id=call.correlation_id,
         server=server,
-        tool=call.tool_name if server or call.name == gateway.NAME else audit.unknown(call.tool_name),
+        tool=audit.unknown(call.tool_name) if invented else call.tool_name,
         outcome=f"{outcome.state} {outcome.error.code}" if outcome.error else outcome.state,
     )
     payload = msgspec.json.encode(fact)

@@ -88,7 +88,10 @@ class StoredMessages:
         rows = await self._database.read(
             "SELECT outcome FROM tool_calls WHERE turn_id = $1 AND correlation_id = $2", turn_id, correlation_id
         )
-        return self._outcome(correlation_id, rows[0][0]) if rows else None
+        outcome = self._outcome(correlation_id, rows[0][0]) if rows else None
+        if outcome and holds_media(outcome):
+            await self._media.split([correlation_id])
+        return outcome
 
     async def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
         records: list[MessageRecord] = []
