@@ -394,7 +394,7 @@ plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
+dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue subjects storage.approvals
     storage.calls storage.erasures storage.media storage.messages storage.sqlite
 plugins_contract: catalog dead_letters encryption messages pins trust
 plugins_mcp: adoption catalog control
