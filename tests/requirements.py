@@ -1161,6 +1161,12 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "integration/test_attacks_consumption.py::test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not",
         "unit/test_observed.py::test_a_call_that_is_refused_before_it_is_requested_has_its_line",
     ),
+    "operators see which subjects use most, at all engines, however many there are": (
+        "integration/test_subjects.py::test_engines_add_up_what_is_open_and_what_was_counted_in_the_last_hour",
+        "integration/test_subjects.py::test_very_many_subjects_take_bounded_memory_and_do_not_hide_those_that_use_most",
+        "integration/test_subjects.py::test_without_redis_an_engine_reports_its_own_numbers_and_the_command_says_so",
+        "integration/test_subjects.py::test_a_flood_is_named_by_the_api_and_the_command",
+    ),
     "logs have digests of subjects where that is set": (
         "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
     ),

@@ -61,6 +61,10 @@ def test_one_command_tells_the_whole_history_and_names_what_is_stopped(stack: St
         assert set(re.findall("correlationId=([\\w-]+)", done.stdout)) == {call}
         assert "subject=tester" in done.stdout
 
+    used = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "operator", "dialog-engine", "subjects").stdout
+    assert re.search(r"^tester +0 +0 +2 +2 +\d+ +0$", used, re.MULTILINE), used
+    assert "2 engines have reported" in used
+
     stack.compose("stop", "redis")
     done = traced(stack, turn)
     assert done.returncode == 0

@@ -72,16 +72,27 @@ class Slot:
     consumption: "Consumption"
     key: str
     id: str = field(default_factory=new_id)
+    on_release: Callable[[], None] = lambda: None
+    """May be called more than once."""
 
     async def release(self) -> None:
         """Stop counting it. Does nothing the second time."""
+        self.on_release()
         await self.consumption.release(self)
 
 
 class Consumption:
     """Counts what subjects consume, and refuses what is beyond the limits with LimitExceededError."""
 
-    def __init__(self, redis: Redis, keys: Keys, limits: SubjectLimits) -> None:
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        limits: SubjectLimits,
+        stream_opened: Callable[[str], Callable[[], None]] = lambda subject: lambda: None,
+    ) -> None:
+        """`stream_opened` is called with the subject of each stream that is allowed, and what it returns at its end."""
+        self._stream_opened = stream_opened
         self._redis: Any = redis  # redis-py types its commands only partly
         self._keys = keys
         self._limits = limits
@@ -150,7 +161,9 @@ class Consumption:
 
     async def stream(self, subject: str) -> Slot:
         """Count an open event stream."""
-        return await self._slot("streams", subject, self._limits.streams, "event streams may be open at the same time")
+        slot = await self._slot("streams", subject, self._limits.streams, "event streams may be open at the same time")
+        slot.on_release = self._stream_opened(subject)
+        return slot
 
     async def spent(self, subject: str, tokens: int) -> None:
         """Count the tokens of a turn."""

@@ -57,6 +57,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
@@ -133,6 +134,7 @@ class _Base:
     chain: AuditChain
     rights: WatchedFile[Rights] | None
     cipher: Cipher
+    subjects: SubjectUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
             chat.consumption.run,
+            base.subjects.run,
             chat.personal_data.run,
             chat.logs.run,
             pending.run,
@@ -233,7 +236,20 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
     return _Base(
-        settings, keys, clock, metrics, connections, database, engine_id, outbox, waiting, audit, chain, rights, cipher
+        settings,
+        keys,
+        clock,
+        metrics,
+        connections,
+        database,
+        engine_id,
+        outbox,
+        waiting,
+        audit,
+        chain,
+        rights,
+        cipher,
+        SubjectUse(connections.commands, keys),
     )
 
 
@@ -244,7 +260,7 @@ def _calls(base: _Base) -> _Calls:
     watch = RedisWatch(redis, keys, base.clock)
     trust = CatalogTrust(_catalog_keys(settings))
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
-    observer = ObservedCalls(base.metrics)
+    observer = ObservedCalls(base.metrics, base.subjects)
     relay = Relay(
         outbox,
         redis,
@@ -336,10 +352,11 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
         memory=Memory(settings.history_max_messages, settings.history_max_tokens or max(rooms_of(settings).values())),
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
-    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control, credentials)
+    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
-    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
+    stream_opened = partial(base.subjects.opened, "streams")
+    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     audit = SqlAuditLog(database, base.audit, offer)
     sessions, erasures = SqlSessions(database, base.cipher), SqlErasures(database, offer, base.audit)
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), audit)
@@ -402,8 +419,14 @@ def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials)
         readiness=status.readiness,
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
-        on_refused=lambda code: metrics.requests_refused.labels(code).inc(),
+        subjects=base.subjects,
+        on_refused=partial(_refused, base),
     )
+
+
+def _refused(base: _Base, code: str, subject: str) -> None:
+    base.metrics.requests_refused.labels(code).inc()
+    base.subjects.count("refusals", subject)
 
 
 def _subject_limits(settings: Settings) -> SubjectLimits:

@@ -14,6 +14,7 @@
 | `plugins.catalog.pins:<server>` | hash | workers, operators | permanent |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
+| `dialog.subjects` | hash, fields per engine | engines | an hour after the last report |
 | `dialog.control` | pub/sub channel | engines | nothing stored |
 | `dialog.incarnation` | hash of one field | engines | permanent |
 | `events.ltm`, `events.analytics`, `events.audit` | streams, about 100,000 entries | engine (relay) | permanent |
@@ -89,6 +90,11 @@ class Keys:
     def limit(self, kind: str, subject: str) -> str:
         """What one subject consumes of a kind: `turns`, `streams`, `requests`, `tokens`."""
         return f"{self.prefix}dialog.limits:{kind}:{subject}"
+
+    @property
+    def subjects(self) -> str:
+        """What subjects use, as each engine has counted it, for operators."""
+        return f"{self.prefix}dialog.subjects"
 
     @property
     def engines(self) -> str:

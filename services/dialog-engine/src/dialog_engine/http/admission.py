@@ -15,9 +15,10 @@ from dialog_engine.identity.principal import ANONYMOUS, OPERATIONS, OPERATOR, US
 OPEN = frozenset({"/", "/healthz", "/readyz", "/sign-in", SIGN_IN_CALLBACK})
 """Paths without a role, as are those below ASSETS. `/readyz` shows its details to operators only."""
 ASSETS = "/assets/"
-OPERATORS = frozenset({"/metrics", "/openapi.json"})
+PROBED = frozenset({"/metrics", "/openapi.json"})
+OPERATORS = PROBED | {"/operators/subjects"}
 """Paths for operators."""
-PROBES = OPERATORS | {"/healthz", "/readyz"}
+PROBES = PROBED | {"/healthz", "/readyz"}
 """The paths that are served at OPERATIONS_PORT."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

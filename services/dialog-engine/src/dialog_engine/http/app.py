@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
-from dialog_engine.http import described, problems, sessions, turns
+from dialog_engine.http import described, operators, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
@@ -115,6 +115,7 @@ def create_app(
     app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])
+    app.include_router(operators.router, dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
     for router in routers:
         app.include_router(router)

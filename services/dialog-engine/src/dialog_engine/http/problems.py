@@ -137,7 +137,7 @@ def note(request: Request, answer: Problem, subject: str = "") -> Problem:
     log.info("request refused", extra=fields | {"subject": subject})
     services = getattr(request.state, "services", None)  # not there before the engine has started
     if services is not None:
-        services.on_refused(answer.code)
+        services.on_refused(answer.code, subject)
     return answer
 
 

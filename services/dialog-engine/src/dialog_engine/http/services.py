@@ -19,6 +19,7 @@ from dialog_engine.http.shares import Shares
 from dialog_engine.http.sse import Streams
 from dialog_engine.limits import Consumption
 from dialog_engine.model import Choice
+from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
 
@@ -109,9 +110,10 @@ class Services:
     readiness: Callable[[], Awaitable[Readiness]]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     max_message_chars: int
+    subjects: SubjectUse
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
-    on_refused: Callable[[str], None] = lambda code: None
-    """Called for each request that is answered with a problem document, with its code."""
+    on_refused: Callable[[str, str], None] = lambda code, subject: None
+    """Called for each request that is answered with a problem document, with its code and its sender."""
 
 
 async def services_of(request: Request) -> Services:

@@ -29,6 +29,7 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
+from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore, StreamChat
 from dialog_engine.tool_calls.results.shortening import WholeResult
@@ -127,24 +128,29 @@ class _Answer:
 class ObservedLogs(TurnLogs):
     """Logs of turns that observe the turns and tool calls written into them."""
 
-    def __init__(self, logs: TurnLogs, metrics: Metrics) -> None:
+    def __init__(self, logs: TurnLogs, metrics: Metrics, subjects: SubjectUse | None = None) -> None:
         self._logs = logs
         self._metrics = metrics
+        self._subjects = subjects
 
     def open(self, turn: Turn) -> TurnLog:
         self._metrics.turns_running.inc()
+        if self._subjects and turn.epoch == 1:
+            self._subjects.count("turns", turn.subject)
         if logger.isEnabledFor(logging.INFO):
             logger.info(
                 "turn started" if turn.epoch == 1 else "turn resumed", extra=turn_ids(turn) | {"epoch": turn.epoch}
             )
-        return _ObservedLog(self._logs.open(turn), self._metrics, turn)
+        return _ObservedLog(self._logs.open(turn), self._metrics, turn, self._subjects)
 
     def moved(self, turn: Turn) -> None:
         self._logs.moved(turn)
 
 
 class _ObservedLog(TurnLog):
-    def __init__(self, log: TurnLog, metrics: Metrics, turn: Turn) -> None:
+    def __init__(self, log: TurnLog, metrics: Metrics, turn: Turn, subjects: SubjectUse | None) -> None:
+        self._subjects = subjects
+        self._ended = subjects.opened("running", turn.subject) if subjects else lambda: None
         self._log = log
         self._metrics = metrics
         self._turn = turn
@@ -167,6 +173,7 @@ class _ObservedLog(TurnLog):
 
     async def close(self) -> None:
         self._metrics.turns_running.dec()
+        self._ended()
         await self._log.close()
 
     def _approval(self, step: ApprovalStep) -> None:
@@ -182,6 +189,8 @@ class _ObservedLog(TurnLog):
         seconds = event.total_ms / 1000
         exemplar = _exemplar(self._turn)
         self._metrics.turns.labels(event.reason).inc()
+        if self._subjects:
+            self._subjects.count("tokens", self._turn.subject, event.usage.input_tokens + event.usage.output_tokens)
         self._metrics.turn_seconds.observe(seconds, exemplar)
         if event.ttft_ms is not None:
             self._metrics.turn_first_token.observe(event.ttft_ms / 1000, exemplar)
@@ -204,10 +213,12 @@ def _exemplar(turn: Turn) -> dict[str, str]:
 class ObservedCalls(CallObserver):
     """Logs every call at INFO, without its arguments and its result."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, subjects: SubjectUse) -> None:
         self._metrics = metrics
+        self._subjects = subjects
 
     def requested(self, request: ToolCallRequested) -> None:
+        self._subjects.count("calls", request.subject)
         if call_log.isEnabledFor(logging.INFO):
             fields = {"server": request.server, "tool": request.tool, "class": request.execution_class}
             call_log.info("tool call requested", extra=call_ids(request) | fields)

@@ -13,10 +13,12 @@ from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_operator_settings, load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention
+from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention, subjects
 from dialog_engine.operators.split_media import split_media
 from dialog_engine.operators.trace import trace
+from dialog_engine.subjects import COUNTED, OPEN, first
 from plugins_contract.encryption import DecryptionError
+from plugins_contract.settings import digest_of_subject
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NOT_DONE = 1
@@ -33,6 +35,8 @@ def run(argv: list[str]) -> int:
         match found.command:
             case "audit":
                 return _audit(found)
+            case "subjects":
+                return _subjects(found)
             case "trace":
                 return trace(load_operator_settings(), found.id, found.log)
             case "split-media":
@@ -72,6 +76,23 @@ def _audit(found: argparse.Namespace) -> int:
         wanted = audit.AuditFilter(found.since, found.subject, found.tool, found.action, found.id)
         for line in audit.show(audit.events(query, wanted), as_lines_of_json=found.json):
             sys.stdout.write(line + "\n")
+    return 0
+
+
+def _subjects(found: argparse.Namespace) -> int:
+    settings = load_operator_settings()
+    if found.of:
+        if settings.request_keys_file is None:
+            raise ConfigurationError("REQUEST_KEYS_FILE: is not set: its first key makes the digests")
+        sys.stdout.write(digest_of_subject(settings.request_keys, found.of) + "\n")
+        return 0
+    report = subjects.report(settings)
+    lines = (
+        (subjects.as_json(use, settings) for use in first(report.uses, found.limit, found.by))
+        if found.json
+        else subjects.as_text(report, found.limit, found.by)
+    )
+    sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 
 
@@ -151,6 +172,11 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    used = commands.add_parser("subjects", help="who uses most, now and over the last hour, at all engines")
+    used.add_argument("--by", default="", choices=["", *OPEN, *COUNTED], help="sort by this (default: any share)")
+    used.add_argument("--limit", type=int, default=10, help="how many (default: 10)")
+    used.add_argument("--json", action="store_true", help="one JSON object per line")
+    used.add_argument("--of", default="", metavar="NAME", help="print the digest that stands for this subject in logs")
     traced = commands.add_parser("trace", help="the history of a call, a turn, a session or a trace")
     traced.add_argument("id", metavar="ID", help="of a call, a turn, a session or a trace")
     text = (
