@@ -20,6 +20,7 @@ from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
+from plugins_contract.pools import PoolDirectory
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
@@ -83,6 +84,7 @@ class Crew:
     seen: float | None = None
     """For how long Redis turns out to have been steady when it is looked at; None: no news."""
     settle: float = 0.0
+    member_of: Sequence[str] = ()
     metrics: Metrics = field(default_factory=Metrics)
     checks: int = 0
     """How often consumers have asked for how long Redis has been steady: several times in each sweep and read."""
@@ -102,7 +104,9 @@ class Crew:
             ledger,
             gate,
             RequestAdopter(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
+            PoolDirectory(redis, Keys(), RedisClock()),
             name=name,
+            member_of=self.member_of,
             concurrency=concurrency,
             steady_for=self._steady_for,
             check_redis=self._look,

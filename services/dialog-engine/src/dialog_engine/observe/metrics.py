@@ -16,12 +16,12 @@ TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
 class Metrics:
     """The engine's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:
-        """`stream` is the name of the request stream in Redis, `version` that of the engine."""
+    def __init__(self, version: str = "") -> None:
+        """`version` is that of the engine."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
-        # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
-        self.stream = StreamMetrics(stream)
+        # The streams of requests, the group of the workers, and the dead letters: `plugins_contract/metrics.py`.
+        self.stream = StreamMetrics()
         registry.register(self.stream)
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
