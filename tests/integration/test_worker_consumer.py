@@ -497,9 +497,9 @@ async def test_an_entry_without_any_field_of_ours_is_a_dead_letter_too(crew: Cre
         await crew.caller.outcome(await crew.caller.call())
 
 
-async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew) -> None:
+async def test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answered_at_its_deadline(crew: Crew) -> None:
     caller = crew.caller
-    request = await caller.call()
+    request = await caller.call(expires_in_ms=1000)
     row = (await caller.redis.xrange(caller.keys.requests))[0]
     newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":3')
     await caller.command("XDEL", caller.keys.requests, row[0])
@@ -508,6 +508,7 @@ async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew
     async with crew.consuming() as (_, gate):
         outcome = await caller.outcome(request)
         assert not gate.taken
+    assert await caller.now_ms() >= request.deadline, "until then a newer worker may start"
     assert outcome.state is CallState.DEAD
     assert outcome.error is not None
     assert "eventVersion is 3, this release reads 1 and 2" in outcome.error.message

@@ -5,6 +5,7 @@ import hashlib
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -140,7 +141,7 @@ def decode_request(data: bytes) -> ToolCallRequested:
         NewerEventError: it is in a newer version.
         UnsupportedEventError: it names the field that is wrong.
     """
-    request = _decoded(_decoder, data, (EVENT_VERSION, SEALED_VERSION))
+    request = _decoded(_decoder, data, range(EVENT_VERSION, NEWEST_VERSION + 1))
     if bool(request.sealed) != (request.event_version == SEALED_VERSION):
         raise UnsupportedEventError(f"a request with `sealed` has eventVersion {SEALED_VERSION}, and no other has")
     return request
@@ -155,7 +156,7 @@ def decode_submitted(data: bytes) -> SubmittedRequest:
     return _decoded(_submitted_decoder, data, (EVENT_VERSION,))
 
 
-def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: tuple[int, ...]) -> _R:
+def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: Sequence[int]) -> _R:
     try:
         request = decoder.decode(data)
     except NOT_READABLE as error:
@@ -169,14 +170,14 @@ def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: tuple[int
     return request
 
 
-def _raise_newer(data: bytes, versions: tuple[int, ...]) -> None:
+def _raise_newer(data: bytes, versions: Sequence[int]) -> None:
     with contextlib.suppress(*NOT_READABLE):
         header = _header_decoder.decode(data)
         if header.event_type == EVENT_TYPE and header.event_version > NEWEST_VERSION:
             raise NewerEventError(_unsupported(header.event_version, versions), header)
 
 
-def _unsupported(version: int, versions: tuple[int, ...]) -> str:
+def _unsupported(version: int, versions: Sequence[int]) -> str:
     return f"eventVersion is {version}, this release reads {' and '.join(map(str, versions))}"
 
 
