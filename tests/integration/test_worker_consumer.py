@@ -17,7 +17,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import Delivery, WorkerLedger
+from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
 from plugins_contract.pools import PoolDirectory
@@ -26,7 +26,7 @@ from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics
-from plugins_mcp.ports import ToolLookup
+from plugins_mcp.ports import PoolFinder, ToolLookup
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -72,6 +72,16 @@ class OneTool(ToolLookup):
 
     async def find(self, name: str) -> Sequence[ToolEntry]:
         return [entry] if (entry := self.own(name)) else []
+
+
+@dataclass(frozen=True)
+class Only(PoolFinder):
+    """One pool fits every call."""
+
+    pool: str
+
+    async def find(self, server: str, version: int) -> str | None:
+        return self.pool
 
 
 @dataclass
@@ -212,6 +222,24 @@ async def test_no_more_is_taken_than_there_are_slots_by_reading_and_taking_over_
     assert await crew.caller.backlog() == 0
 
 
+@pytest.mark.parametrize("slots", [2, 4])
+async def test_no_more_is_taken_from_all_streams_together_than_there_are_slots(crew: Crew, slots: int) -> None:
+    crew.member_of = ("p", "q")
+    caller, requests = crew.caller, [await crew.caller.request() for _ in range(18)]
+    streams = [caller.keys.requests_of(pool) for pool in ("", "p", "q")]
+    async with crew.consuming(concurrency=slots) as (consumer, gate):
+        await wait_until(lambda: consumer.reading)
+        for request, pool in zip(requests, ("", "p", "q") * 6, strict=True):
+            await EngineLedger(caller.redis, caller.keys, pools=Only(pool)).enqueue(request)
+        await wait_until(lambda: gate.running == slots)
+        gate.open.set()
+        for request in requests:
+            await caller.outcome(request)
+        assert gate.most == slots
+        assert {delivery.stream for delivery in gate.taken} == set(streams)
+    assert [await caller.redis.xlen(stream) for stream in streams] == [0, 0, 0]
+
+
 async def test_what_waits_for_a_slot_waits_where_another_worker_sees_it(crew: Crew) -> None:
     for _ in range(4):
         await crew.caller.call()
@@ -233,6 +261,16 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
     assert crew.redelivered("takeover") == 1
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
+
+
+async def test_what_was_only_left_to_it_is_not_counted_as_taken_over(crew: Crew) -> None:
+    await crew.caller.open()
+    request = await crew.caller.call()
+    await crew.caller.worker.pass_on(await crew.caller.deliver("gone"), lease_ms=LEASE_MS)
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await crew.caller.outcome(request)
+    assert crew.redelivered("takeover") == 0
 
 
 async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_that_is_said(crew: Crew) -> None:
