@@ -471,6 +471,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
+    "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
+        "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
+        "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",
+        "integration/test_mcp_breaker.py::test_calls_of_several_users_that_hang_open_it",
+        "integration/test_mcp_breaker.py::test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner",
+    ),
     "a call that ends while it is held back never reaches the stream": (
         "integration/test_fair_shares.py::test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream",
     ),
@@ -523,6 +529,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_postgres.py::test_a_read_only_standby_is_refused",
         "integration/test_postgres.py::test_an_old_server_is_refused",
     ),
+    "while PostgreSQL is away every request has its 503 within a second, and what it refused is not written": (
+        "integration/test_postgres_outage.py::"
+        "test_requests_get_503_within_a_second_when_postgresql_is_killed_stopped_or_frozen",
+        "integration/test_postgres.py::test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed",
+        "integration/test_postgres.py::test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up",
+    ),
     "PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart": (
         "integration/test_postgres.py::test_a_killed_server_is_an_error_in_time_and_nothing_is_lost",
         "integration/test_postgres.py::test_a_server_that_was_restarted_while_nothing_happened_costs_no_error",
@@ -548,6 +560,19 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_storage_migration.py"
         "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
         "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
+    ),
+    "a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use": (
+        "integration/test_move.py::test_every_row_is_moved_and_the_keys_go_on_behind_them",
+        "integration/test_move.py"
+        "::test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file",
+        "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
+        "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
+    ),
+    "sessions beyond the retention of their subject's class are erased whole, once, and not while they are used": (
+        "integration/test_retention.py::test_each_class_of_subjects_has_its_days_and_the_command_shows_them_first",
+        "integration/test_retention.py::test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one",
+        "integration/test_retention.py::test_a_message_that_comes_while_a_pass_decides_keeps_its_session",
+        "integration/test_retention.py::test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it",
     ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
@@ -1127,6 +1152,13 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
     "a call leaves its trail in both logs under the same ids, without arguments and texts": (
         "e2e/test_stack_observability.py::test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids",
         "e2e/test_stack_observability.py::test_no_argument_and_no_text_is_logged",
+    ),
+    "every refused request and every refused call has a line with its subject": (
+        "integration/test_attacks_consumption.py::test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not",
+        "unit/test_observed.py::test_a_call_that_is_refused_before_it_is_requested_has_its_line",
+    ),
+    "logs have digests of subjects where that is set": (
+        "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
     ),
     "plugins-mcp trace shows the ledger and both logs in order": (
         "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",

@@ -118,6 +118,7 @@ def test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids(stack: Stack, s
         assert line["level"] == "INFO"
         assert (line["turnId"], line["sessionId"]) == (started["turnId"], started["sessionId"])
         assert line["traceId"] == TRACE
+        assert line["subject"] == "local"
     for finished in (engine[-1], worker[-1]):
         assert (finished["server"], finished["tool"], finished["state"]) == ("demo", "calculate", "succeeded")
     assert engine[-1]["totalMs"] >= worker[-1]["runMs"] >= 0
@@ -205,4 +206,5 @@ def test_a_refused_request_is_logged_and_counted(stack: Stack) -> None:
     assert stack.http.get("/v1/turns/nothing").status_code == 404
     [line] = [line for line in lines(stack, "engine") if line.get("path") == "/v1/turns/nothing"]
     assert (line["message"], line["status"], line["code"]) == ("request refused", 404, "TURN_NOT_FOUND")
+    assert line["subject"] == "local"
     assert 'dialog_requests_refused_total{code="TURN_NOT_FOUND"} 1.0' in stack.http.get("/metrics").text

@@ -1,6 +1,7 @@
 """One model, and one subject, that want everything: what they get is bounded, at all engines together."""
 
 import asyncio
+import logging
 import socket
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -74,8 +75,9 @@ async def test_a_reply_without_end_is_cut_and_its_stream_closed(tmp_path: Path, 
 
 
 async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not(
-    tmp_path: Path, redis_url: str, model: Model
+    tmp_path: Path, redis_url: str, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:
         folder.mkdir()
@@ -92,6 +94,18 @@ async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engin
         assert 1 <= int(last.headers["retry-after"]) <= 60
         assert (await acts_as(second, "b").client.get("/v1/models")).status_code == 200
         assert (await second.client.get("/healthz")).status_code == 200
+        assert (await second.client.get("/metrics")).status_code == 403
+        too_large = {"message": "x" * 3_000_000}
+        assert (await second.client.post("/v1/chat", json=too_large)).status_code == 413
+        second.client.headers["authorization"] = "Bearer nobody"
+        assert (await second.client.get("/v1/models")).status_code == 401
+    lines = {(record.code, record.subject) for record in caplog.records if record.message == "request refused"}  # type: ignore[attr-defined]
+    assert lines == {
+        ("LIMIT_EXCEEDED", "ann"),
+        ("FORBIDDEN", "bob"),
+        ("BODY_TOO_LARGE", "bob"),
+        ("UNAUTHORIZED", ""),
+    }
 
 
 async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end(
@@ -231,16 +245,26 @@ async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, 
     assert await redis.zcard(key) == 1
 
 
-async def test_without_redis_turns_are_bounded_by_each_engine_and_nothing_waits() -> None:
+async def test_without_redis_each_engine_counts_for_itself_and_nothing_waits() -> None:
+    """Whoever keeps an engine so busy that Redis seems slow must not get more for it."""
     silent = socket.create_server(("127.0.0.1", 0))  # it accepts connections, and answers nothing
     client = command_client(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-    consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=1, tokens=1))
+    consumption = Consumption(client, Keys(), SubjectLimits(turns=2, requests=50, tokens=9))
     async with asyncio.timeout(5):
-        for _ in range(50):
-            await consumption.request("ann")
+        refused = 0
+        for _ in range(150):  # the window may change once
+            try:
+                await consumption.request("ann")
+            except LimitExceededError:
+                refused += 1
+        assert refused >= 50
+        await consumption.request("ben")
         for _ in range(2):
             await consumption.turn("ann")
         with pytest.raises(LimitExceededError, match="2 turns may run"):
             await consumption.turn("ann")
+        await consumption.spent("ben", 9)
+        with pytest.raises(LimitExceededError, match="9 tokens per day"):
+            await consumption.turn("ben")
     await client.aclose()
     silent.close()

@@ -38,10 +38,12 @@ class Served:
         self.port = 0
         self.connections: set[Any] = set()
         self.bodies: list[bytes] = []
+        self.names: set[str] = set()
         self.release = asyncio.Event()
 
     async def app(self, request: Request) -> PlainTextResponse:
         self.bodies.append(await request.body())
+        self.names.update(request.headers)
         return PlainTextResponse("served")
 
     async def stream(self, _: Request) -> StreamingResponse:
@@ -148,6 +150,27 @@ async def test_trailers_without_end_are_refused() -> None:
     request = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n"
     async with serving() as served:
         assert status(await served.ask(request + b"x: y\r\n" * 40_000)) == 431
+
+
+async def test_trailers_are_not_taken_for_headers() -> None:
+    """A proxy replaces the headers with which clients name themselves, and may pass trailers on."""
+    async with serving() as served:
+        trailers = b"\r\nauthorization: Bearer x\r\nx-forwarded-for: 192.0.2.1\r\n\r\n"
+        assert status(await served.ask((CHUNKED % b"123456789").removesuffix(b"\r\n\r\n") + trailers)) == 200
+        assert served.names == {"host", "transfer-encoding"}
+
+
+async def test_the_body_of_a_request_with_upgrade_is_not_another_request() -> None:
+    """Behind a proxy that shares connections, everybody else would get the answer to the request before theirs."""
+    upgrade = b"connection: upgrade\r\nupgrade: x\r\n\r\n"
+    async with serving() as served:
+        for request in (BODY % b"123456789", CHUNKED % GET[:9], BODY.replace(b"POST", b"CONNECT") % GET[:9]):
+            answer = await served.ask(request.replace(b"\r\n\r\n", b"\r\n" + upgrade, 1) + GET)
+            assert answer.count(b"HTTP/1.1") == 1
+            assert b"UPGRADE_WITH_BODY" in answer
+        assert served.bodies == []
+        answer = await served.ask(GET.replace(b"\r\n\r\n", b"\r\n" + upgrade) + LAST)
+        assert answer.count(b"served") == 2
 
 
 @pytest.mark.parametrize(

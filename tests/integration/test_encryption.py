@@ -15,6 +15,7 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
 from dialog_engine.storage.sealed import TABLES, check_keys, follow_all_sealed, open_data, open_text
@@ -285,7 +286,7 @@ async def test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it(
     await chat_with(tmp_path, redis_url, model, "Hi", encryption_keys_file=write_keys(tmp_path, OLD))
     changes = {"encryption_keys_file": write_keys(tmp_path, *secrets)} if secrets else {}
     with pytest.raises(ConfigurationError, match=f"ENCRYPTION_KEYS_FILE.* the key {key_id(OLD)}, which is not there"):
-        async with run_engine(settings(tmp_path, redis_url, model.url, **changes), asyncio.Event()):
+        async with run_engine(settings(tmp_path, redis_url, model.url, **changes), asyncio.Event(), NoCredentials()):
             pass
 
 
@@ -432,7 +433,7 @@ async def contents(database: Any) -> list[Any]:
 async def test_large_values_are_not_encrypted_together(
     open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dialog_engine.operators.encrypt.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("dialog_engine.operators.pages.PAGE_BYTES", 100_000)
     async with open_database() as database:
         await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * 40_000))
         counted = CountedReads(database)

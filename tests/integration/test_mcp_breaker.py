@@ -108,13 +108,43 @@ async def test_answers_of_any_kind_keep_it_closed() -> None:
         assert server.breaker.state is BreakerState.CLOSED
 
 
-async def test_calls_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_of_several_users_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
-        for _ in range(POLICY.failure_threshold):
-            assert isinstance(await server.call("hang", {}, timeout_s=0.1), TimedOut)
-        assert isinstance(await server.call("hang", {}, timeout_s=20), NotSent)
+        for user in ("ann", "bob", "cid"):
+            assert isinstance(await server.call("hang", {}, subject=user, timeout_s=0.1), TimedOut)
+        assert isinstance(await server.call("hang", {}, subject="dan", timeout_s=20), NotSent)
         assert len(peer.calls("hang")) == POLICY.failure_threshold
+
+
+async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+    policy = replace(PATIENT, failure_threshold=5)
+    async with (
+        scripted(hang=hang, tool=answer) as peer,
+        connected(remote(peer.url, concurrency=100), policy) as server,
+    ):
+        late = await asyncio.gather(*(server.call("hang", {}, subject="ann", timeout_s=1.0) for _ in range(98)))
+        assert {type(result) for result in late} == {TimedOut}
+
+        assert server.breaker.state is BreakerState.CLOSED
+        refused = await server.call("hang", {}, subject="ann", timeout_s=20)
+        assert isinstance(refused, RetryLater)
+        assert refused.after_s
+        assert len(peer.calls("hang")) == 98
+        assert isinstance(await server.call("tool", {}, subject="ann", timeout_s=20), Answered)
+        assert isinstance(await server.call("hang", {}, subject="bob", timeout_s=0.1), TimedOut)
+
+
+async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+    policy = replace(QUICK, list_timeout=0.2, call_wait=0.1)
+    async with scripted(hang=hang) as peer, connected(remote(peer.url), policy) as server:
+        peer.behaviours["tools/list"] = hang
+        assert isinstance(await server.call("hang", {}, subject="ann", timeout_s=0.1), TimedOut)
+        await wait_until(lambda: server.breaker.state is BreakerState.OPEN)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ def stack() -> Generator[Stack]:
 @pytest.fixture(scope="module")
 def scraping(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Generator[Prometheus]:
     jobs = {"dialog-engine": [stack.engine_port], "plugins-mcp": list(stack.workers)}
-    # While the store is away a scrape takes 3 seconds: one that may take no longer than 1 finds no engine.
     with running_prometheus(tmp_path_factory.mktemp("prometheus"), jobs, scrape_interval="5s") as server:
         yield server
 

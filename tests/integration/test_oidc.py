@@ -16,7 +16,7 @@ from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, Provider
-from dialog_engine.identity.tokens import MAX_ROLES, RoleRule, TokenVerifier
+from dialog_engine.identity.tokens import MAX_NAME, MAX_ROLES, RoleRule, TokenVerifier
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 
@@ -75,8 +75,19 @@ async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives
 
 
 async def test_a_subject_that_no_database_can_store_is_nobody(oidc: OidcProvider, api: Api) -> None:
-    assert await api.subject(oidc.token(sub="ann\0")) == ""
+    for subject in ("ann\0", "ann\ud800", "a" * 256):
+        assert await api.subject(oidc.token(sub=subject)) == ""
     assert await api.subject(oidc.token(sub="ann\u0001")) == "ann\u0001"
+
+
+async def test_a_name_of_half_a_character_can_be_shown_and_roles_that_have_one_do_not_count(
+    oidc: OidcProvider, api: Api
+) -> None:
+    """They were 500: a person can choose their own name."""
+    token = oidc.token(name="Ann \ud800" + "n" * 10_000, roles=["staff", "a\udfff"])
+    principal = await api.authenticator.authenticate(token, "")
+    assert principal.name == "Ann ?" + "n" * (MAX_NAME - 5)
+    assert principal.roles == ("user", "staff")
 
 
 async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: OidcProvider, api: Api) -> None:
@@ -105,6 +116,25 @@ async def test_a_key_that_the_provider_withdraws_is_soon_refused(oidc: OidcProvi
     oidc.rotate()
     api.clock.now += REFRESH_SECONDS
     assert await api.subject(token) == "", "it was accepted before"
+
+
+async def test_what_a_token_began_ends_with_its_signing_key_and_not_while_the_provider_is_away(
+    oidc: OidcProvider, api: Api
+) -> None:
+    began = (await api.authenticator.authenticate(oidc.token(), "10.0.0.1")).credential
+    assert not await api.authenticator.revoked(began)
+    oidc.rotate()
+    oidc.available = False
+    api.clock.now += REFRESH_SECONDS
+    assert not await api.authenticator.revoked(began)
+    later = Api(oidc.issuer)
+    assert not await later.authenticator.revoked(began), "an engine that knows no key yet"
+    assert not await api.authenticator.revoked(f"token:{oidc.signing.kid}"), "one that does not know the newest key"
+    oidc.available = True
+    for each in (api, later):
+        each.clock.now += ASK_AGAIN_SECONDS
+        assert await each.authenticator.revoked(began)
+    await later.provider.aclose()
 
 
 async def test_without_any_key_a_token_is_neither_accepted_nor_called_wrong(oidc: OidcProvider, api: Api) -> None:
@@ -280,7 +310,7 @@ async def test_a_code_is_used_once(engine: Engine) -> None:
     assert (await engine.client.get(path)).status_code == 303
     engine.client.cookies.clear()
     engine.client.cookies.update(pending)
-    assert (await engine.client.get(path)).status_code == 503
+    assert (await engine.client.get(path)).status_code == 401  # the provider is available
 
 
 @pytest.mark.parametrize(
@@ -330,7 +360,7 @@ async def test_a_flood_of_sign_ins_hardly_reaches_the_provider(engine: Engine, o
     begun = await sent_back(engine)
     before = oidc.requests
     answers = await asyncio.gather(*(engine.client.get(begun.replace("code=", "code=x")) for _ in range(200)))
-    assert {answer.status_code for answer in answers} == {503, 429}
+    assert {answer.status_code for answer in answers} == {401, 429}
     assert oidc.requests - before <= EXCHANGES_PER_MINUTE
     assert (await engine.client.get("/sign-in")).status_code == 429
 

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from deploy.local.ports import free_port
+from dialog_engine.client_waits import begin_client_wait
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn
 from dialog_engine.storage import postgres as driver
@@ -319,6 +320,39 @@ async def test_all_callers_during_an_outage_fail_in_time_together(
         proxy.clear()
         await heals(database)
         assert await said(store, turn) == ["Hi"]
+
+
+async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed(
+    server: PostgresServer, url: str, proxy: Proxy
+) -> None:
+    halfway, go_on = threading.Event(), threading.Event()
+
+    def unit(tx: Transaction) -> None:
+        tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')")
+        halfway.set()
+        assert go_on.wait(20)
+
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
+        wait = begin_client_wait()
+        writing = asyncio.create_task(database.write(unit))
+        await wait_until(halfway.is_set)
+        proxy.set(BLACK_HOLE)
+        async with bounded(1):
+            with pytest.raises(StorageUnavailableError, match=r"for 0\.7 seconds: nothing was written"):
+                await writing
+        with pytest.raises(StorageUnavailableError, match="cannot be reached now"):
+            await database.check()
+        wait.over = True
+
+        proxy.clear()
+        go_on.set()
+        await heals(database)
+    assert run(url, "SELECT key FROM meta WHERE key = 'a'") == []
+
+
+async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(store: EngineStore) -> None:
+    begin_client_wait()
+    assert await store.database.read("SELECT 1 FROM pg_sleep(0.9)") == [(1,)]
 
 
 async def test_many_rows_of_one_statement_cost_one_round_trip(

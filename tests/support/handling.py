@@ -158,6 +158,7 @@ class ServerTwin(ToolServer):
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str,
         approved: bool,
         timeout_s: float,
         granted_s: float | None = None,

@@ -99,6 +99,18 @@ class PostgresServer:
         wait_until_blocking(lambda: not any(map(_lives, family)), KILL_SECONDS, what="the end of all processes")
         self.stop()
 
+    def freeze(self) -> None:
+        """Stop every process of it (SIGSTOP): the kernel still accepts connections, and nothing is answered."""
+        self.process.freeze()
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            process.suspend()
+
+    def thaw(self) -> None:
+        """End `freeze`."""
+        for process in [*psutil.Process(self.process.pid).children(recursive=True)]:
+            process.resume()
+        self.process.send(signal.SIGCONT)
+
     def restart(self) -> None:
         """Stop it in good order and start it again."""
         self.stop()

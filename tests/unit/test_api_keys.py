@@ -128,6 +128,15 @@ def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     assert file.content == 4444
 
 
+def test_a_key_that_replaces_another_under_its_id_is_another_credential(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    entry, _ = add_key(path, "ann", ["user"], datetime.now(UTC) - timedelta(days=1))
+    credential = entry.principal().credential
+    assert ApiKeys({}, path).has(credential), "it has expired, and was not revoked"
+    path.write_text(path.read_text().replace(entry.sha256, "0" * 64))
+    assert not ApiKeys({}, path).has(credential)
+
+
 # --- The command ---
 
 

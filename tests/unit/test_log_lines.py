@@ -4,19 +4,24 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
+from dialog_engine.model import Turn
 from plugins_contract import tracing
 from plugins_contract.logs import set_log_ids, set_up_logging, turn_ids
-from plugins_contract.settings import LogFormat
+from plugins_contract.settings import LogFormat, ServiceSettings, digest_of_subject
+from plugins_contract.signing import RequestKeys
 
 log = logging.getLogger("tests.lines")
 TURN = "0199aa00-0000-7000-8000-00000000abcd"
-SetUp = Callable[[LogFormat], io.StringIO]
+SetUp = Callable[..., io.StringIO]
 
 
 @pytest.fixture
@@ -25,11 +30,11 @@ def set_up() -> Generator[SetUp]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 
-    def start(form: LogFormat) -> io.StringIO:
+    def start(form: LogFormat, **options: Any) -> io.StringIO:
         for handler in handlers:
             root.removeHandler(handler)
         text = io.StringIO()
-        set_up_logging("INFO", form, text)
+        set_up_logging("INFO", form, text, **options)
         return text
 
     yield start
@@ -44,7 +49,7 @@ def test_a_line_of_json_has_its_fields_and_the_ids_of_its_task(set_up: SetUp) ->
     text = set_up("json")
 
     async def turn() -> None:
-        set_log_ids(turn_ids(TURN, "session", None))
+        set_log_ids(turn_ids(Turn(TURN, "session", "ann")))
         await asyncio.create_task(call())
 
     async def call() -> None:
@@ -65,6 +70,7 @@ def test_a_line_of_json_has_its_fields_and_the_ids_of_its_task(set_up: SetUp) ->
         "turnId": "its own",
         "sessionId": "session",
         "traceId": TURN.replace("-", ""),
+        "subject": "ann",
     }
     assert "turnId" not in outside
 
@@ -73,6 +79,27 @@ def test_a_line_for_people_ends_with_its_fields(set_up: SetUp) -> None:
     text = set_up("human")
     log.warning("turn failed", extra={"code": "X", "turnId": TURN})
     assert text.getvalue().endswith(f" WARNING tests.lines: turn failed code=X turnId={TURN}\n")
+
+
+def test_subjects_are_logged_as_digests_by_a_key_that_all_services_share(set_up: SetUp, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text(f"{'a' * 64}\n{'b' * 64}\n")
+    with pytest.raises(ValueError, match="LOG_SUBJECTS: digests need a key: set REQUEST_KEYS_FILE"):
+        ServiceSettings.model_validate({"log_subjects": "digest"})
+    settings = ServiceSettings.model_validate({"log_subjects": "digest", "request_keys_file": tmp_path / "keys"})
+    text = set_up("json", subject_as=settings.subject_as_logged)
+    for subject in ("ann", "bob", "ann", ""):
+        log.info("turn started", extra={"subject": subject})
+    ann, bob, again, nobody = (json.loads(line)["subject"] for line in text.getvalue().splitlines())
+    assert ann == again == digest_of_subject(RequestKeys(["a" * 64]), "ann")
+    assert len({ann, bob, nobody, "ann", "bob"}) == 5
+    assert nobody == ""
+    assert re.fullmatch("[0-9a-f]{16}", ann)
+
+
+def test_a_long_subject_does_not_fill_the_log(set_up: SetUp) -> None:
+    text = set_up("human")
+    log.info("turn started", extra={"subject": "x" * 100_000})
+    assert len(text.getvalue()) < 400
 
 
 def test_no_text_can_forge_a_line_for_people_or_reach_the_terminal(set_up: SetUp) -> None:

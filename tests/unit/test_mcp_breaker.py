@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, Permit, Refusal
+from plugins_mcp.mcp.circuit_breaker import MAX_LATE, CircuitBreaker, ConnectionPolicy, Permit, Refusal
+from plugins_mcp.mcp.late_calls import MAX_CIRCUITS, LateCalls
 
 CLOSED, OPEN, HALF_OPEN = BreakerState
 POLICY = ConnectionPolicy(failure_threshold=3, first_delay=1.0, longest_delay=8.0, call_wait=5.0, stable_after=60.0)
@@ -242,3 +243,50 @@ def test_one_that_stayed_in_reach_for_long_begins_with_the_first_pause_again(ben
     bench.wait(61.0)
     bench.breaker.unreachable("it died")
     assert (bench.breaker.state, bench.breaker.retry_in()) == (CLOSED, 1.0)
+
+
+def late(breaker: CircuitBreaker, times: int, subject: str) -> None:
+    permit = breaker.admit()
+    assert isinstance(permit, Permit)
+    for _ in range(times):
+        breaker.late(permit, "no answer in time", subject)
+
+
+def test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do() -> None:
+    breaker = CircuitBreaker()
+    late(breaker, 98, "ann")
+    assert breaker.state is CLOSED
+    breaker.answered()
+    late(breaker, 1, "bob")
+    late(breaker, 98, "ann")
+    assert breaker.state is CLOSED
+    late(breaker, ConnectionPolicy.failure_threshold - MAX_LATE - 1, "bob")
+    assert breaker.state is OPEN
+
+
+def test_late_calls_open_the_circuit_of_their_tool_and_subject_which_an_answer_closes(bench: Bench) -> None:
+    calls = LateCalls(POLICY, new=lambda policy: CircuitBreaker(policy, clock=lambda: bench.now, jitter=lambda: 1.0))
+    slow = ("slow", "ann")
+    for _ in range(POLICY.failure_threshold):
+        permit = calls.admit(slow)
+        assert isinstance(permit, Permit)
+        calls.late(slow, permit, "no answer in time")
+    assert calls.refusal(slow) == calls.admit(slow) == Refusal(1.0)
+    assert calls.refusal(("slow", "bob")) is calls.refusal(("fast", "ann")) is None
+
+    bench.wait(1.0)
+    probe = calls.admit(slow)
+    assert isinstance(probe, Permit)
+    assert isinstance(calls.admit(slow), Refusal)
+    calls.inconclusive(slow, probe)
+    assert isinstance(calls.admit(slow), Permit)
+    calls.answered(slow)
+    assert calls.admit(slow) == Permit(0)
+
+
+def test_of_the_tools_and_subjects_with_late_calls_the_oldest_is_forgotten() -> None:
+    calls = LateCalls(ConnectionPolicy(failure_threshold=1))
+    for number in range(MAX_CIRCUITS + 1):
+        calls.late(("slow", str(number)), Permit(0), "no answer in time")
+    assert calls.refusal(("slow", "0")) is None
+    assert calls.refusal(("slow", "1"))

@@ -31,13 +31,23 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, observed_llm
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedRounds, observed_llm
+from dialog_engine.tool_calls.ports import CallStore, StreamChat
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, ToolOutcome
 
 pytestmark = pytest.mark.anyio
 
 TURN = Turn("turn", "session", "ann")
 REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
+
+
+class Stored(CallStore):
+    async def add_round(self, *args: object, **options: object) -> int:
+        return 7
+
+    async def add_result(self, *args: object, **options: object) -> bool:
+        return True
 
 
 class Quiet(TurnLogs, TurnLog):
@@ -136,6 +146,25 @@ async def test_the_time_to_the_first_token_is_a_part_of_the_total_time_of_the_tu
     draft.follow(TextDelta("Hi"))
     log.append(draft.done(TURN.turn_id, DoneReason.STOP))
     assert 9000 <= caplog.records[-1].firstTokenMs <= caplog.records[-1].totalMs  # type: ignore[attr-defined]
+
+
+async def test_a_call_that_is_refused_before_it_is_requested_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    stored = Stored()
+    calls = tuple(ToolCall("call", name, name, "{}") for name in ("accepted", "own", "x" * 1000))
+    refused = ToolOutcome.failure(CallState.FAILED, ErrorCode.TOOL_NOT_FOUND, "there is no such tool")
+    answered = {"own": ToolOutcome(CallState.SUCCEEDED), "x" * 1000: refused}
+    assert await ObservedRounds(stored).add_round(TURN, AssistantMessage("", calls), [], answered) == 7
+    [line] = caplog.records
+    found = {name: getattr(line, name) for name in ("message", "turnId", "sessionId", "subject", "code", "toolName")}
+    assert found == {
+        "message": "tool call refused",
+        "turnId": "turn",
+        "sessionId": "session",
+        "subject": "ann",
+        "code": "TOOL_NOT_FOUND",
+        "toolName": "x" * 200,
+    }
 
 
 async def test_an_approval_is_logged_with_the_ids_of_its_call_and_without_its_arguments(

@@ -8,6 +8,7 @@ from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import ApprovalDecidedError
+from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.model import (
     ApprovalStatus,
     ChatEvent,
@@ -149,7 +150,7 @@ class FakeEngine:
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        return RunningTurns(service, self.store, self.logs, NoOthers())
+        return RunningTurns(service, self.store, self.logs, NoOthers(), NoCredentials())
 
 
 async def read_all(stream: AsyncGenerator[ChatEvent]) -> tuple[list[ChatEvent], Exception | None]:

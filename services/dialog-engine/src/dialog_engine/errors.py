@@ -86,6 +86,15 @@ class UnauthenticatedError(EngineError):
     signs_in = False
 
 
+class CredentialRevokedError(UnauthenticatedError):
+    """The credential of a request that was accepted is not valid any more."""
+
+    code = "CREDENTIAL_REVOKED"
+
+    def __init__(self) -> None:
+        super().__init__("the key or token that sent this message was revoked")
+
+
 class TooManyAttemptsError(EngineError):
     """The address has failed too often, and has failed again. `retry_in` is in seconds."""
 
@@ -102,6 +111,10 @@ class ForbiddenError(EngineError):
     """The sender is known, and may not do this."""
 
     code = "FORBIDDEN"
+
+    def __init__(self, text: str, subject: str = "") -> None:
+        super().__init__(text)
+        self.subject = subject
 
 
 class NotServedError(EngineError):

@@ -1,13 +1,13 @@
 """What one subject may consume at all engines together: requests, running turns, open streams, tokens.
 
-The counts are in Redis. While Redis is away each engine counts turns and streams for itself, and counts neither
-requests nor tokens: chat works without Redis, and an outage must neither stop it nor slow it down.
+The counts are in Redis. While Redis is away, or slow, each engine counts for itself: chat works without Redis, and an
+outage must neither stop it nor slow it down.
 """
 
 import asyncio
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,6 +86,8 @@ class Consumption:
         self._keys = keys
         self._limits = limits
         self._held: dict[str, set[Slot]] = defaultdict(set)
+        self._counts: dict[str, tuple[int, Counter[str]]] = {}
+        """What was counted here by subject, with the window in which that was, of each kind."""
         self._counting = BackgroundTasks()
         self._ask_again_at = 0.0
         self._outages = OutageLog(log, "Redis for the limits of subjects")
@@ -107,14 +109,14 @@ class Consumption:
         """Count a request."""
         if limit := self._limits.requests:
             count = await self._add("requests", subject, MINUTE, 1)
-            if count is not None and count > limit:
+            if count > limit:
                 raise LimitExceededError(f"{limit} requests per minute are allowed", _left(MINUTE))
 
     async def turn(self, subject: str) -> Slot:
         """Count a running turn, if tokens are left for it."""
         if limit := self._limits.tokens:
             count = await self._add("tokens", subject, DAY, 0)
-            if count is not None and count >= limit:
+            if count >= limit:
                 raise LimitExceededError(f"{limit} tokens per day are allowed, and are used up", _left(DAY))
         return await self._slot("turns", subject, self._limits.turns, "turns may run at the same time")
 
@@ -184,14 +186,20 @@ class Consumption:
             raise full
         return slot
 
-    async def _add(self, kind: str, subject: str, window: int, amount: int) -> int | None:
-        """The sum of this window with `amount`; None while Redis is away."""
-        key = self._keys.limit(kind, f"{subject}:{int(time.time()) // window}")
+    async def _add(self, kind: str, subject: str, window: int, amount: int) -> int:
+        """The sum of this window with `amount`, of all engines; that of this engine while Redis is away."""
+        number = int(time.time()) // window
+        counted_in, here = self._counts.get(kind, (number, Counter[str]()))
+        if counted_in != number:
+            here = Counter[str]()
+        here[subject] += amount
+        self._counts[kind] = number, here
+        key = self._keys.limit(kind, f"{subject}:{number}")
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.hincrby(key, "count", amount)
         pipeline.expire(key, 2 * window)
         answers: list[int] | None = await self._asked(pipeline.execute)
-        return None if answers is None else answers[0]
+        return here[subject] if answers is None else answers[0]
 
     async def _asked(self, question: Callable[[], Awaitable[T]]) -> T | None:
         """The answer of Redis; None while it is away."""

@@ -56,7 +56,7 @@ def serve() -> None:
         app = build_app(settings, closing := asyncio.Event())
     except EngineError as error:
         _give_up(error)
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, subject_as=settings.subject_as_logged)
     for warning in readable_by_all(settings):
         log.warning("%s", warning)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):

@@ -174,6 +174,8 @@ class Turn:
     roles: tuple[str, ...] = ()
     key_id: str = ""
     """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
+    credential: str = ""
+    """The same for `Credentials`; it is kept when the turn is adopted."""
     calls: int = 0
     resumed: ResetReason = ResetReason.RESTART
 

@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
@@ -21,6 +20,8 @@ from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
+from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.retention import Retention, run_retention
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -33,15 +34,16 @@ from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
-from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
+from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
@@ -50,6 +52,7 @@ from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
@@ -79,11 +82,10 @@ from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
+from plugins_contract.version import __version__, commit
 from plugins_contract.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
-
-VERSION = version("dialog-engine")
 
 
 def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
@@ -102,13 +104,13 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         async with contextlib.AsyncExitStack() as stack:
             if identity.close:
                 stack.push_async_callback(identity.close)
-            yield {"services": await stack.enter_async_context(run_engine(settings, closing))}
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing, identity.credentials))}
 
     return create_app(
         lifespan,
         identity.admission,
         identity.routers,
-        version=VERSION,
+        version=__version__,
         loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
@@ -169,7 +171,7 @@ class _Chat:
 
 
 @contextlib.asynccontextmanager
-async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerator[Services]:
+async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Credentials) -> AsyncGenerator[Services]:
     """A running engine, until `closing` is set.
 
     Raises:
@@ -178,8 +180,8 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
     async with contextlib.AsyncExitStack() as stack:
         base = await _base(stack, settings)
         calls = _calls(base)
-        chat = await _chat(stack, base, calls)
-        turns, pending = chat.turns, chat.pending
+        chat = await _chat(stack, base, calls, credentials)
+        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.retention_rules)
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
@@ -187,11 +189,13 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
             chat.personal_data.run,
             chat.logs.run,
             pending.run,
+            turns.check_credentials,
             listener.run,
             partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
             base.chain.run,
             *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(run_retention, kept, chat.erasures, base.metrics.retention_passed)] if kept.deletes else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
@@ -206,13 +210,14 @@ async def run_engine(settings: Settings, closing: asyncio.Event) -> AsyncGenerat
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
-        yield _services(base, calls, chat)
+        yield _services(base, calls, chat, credentials)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     connections = await _connections(stack, settings.redis_address)
     waiting = Subscriptions()
     database = await stack.enter_async_context(_open_store(settings, waiting))
+    await check_not_moved(database)
     engine_id = await database.engine_id()
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
@@ -220,7 +225,10 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     audit = AuditTrail(engine_id, audit_key, stream=settings.audit_stream)
     chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
-    metrics = Metrics(VERSION)
+    dialect = "postgres" if settings.database_url else "sqlite"
+    schema = f"{dialect}-{schemas.newest(dialect)}"
+    build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
+    metrics = Metrics(build)
     metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
     try:
         rights = watched_rights(settings.rights_file)
@@ -292,7 +300,7 @@ def _catalog_keys(settings: Settings) -> RequestKeys:
     return settings.request_keys
 
 
-async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) -> _Chat:
+async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, credentials: Credentials) -> _Chat:
     settings, metrics, database, engine_id = base.settings, base.metrics, base.database, base.engine_id
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
     offer, mailbox_of = calls.relay.offer, base.keys.mailbox
@@ -317,7 +325,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         timeout_seconds=settings.approval_timeout_seconds,
         note=lambda decision: metrics.approvals.labels(decision).inc(),
     )
-    rounds = Rounds(call_store, calls.executor, pending, settings.result_max_chars)
+    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
     around = _around_each(settings, metrics, calls.quarantine)
     llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
@@ -331,7 +339,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls) ->
         memory=Memory(settings.history_max_messages, settings.history_max_tokens or max(rooms_of(settings).values())),
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
-    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control)
+    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics), control, credentials)
     engines = SqlEngines(database, engine_id, mailbox_of)
     ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings))
@@ -359,7 +367,7 @@ def _traces(base: _Base) -> RedisTraces:
     return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
+def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials) -> Services:
     settings, metrics = base.settings, base.metrics
     streams = Streams(on_drop=metrics.clients_dropped.inc)
     status = EngineStatus(
@@ -390,7 +398,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat) -> Services:
         consumption=chat.consumption,
         audit=chat.audit,
         personal_data=chat.personal_data,
-        approvals=Approvals(chat.archive, chat.pending, chat.control),
+        approvals=Approvals(chat.archive, chat.pending, chat.control, credentials),
         frames=chat.logs,
         streams=streams,
         tools=calls.tools,
@@ -418,6 +426,7 @@ def _subject_limits(settings: Settings) -> SubjectLimits:
 class _Identity:
     """Who may make requests, if they have to prove who they are; its routes, and how its connections are closed."""
 
+    credentials: Credentials
     admission: Admission | None = None
     routers: Sequence[APIRouter] = ()
     close: Callable[[], Awaitable[None]] | None = None
@@ -425,21 +434,23 @@ class _Identity:
 
 def _identity(settings: Settings) -> _Identity:
     if not settings.needs_sign_in:
-        return _Identity()
+        return _Identity(NoCredentials())
     try:
         keys = ApiKeys(settings.api_keys, settings.api_keys_file)
     except ValueError as error:
         raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
     attempts, port = FailedAttempts(settings.failed_keys_per_minute), settings.operations_port
     if settings.oidc_issuer is None:
-        return _Identity(Admission(Authenticator(keys, attempts), operations_port=port))
+        authenticator = Authenticator(keys, attempts)
+        return _Identity(authenticator, Admission(authenticator, operations_port=port))
     from dialog_engine.http.sign_in import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
     from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
     oidc = open_oidc(settings, settings.oidc_issuer)
-    admission = Admission(Authenticator(keys, attempts, oidc.tokens), oidc.sign_in, operations_port=port)
+    authenticator = Authenticator(keys, attempts, oidc.tokens)
+    admission = Admission(authenticator, oidc.sign_in, operations_port=port)
     routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []
-    return _Identity(admission, routers, oidc.provider.aclose)
+    return _Identity(authenticator, admission, routers, oidc.provider.aclose)
 
 
 def _open_store(settings: Settings, waiting: Subscriptions) -> contextlib.AbstractAsyncContextManager[Database]:
@@ -531,7 +542,7 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
 
 def _about(settings: Settings) -> About:
     model = settings.default_model.partition(":")[2]
-    return About(VERSION, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
+    return About(__version__, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
 
 
 def _choices(settings: Settings) -> Choices:

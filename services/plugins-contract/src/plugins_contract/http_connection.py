@@ -202,8 +202,15 @@ class Connection(HttpToolsProtocol):
         if self._refused:
             return
         self._body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        if self.parser and self.parser.should_upgrade() and (self._body_left or chunked):
+            # The parser would take the body for another request: somebody else's, where a proxy shares connections.
+            detail = "this server has no other protocol: send a request that has a body without Upgrade"
+            self._refuse(HTTPStatus.BAD_REQUEST, "UPGRADE_WITH_BODY", detail)
+            return
         super().on_headers_complete()
         self.url = b""
+        self.headers = []  # for trailers, which nobody reads: the application must not take them for headers
         self._set_deadline(self._limits.body_seconds, "body")
 
     def on_body(self, body: bytes) -> None:
@@ -224,6 +231,9 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
             if self.cycle.response_complete:
                 self._await_next()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Upgrade is ignored. Uvicorn would advise, for each such request, to install a library."""
 
     # Refusals.
 

@@ -4,9 +4,9 @@ Arguments, results and texts of conversations are never logged at INFO or above.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.msgspec import MsgspecFormatter
@@ -18,18 +18,37 @@ from plugins_contract.visible import visible
 
 _RESERVED = frozenset(RESERVED_ATTRS)
 _NO_IDS: Mapping[str, str] = {}
+MAX_SUBJECT = 200
+"""How many characters of a subject are logged."""
 _ids: ContextVar[Mapping[str, str]] = ContextVar("ids of log lines", default=_NO_IDS)
 
 
-def turn_ids(turn_id: str, session_id: str, traceparent: str | None) -> dict[str, str]:
-    """The ids that every line about a turn has."""
-    return {"turnId": turn_id, "sessionId": session_id, "traceId": trace_id(traceparent, turn_id)}
+class OfTurn(Protocol):
+    """A turn, or something that belongs to one."""
+
+    @property
+    def turn_id(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def traceparent(self) -> str | None: ...
+
+
+def turn_ids(of: OfTurn) -> dict[str, str]:
+    """The ids that every line about a turn has, and whose turn it is."""
+    return {
+        "turnId": of.turn_id,
+        "sessionId": of.session_id,
+        "traceId": trace_id(of.traceparent, of.turn_id),
+        "subject": of.subject,
+    }
 
 
 def call_ids(request: ToolCallRequested) -> dict[str, str]:
     """The ids that every line about a tool call has."""
-    ids = turn_ids(request.turn_id, request.session_id, request.traceparent)
-    return {"correlationId": request.correlation_id, **ids}
+    return {"correlationId": request.correlation_id, **turn_ids(request)}
 
 
 def set_log_ids(ids: Mapping[str, str]) -> None:
@@ -37,19 +56,27 @@ def set_log_ids(ids: Mapping[str, str]) -> None:
     _ids.set(ids)
 
 
-def set_up_logging(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
-    """Log to `stream`, by default standard error, from `level` on."""
+def set_up_logging(
+    level: str, form: LogFormat, stream: TextIO | None = None, *, subject_as: Callable[[str], str] = str
+) -> None:
+    """Log to `stream`, by default standard error, from `level` on. `subject_as` writes the field `subject`."""
+
+    def complete(record: logging.LogRecord) -> bool:
+        _add_ids(record)
+        if subject := record.__dict__.get("subject"):
+            record.__dict__["subject"] = subject_as(subject)[:MAX_SUBJECT]
+        return True
+
     handler = logging.StreamHandler(stream)
-    handler.addFilter(_add_ids)
+    handler.addFilter(complete)
     handler.setFormatter(_json() if form == "json" else HumanFormatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
-def _add_ids(record: logging.LogRecord) -> bool:
+def _add_ids(record: logging.LogRecord) -> None:
     record.__dict__.pop("color_message", None)  # Uvicorn's message with escape sequences for terminals
     for name, value in _ids.get().items():
         record.__dict__.setdefault(name, value)
-    return True
 
 
 def _json() -> logging.Formatter:

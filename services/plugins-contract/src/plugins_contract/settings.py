@@ -2,7 +2,9 @@
 
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -292,6 +294,28 @@ class ServiceSettings(RedisSettings):
     )
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Lowest level that is logged.")
     log_format: LogFormat = Field("human", description="human, or json: one object per line, for collectors of logs.")
+    log_subjects: Literal["plain", "digest"] = Field(
+        "plain",
+        description="How subjects are logged: as they are, or as digests by the first key of REQUEST_KEYS_FILE.",
+    )
+
+    @property
+    def subject_as_logged(self) -> Callable[[str], str]:
+        """How log lines name a subject."""
+        if self.log_subjects == "plain":
+            return str
+        return lru_cache(1000)(partial(digest_of_subject, self.request_keys))
+
+    @model_validator(mode="after")
+    def _can_digest(self) -> Self:
+        if self.log_subjects == "digest" and self.request_keys_file is None:
+            raise ValueError("LOG_SUBJECTS: digests need a key: set REQUEST_KEYS_FILE, or LOG_SUBJECTS=plain")
+        return self
+
+
+def digest_of_subject(keys: RequestKeys, subject: str) -> str:
+    """The digest that stands for a subject in the logs of all services with the same first key: 16 hex digits."""
+    return keys.sign_as(b"callstream subject in logs", subject.encode())[:16]
 
 
 def problems(error: ValidationError) -> str:

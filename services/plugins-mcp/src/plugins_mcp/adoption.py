@@ -21,6 +21,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.replies import Adopted, Conflict, NoLedger, NothingToDo
+from plugins_contract.logs import call_ids
 from plugins_contract.messages import (
     MAX_TIMEOUT_MS,
     NOT_READABLE,
@@ -118,10 +119,10 @@ class RequestAdopter:
                 return delivery  # START reports the same, and the handler decides
             case Conflict():
                 reason = "its correlationId names another request, or its responseChannel holds something else"
-                log.warning("entry %s goes to the dead letters: %s", entry, reason)
+                log.warning("entry %s goes to the dead letters: %s", entry, reason, extra=call_ids(request))
                 await self._ledger.bury(entry, reason, fields.get(b"event", b""), stream=stream)
             case NothingToDo(why):
-                log.info("call %s is not run: %s", request.correlation_id, why)
+                log.info("call %s is not run: %s", request.correlation_id, why, extra=call_ids(request))
         return None
 
     def _read(self, fields: dict[bytes, bytes]) -> SubmittedRequest:
@@ -195,8 +196,9 @@ class RequestAdopter:
         raise RefusedError(reason, ErrorCode.TOOL_NOT_FOUND)
 
     async def _refuse(self, entry: str, fields: dict[bytes, bytes], refusal: RefusedError, stream: str) -> None:
-        log.warning("entry %s goes to the dead letters: %s", entry, refusal)
         address = return_address(fields, self._keys)
+        ids = {"correlationId": address.correlation_id, "code": str(refusal.code)}
+        log.warning("entry %s goes to the dead letters: %s", entry, refusal, extra=ids)
         await self._ledger.bury(
             entry,
             str(refusal),

@@ -307,7 +307,8 @@ class Consumer:
             return False
         event = fields.get(b"event", b"")
         if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
-            log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED)
+            ids = {"correlationId": return_address(fields, self._keys).correlation_id, "code": "PERMISSION_DENIED"}
+            log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED, extra=ids)
             await self._bury(stream, entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
             return True
         try:

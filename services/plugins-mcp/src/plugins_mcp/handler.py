@@ -304,6 +304,7 @@ class CallHandler:
         return await server.call(
             request.tool,
             request.arguments,
+            subject=request.subject,
             approved=is_approved(request),
             timeout_s=seconds_left,
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,

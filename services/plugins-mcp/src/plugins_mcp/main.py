@@ -41,7 +41,7 @@ def work() -> None:
 
     try:
         settings = load_settings()
-        set_up_logging(settings.log_level, settings.log_format)
+        set_up_logging(settings.log_level, settings.log_format, subject_as=settings.subject_as_logged)
         for warning in readable_by_all(settings):
             log.warning("%s", warning)
         for name in NOISY_LOGGERS:

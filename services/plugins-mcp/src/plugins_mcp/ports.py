@@ -84,6 +84,7 @@ class ToolServer(Protocol):
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str,
         approved: bool,
         timeout_s: float,
         granted_s: float | None = None,
@@ -94,6 +95,7 @@ class ToolServer(Protocol):
     ) -> CallResult:
         """Call `tool` once, without retries. After a cancellation `send_state` tells whether it was sent.
 
+        `subject` is the user whom the call is for.
         `approved`: a person has approved these arguments. Without that a tool whose policy asks for it is not called.
         `timeout_s` is what is left of `granted_s`, the time that the call was given before it waited elsewhere.
         `on_begin` is called when the call waits for nothing but the server any more.

@@ -257,8 +257,9 @@ class CallObserver:
     def enqueued(self, request: ToolCallRequested, entry: str, backlog: int) -> None:
         """The call is on the stream as `entry`, behind `backlog` others."""
 
-    def refused(self, correlation_id: str, reason: str, detail: str) -> None:
-        """The call is not on the stream: `reason` is overloaded, conflict or error."""
+    def refused(self, correlation_id: str, request: ToolCallRequested | None, reason: str, detail: str) -> None:
+        """The call is not on the stream: `reason` is overloaded, conflict or error. `request` is None if it cannot be
+        read."""
 
     def lost(self, request: ToolCallRequested, loss: Loss) -> None:
         """Redis has lost something of the call."""

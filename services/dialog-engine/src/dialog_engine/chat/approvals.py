@@ -3,8 +3,13 @@
 from collections.abc import Sequence
 
 from dialog_engine.chat.archive import Archive, CallRecord
-from dialog_engine.chat.ports import Control
-from dialog_engine.errors import AmbiguousCallError, ApprovalDecidedError, ApprovalNotFoundError
+from dialog_engine.chat.ports import Control, Credentials
+from dialog_engine.errors import (
+    AmbiguousCallError,
+    ApprovalDecidedError,
+    ApprovalNotFoundError,
+    CredentialRevokedError,
+)
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Given
 from dialog_engine.tool_calls.results.views import decision_details, status_of
@@ -13,17 +18,19 @@ from dialog_engine.tool_calls.results.views import decision_details, status_of
 class Approvals:
     """Accepts decisions of users."""
 
-    def __init__(self, archive: Archive, pending: PendingApprovals, control: Control) -> None:
+    def __init__(self, archive: Archive, pending: PendingApprovals, control: Control, credentials: Credentials) -> None:
         self._archive = archive
         self._pending = pending
         self._control = control
+        self._credentials = credentials
 
     async def decide(
         self, subject: str, turn_id: str, call_id: str, given: Given, roles: Sequence[str] = ()
     ) -> tuple[CallRecord, Decision]:
         """Decide on a call of a turn, named by its correlation id or its provider's id. Idempotent.
 
-        A tool that the sender, with these roles, may not use cannot be approved.
+        A tool that the sender, with these roles, may not use cannot be approved, nor can a call of a turn that a
+        credential began which is revoked: its engine ends it soon.
 
         Raises:
             TurnNotFoundError: there is no such turn for this subject.
@@ -48,6 +55,8 @@ class Approvals:
         found = _named(call_id, await self._archive.asked(turn_id, call_id))
         if turn.status != "running" and found.waits:
             raise ApprovalDecidedError(f"this call does not wait for approval any more: its turn is {turn.status}")
+        if found.waits and await self._credentials.revoked(turn.credential):
+            raise ApprovalDecidedError(f"this call does not wait for approval any more: {CredentialRevokedError()}")
         return found
 
 

@@ -84,7 +84,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn. `status` is running, done, cancelled or failed."""
+    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender."""
 
     turn_id: str
     session_id: str
@@ -97,6 +97,7 @@ class TurnRecord:
     finished_at: int | None
     model: str | None = None
     tool_calls: int = 0
+    credential: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,15 @@ class Control(Protocol):
         ...
 
 
+class Credentials(Protocol):
+    """The credentials with which requests are made."""
+
+    async def revoked(self, credential: str) -> bool:
+        """Whether this credential is not accepted any more. One that has expired was not revoked; nor was "", which a
+        turn has whose sender needed none, had one that cannot be revoked, or used an earlier release."""
+        ...
+
+
 class History(Protocol):
     """The messages of a session."""
 

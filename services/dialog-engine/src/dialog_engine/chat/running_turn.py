@@ -7,9 +7,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from dialog_engine.chat.ports import TurnLogs
+from dialog_engine.chat.ports import Credentials, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
-from dialog_engine.errors import EngineError, LLMError, StorageUnavailableError, TurnFencedError
+from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
 from dialog_engine.model import DoneReason, Turn, TurnEvent, TurnFailed
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import run_shielded
@@ -39,6 +39,7 @@ class RunningTurn:
         service: ChatService,
         logs: TurnLogs,
         outages: OutageLog,
+        credentials: Credentials,
         *,
         draft: Draft | None = None,
         answer: "PrefetchedStream[TurnEvent] | None" = None,
@@ -53,6 +54,7 @@ class RunningTurn:
         self._logs = logs
         self._log = logs.open(turn)
         self._outages = outages
+        self._credentials = credentials
         self._draft = draft or Draft(usage=turn.usage, calls=turn.calls)
         self._answer = answer
         self._failure = failure
@@ -61,9 +63,12 @@ class RunningTurn:
         self.finished = asyncio.get_running_loop().create_future()
         """The last event is in the log, or the task has ended without it: the turn is left to another life."""
 
-    def stop(self) -> None:
-        """End the turn as cancelled: its user asked for it."""
-        if self._replying is not None and not self._stopped:
+    def stop(self, failure: EngineError | None = None) -> None:
+        """End the turn: as failed, or as cancelled, which its user asked for."""
+        if self._stopped:
+            return
+        self._failure = self._failure or failure
+        if self._replying is not None:
             self._replying.reschedule(0)
         self._stopped = True
 
@@ -85,7 +90,7 @@ class RunningTurn:
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
         the engine shuts down."""
-        set_log_ids(turn_ids(self.turn.turn_id, self.turn.session_id, self.turn.traceparent))
+        set_log_ids(turn_ids(self.turn))
         try:
             try:
                 await self._write(self._service.opening(self.turn))
@@ -104,8 +109,13 @@ class RunningTurn:
             await self._close_log()
 
     async def _ending(self) -> _Ending:
+        if self.turn.epoch > 1 and await self._credentials.revoked(self.turn.credential):
+            self.stop(CredentialRevokedError())  # nothing of it may begin here before the next check
+        return await self._reply() if self._failure is None else self._early_end()
+
+    def _early_end(self) -> _Ending:
         if self._failure is None:
-            return await self._reply()
+            return _Ending(DoneReason.CANCELLED)
         return _Ending(DoneReason.ERROR, TurnFailed(self._failure.code, str(self._failure)))
 
     async def _reply(self) -> _Ending:
@@ -123,7 +133,7 @@ class RunningTurn:
             raise RuntimeError("the reply was cancelled") from None
         except Exception as error:
             if scope.expired():
-                return _Ending(DoneReason.CANCELLED)
+                return self._early_end()
             if isinstance(error, LLMError):
                 return _Ending(DoneReason.ERROR, TurnFailed(error.code, str(error)))
             raise

@@ -183,7 +183,7 @@ class ChatService:
         """
         cut = reason in (DoneReason.CANCELLED, DoneReason.ERROR)
         if cut:
-            async with aclosing(self._cancelled_calls(turn, draft)) as steps:
+            async with aclosing(self._cancelled_calls(turn, draft, failure)) as steps:
                 async for step in steps:
                     yield step
         message = draft.message(interrupted=cut)
@@ -195,17 +195,20 @@ class ChatService:
             yield failure
         yield done
 
-    async def _cancelled_calls(self, turn: Turn, draft: Draft) -> AsyncGenerator[ToolStep | ApprovalStep]:
+    async def _cancelled_calls(
+        self, turn: Turn, draft: Draft, failure: TurnFailed | None
+    ) -> AsyncGenerator[ToolStep | ApprovalStep]:
+        never_run = stopped(failure.message) if failure else stopped()
         # First: from here on no call can be approved, so no more calls are opened.
-        unapproved = await self._approvals.close(turn, lambda call: timed(stopped(), call.correlation_id))
+        unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
         open_calls = await self._history.open_calls(turn)
         async for step in self._late_decisions(turn, draft, {each.call.correlation_id for each, _ in unapproved}):
             yield step
         if not open_calls and not unapproved:
             return
         steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, [each for each, _ in unapproved]))
-        for asked, never_run in unapproved:
-            yield steps.finished(asked.call, never_run)
+        for asked, outcome in unapproved:
+            yield steps.finished(asked.call, outcome)
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])

@@ -4,11 +4,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
-from dialog_engine.chat.ports import Control, TurnLogs, TurnStore
+from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import PrefetchedStream, RunningTurn
 from dialog_engine.chat.service import ChatService, Draft
-from dialog_engine.errors import EngineError, EngineStoppingError, StorageUnavailableError, TurnRunningError
+from dialog_engine.errors import (
+    CredentialRevokedError,
+    EngineError,
+    EngineStoppingError,
+    StorageUnavailableError,
+    TurnRunningError,
+)
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import run_shielded
@@ -24,6 +31,8 @@ ASK_AGAIN_SECONDS = 2.0
 """How often a waiting message asks for its session without being woken."""
 POLL_SECONDS = 0.1
 """How often the store is asked whether a turn of another engine has ended."""
+CHECK_SECONDS = 1.0
+"""How often it is checked whether the credentials that began the running turns are revoked."""
 
 
 class SessionQueue:
@@ -74,11 +83,14 @@ class SessionQueue:
 class RunningTurns:
     """Starts, stops and shuts down the turns of one engine."""
 
-    def __init__(self, service: ChatService, store: TurnStore, logs: TurnLogs, control: Control) -> None:
+    def __init__(
+        self, service: ChatService, store: TurnStore, logs: TurnLogs, control: Control, credentials: Credentials
+    ) -> None:
         self._service = service
         self._store = store
         self._logs = logs
         self._control = control
+        self._credentials = credentials
         self._running: dict[str, RunningTurn] = {}
         self._tasks: dict[asyncio.Task[None], RunningTurn] = {}
         self._beginning: set[str] = set()
@@ -91,6 +103,14 @@ class RunningTurns:
     def running(self) -> list[Turn]:
         """The turns that run here now."""
         return [running.turn for running in self._running.values()]
+
+    async def check_credentials(self) -> None:
+        """End the turns whose credential is revoked, with what waits in them for approval. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            for running in [*self._running.values()]:
+                if await self._credentials.revoked(running.turn.credential):
+                    running.stop(CredentialRevokedError())
 
     def when_ended(self, turn_id: str, callback: Callable[[int], None]) -> None:
         """Call back with the tokens that the turn used here, once it has ended or has left this engine."""
@@ -114,9 +134,10 @@ class RunningTurns:
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
         key_id: str = "",
+        credential: str = "",
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
-        sender's, and `key_id` names the credential of the request.
+        sender's; `key_id` names the credential of the request, and `credential` identifies it.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits for its
         session behind those that came before it, at whichever engine; it is not accepted when its caller is cancelled
@@ -126,12 +147,22 @@ class RunningTurns:
             SessionNotFoundError, StorageUnavailableError: nothing was begun.
             TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
             EngineStoppingError: with `queue`: the engine shuts down.
+            CredentialRevokedError: with `queue`: the credential was revoked while the message waited.
         """
         turn_id = new_id()
         traceparent = traceparent_of_turn(turn_id, traceparent)
         session = session_id or new_id()
-        turn = Turn(turn_id, session, subject, traceparent=traceparent, choice=choice, roles=roles, key_id=key_id)
-        set_log_ids(turn_ids(turn.turn_id, turn.session_id, traceparent))
+        turn = Turn(
+            turn_id,
+            session,
+            subject,
+            traceparent=traceparent,
+            choice=choice,
+            roles=roles,
+            key_id=key_id,
+            credential=credential,
+        )
+        set_log_ids(turn_ids(turn))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text))
         elif queue:
@@ -157,7 +188,7 @@ class RunningTurns:
         try:
             await self._store.begin(turn, text, new_session=True)
             committed.set_result(None)
-            self._start_task(RunningTurn(turn, self._service, self._logs, self._outages, draft=draft, answer=answer))
+            self._start_task(self._running_turn(turn, draft=draft, answer=answer))
         except BaseException:
             await answer.close()
             raise
@@ -170,6 +201,8 @@ class RunningTurns:
         with self.queue.waiting(turn.session_id, turn.turn_id) as wake:
             try:
                 while True:
+                    if await self._credentials.revoked(turn.credential):
+                        raise CredentialRevokedError
                     try:
                         return await run_shielded(self._begin(turn, text, queue=True))
                     except TurnRunningError as error:
@@ -264,10 +297,13 @@ class RunningTurns:
         """Run a committed turn. `stopped`: its user has stopped it. With a `failure` it is ended and not answered."""
         if earlier := self._running.get(turn.turn_id):
             self._fence(earlier)  # another engine owned the turn in between, and this one has not noticed
-        running = RunningTurn(turn, self._service, self._logs, self._outages, failure=failure)
+        running = self._running_turn(turn, failure=failure)
         if stopped:
             running.stop()
         self._start_task(running)
+
+    def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
+        return RunningTurn(turn, self._service, self._logs, self._outages, self._credentials, **options)
 
     def _start_task(self, running: RunningTurn) -> None:
         self._running[running.turn.turn_id] = running

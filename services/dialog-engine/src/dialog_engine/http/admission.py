@@ -76,7 +76,9 @@ class Admission:
             raise
         if role is None or role in sender.roles:
             return sender
-        raise ForbiddenError(f"{path.strip()} needs the role {role}, which the sender of the request does not have")
+        raise ForbiddenError(
+            f"{path.strip()} needs the role {role}, which the sender of the request does not have", sender.subject
+        )
 
     async def _sender(self, request: Request) -> Principal:
         if authorization := request.headers.get("authorization"):
@@ -90,7 +92,7 @@ class Admission:
             if sender is None:
                 return ANONYMOUS
             if request.method not in SAFE_METHODS and not from_page(request, self._sessions.origin):
-                raise ForbiddenError("a request with the page's cookie must come from the page itself")
+                raise ForbiddenError("a request with the page's cookie must come from the page itself", sender.subject)
             return sender
         return ANONYMOUS
 

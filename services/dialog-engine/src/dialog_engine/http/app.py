@@ -32,6 +32,7 @@ from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
+from dialog_engine.http.waiting import WaitingClient
 from plugins_contract.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
@@ -109,6 +110,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(SafeHeaders)
+    app.add_middleware(WaitingClient)
     app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])

@@ -8,14 +8,13 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
 from starlette.datastructures import MutableHeaders
-from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dialog_engine.config import is_loopback
-from dialog_engine.errors import EngineError, IdentityProviderError
+from dialog_engine.errors import EngineError, ForbiddenError, IdentityProviderError
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.problems import ProblemError, note, problem, problem_of
+from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
 from dialog_engine.identity.principal import LOCAL, Principal
 
 MAX_BODY_BYTES = 1_000_000
@@ -51,7 +50,8 @@ class Admitted:
             try:
                 principal = await self._admission.admit(Request(scope)) if self._admission else LOCAL
             except EngineError as error:
-                await note(Request(scope), problem_of(error))(scope, receive, send)
+                subject = error.subject if isinstance(error, ForbiddenError) else ""
+                await note(Request(scope), problem_of(error), subject)(scope, receive, send)
                 return
             # Not in the scope itself, which would grow for as long as the request is answered.
             state = scope.setdefault("state", {})
@@ -117,7 +117,7 @@ class BodyLimit:
         detail = f"the body is too large: at most {self._max_bytes} bytes are allowed"
         errors = {"errors": [{"field": "body", "message": detail}]}
         response = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BODY_TOO_LARGE", detail, errors)
-        await response(scope, receive, send)
+        await note(Request(scope), response)(scope, receive, send)
 
 
 class SafeHeaders:
@@ -153,9 +153,9 @@ class LoopbackNames:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        return (refusal or self._app)(scope, receive, send)
+        return (note(Request(scope), refusal) if refusal else self._app)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope) -> Problem | None:
         if not is_own_name(_header(scope, b"host").decode("latin-1")):
             detail = "without API keys and OIDC_ISSUER requests are served at localhost, 127.0.0.1 and [::1] only"
             errors = {"errors": [{"field": "Host", "message": detail}]}

@@ -17,6 +17,7 @@ from dialog_engine.errors import (
     ApprovalNotFoundError,
     ApprovalStaleError,
     ArgumentsRefusedError,
+    CredentialRevokedError,
     EngineError,
     EngineStoppingError,
     ForbiddenError,
@@ -44,6 +45,7 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    CredentialRevokedError: HTTPStatus.UNAUTHORIZED,
     TooManyAttemptsError: HTTPStatus.TOO_MANY_REQUESTS,
     ForbiddenError: HTTPStatus.FORBIDDEN,
     IdentityProviderError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -128,14 +130,21 @@ def _noted(handler: _Handler) -> _Handler:
     return handle
 
 
-def note(request: Request, answer: Problem) -> Problem:
-    """Log and count the answer, which is returned."""
+def note(request: Request, answer: Problem, subject: str = "") -> Problem:
+    """Log and count the answer, which is returned. `subject` is the sender, if the request was not admitted."""
+    subject = subject or subject_of(request)
     fields = {"method": request.method, "path": _path(request), "status": answer.status_code, "code": answer.code}
-    log.info("request refused", extra=fields)
+    log.info("request refused", extra=fields | {"subject": subject})
     services = getattr(request.state, "services", None)  # not there before the engine has started
     if services is not None:
         services.on_refused(answer.code)
     return answer
+
+
+def subject_of(request: Request) -> str:
+    """The sender of a request that was admitted; '' for one who is not known."""
+    principal = getattr(request.state, "principal", None)
+    return principal.subject if principal else ""
 
 
 def _path(request: Request) -> str:
@@ -212,7 +221,8 @@ async def _on_http(_: Request, error: Exception) -> Problem:
 
 
 async def _on_anything(request: Request, error: Exception) -> Problem:
-    log.error("%s %s failed", request.method, _path(request), exc_info=error)
+    fields = {"subject": subject_of(request)}
+    log.error("%s %s failed", request.method, _path(request), exc_info=error, extra=fields)
     return problem(
         HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL_ERROR", "internal error; the log of the server has the details"
     )

@@ -68,17 +68,19 @@ class EventStream(EventSourceResponse):
         """Send the stream. The server closes the connection when it is not complete; the turn runs on in any case."""
         self._streams.open += 1
         self._scope = scope
+        who = {"subject": scope["state"]["principal"].subject}
         try:
             await super().__call__(scope, receive, send)
             if self._ended:
-                log.info("a stream is ended: the credential of its request is not valid any more")
+                log.info("a stream is ended: the credential of its request is not valid any more", extra=who)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except* SendTimeoutError:  # of the stream, of a ping, or of both
-            log.info("client %s has read nothing for %g s: its stream is ended", scope["client"], self.send_timeout)
+            text = "client %s has read nothing for %g s: its stream is ended"
+            log.info(text, scope["client"], self.send_timeout, extra=who)
             self._streams.on_drop()
         except* Exception:
             # The head of the response is sent: there is nothing left for the handlers of errors to answer.
-            log.exception("an event stream failed")
+            log.exception("an event stream failed", extra=who)
         finally:
             self._streams.open -= 1
             await run_shielded(self._on_end())

@@ -279,6 +279,7 @@ async def _accepted(
         choice=choice,
         roles=sender.roles,
         key_id=sender.key_id,
+        credential=sender.credential,
     )
     if not queue:
         return await start

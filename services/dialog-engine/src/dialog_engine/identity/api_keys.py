@@ -24,6 +24,8 @@ from plugins_contract.watched_file import WatchedFile, read_file
 
 PREFIX = "callstream_"
 """Begins each created key, so that scanners for secrets can find one that was published."""
+CREDENTIAL = "key:"
+"""Begins the credentials that are API keys. The hash follows: a key that replaces another has the same id at times."""
 _DIGEST = r"^[0-9a-f]{64}$"
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]{1,255}")
 
@@ -44,7 +46,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def principal(self) -> Principal:
         """The sender of a request with this key."""
         expires_at = self.expires.timestamp() if self.expires else None
-        return Principal(self.subject, self.roles, self.subject, expires_at, self.id)
+        return Principal(self.subject, self.roles, self.subject, expires_at, self.id, f"{CREDENTIAL}{self.sha256}")
 
 
 class KeyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +77,10 @@ class ApiKeys:
         """
         key = self._named.get(digest)
         return self._file.content.get(digest) if key is None and self._file else key
+
+    def has(self, credential: str) -> bool:
+        """Whether one of the keys, expired or not, is this credential."""
+        return self.find(bytes.fromhex(credential.removeprefix(CREDENTIAL))) is not None
 
 
 def digest_of(key: str) -> bytes:

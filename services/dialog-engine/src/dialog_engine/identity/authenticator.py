@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from dialog_engine.chat.ports import Credentials
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
+from dialog_engine.identity.api_keys import CREDENTIAL as API_KEY
 from dialog_engine.identity.api_keys import ApiKeys, digest_of
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.principal import Principal
@@ -30,8 +32,19 @@ class Tokens(Protocol):
         """
         ...
 
+    async def withdrawn(self, credential: str) -> bool:
+        """Whether the key that signed the tokens of this credential is known not to be the provider's any more."""
+        ...
 
-class Authenticator:
+
+class NoCredentials(Credentials):
+    """For an engine whose senders need none. It cannot say what has become of those of its earlier life."""
+
+    async def revoked(self, credential: str) -> bool:
+        return False
+
+
+class Authenticator(Credentials):
     """Checks API keys and, with `tokens`, the tokens of an OpenID Connect provider.
 
     Each request is checked anew, so that a key that is revoked and a token whose signing key is withdrawn are refused.
@@ -70,6 +83,11 @@ class Authenticator:
             # It was genuine, so that it is no attempt to guess.
             raise UnauthenticatedError("the key or token of the request has expired: use a new one")
         return principal
+
+    async def revoked(self, credential: str) -> bool:
+        if credential.startswith(API_KEY):
+            return not self._keys.has(credential)
+        return self._tokens is not None and credential != "" and await self._tokens.withdrawn(credential)
 
     async def _sender(self, credential: str) -> Principal | None:
         if key := self._keys.find(digest_of(credential)):

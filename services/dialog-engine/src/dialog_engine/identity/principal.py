@@ -7,8 +7,8 @@ USER = "user"
 """The role that may chat: everything below /v1 and /ui."""
 OPERATOR = "operator"
 """The role that may read the operators' endpoints."""
-ROLE = re.compile(r"[^\x00-\x1f\x7f]{1,255}")
-"""What a role may be called."""
+ROLE = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,255}")
+"""What a role may be called. No database can store, and no response can contain, half a character (a surrogate)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Principal:
     """The sender of a request. Sessions belong to the subject.
 
     `roles` are names that the rights file may use as well. `name` is shown to people. After `expires_at`, in Unix
-    seconds, it must prove who it is again. `key_id` names the credential for the audit.
+    seconds, it must prove who it is again. `key_id` names the credential for the audit, and `credential` identifies it
+    for `chat.ports.Credentials`; empty where it cannot be revoked.
     """
 
     subject: str
@@ -24,6 +25,7 @@ class Principal:
     name: str = ""
     expires_at: float | None = None
     key_id: str = ""
+    credential: str = ""
 
 
 LOCAL = Principal("local", (USER, OPERATOR))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -122,8 +122,18 @@ class Provider:
             return next(iter(self._keys.values()))
         return self._keys.get(kid)
 
-    async def ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers with. Redirects are not followed.
+    async def withdrawn(self, kid: str) -> bool:
+        """Whether the provider does not publish this key any more. False while it cannot be asked."""
+        try:
+            await self.prepare(kid)
+        except IdentityProviderError:
+            return False
+        return kid not in self._keys and self._fetched_at >= self._asked_at
+
+    async def ask(
+        self, method: str, url: str, *, statuses: Container[int] = (HTTPStatus.OK,), **options: Any
+    ) -> dict[str, Any]:
+        """The JSON object that the provider answers with, with one of these statuses. Redirects are not followed.
 
         Raises:
             IdentityProviderError: there is none. The text contains neither what was sent nor what was answered.
@@ -137,7 +147,7 @@ class Provider:
                     body += part
                     if len(body) > MAX_ANSWER_BYTES:
                         raise IdentityProviderError(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
-            if response.status_code != HTTPStatus.OK:
+            if response.status_code not in statuses:
                 raise IdentityProviderError(f"{url} answered with status {response.status_code}")
             answer = msgspec.json.decode(body)
         except (httpx2.HTTPError, OSError, TimeoutError) as error:

@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -94,8 +95,9 @@ class SignIn:
         """The subject with which the provider has answered, and the sealed session.
 
         Raises:
-            UnauthenticatedError: this browser has not begun the sign-in, or the provider's answer is not valid.
-            IdentityProviderError: the provider cannot be asked now, or does not accept the code.
+            UnauthenticatedError: this browser has not begun the sign-in, the provider does not accept the code, or its
+                answer is not valid.
+            IdentityProviderError: the provider cannot be asked now.
         """
         pending = self._seal.unseal(sealed, PendingSignIn)
         if pending is None or not hmac.compare_digest(pending.state.encode(), state.encode()):
@@ -108,7 +110,7 @@ class SignIn:
         if principal is None:
             raise UnauthenticatedError("the identity provider's answer is not valid: begin the sign-in again")
         ends_at = self._now() + self.session_seconds
-        session = PageSession(principal.subject, principal.name[:200], principal.roles, ends_at)
+        session = PageSession(principal.subject, principal.name, principal.roles, ends_at)
         text = self._seal.seal(session)
         if len(text) > MAX_COOKIE_CHARS:
             kept = tuple(role for role in principal.roles if role in (USER, OPERATOR))
@@ -137,7 +139,10 @@ class SignIn:
             form["client_id"] = client.client_id
             if client.client_secret:
                 form["client_secret"] = client.client_secret
-        answer = await self._provider.ask("POST", metadata.token_endpoint, **options)
+        statuses = (HTTPStatus.OK, HTTPStatus.BAD_REQUEST)
+        answer = await self._provider.ask("POST", metadata.token_endpoint, statuses=statuses, **options)
+        if answer.get("error") == "invalid_grant":  # RFC 6749, section 5.2: of the code, as it came from the browser
+            raise UnauthenticatedError("the identity provider does not accept this sign-in: begin it again")
         token = answer.get("id_token")
         if not isinstance(token, str):
             raise IdentityProviderError(f"{metadata.token_endpoint} answered without an ID token")

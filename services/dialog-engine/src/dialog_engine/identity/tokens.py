@@ -1,5 +1,6 @@
 """Checks the tokens of an OpenID Connect provider: access tokens of the API, and the ID tokens of the sign-in."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,10 +14,15 @@ from dialog_engine.identity.provider import ALGORITHMS, Provider
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
 MAX_ROLES = 100
+MAX_NAME = 200
+_SUBJECT = re.compile(r"[^\0\ud800-\udfff]{1,255}")
+"""What can be stored, up to the length that OpenID Connect Core 1.0 (2) allows."""
 ID_TOKEN, ACCESS_TOKEN = "ID", "Bearer"
 """What Keycloak calls the two kinds of tokens in the claim `typ`."""
 _TYPES = {ID_TOKEN: ("jwt",), ACCESS_TOKEN: ("jwt", "at+jwt", "application/at+jwt")}
 """What the header `typ` of each kind may be."""
+CREDENTIAL = "token:"
+"""Begins the credentials that are tokens. The id of the signing key follows, which is what a provider withdraws."""
 KEY_ID = "token"
 """The name of every token in the audit."""
 
@@ -90,9 +96,13 @@ class TokenVerifier(Tokens):
             return None
         subject, name = claims["sub"], _name(claims)
         expires_at = float(claims["exp"]) + LEEWAY_SECONDS
-        if not subject or "\0" in subject:
+        if not _SUBJECT.fullmatch(subject):
             return None
-        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID)
+        credential = f"{CREDENTIAL}{header['kid']}" if "kid" in header else ""
+        return Principal(subject, self._rule.roles(claims), name or subject, expires_at, KEY_ID, credential)
+
+    async def withdrawn(self, credential: str) -> bool:
+        return await self._provider.withdrawn(credential.removeprefix(CREDENTIAL))
 
     def _issued_to_audience(self, claims: dict[str, Any]) -> bool:
         """Whether an ID token was issued to its only audience, or says so (OpenID Connect Core 1.0, 3.1.3.7)."""
@@ -109,4 +119,5 @@ def _header(token: str) -> dict[str, Any] | None:
 
 def _name(claims: dict[str, Any]) -> str:
     names = (claims.get(claim) for claim in ("name", "preferred_username", "email"))
-    return next((name for name in names if isinstance(name, str) and name), "")
+    found = next((name for name in names if isinstance(name, str) and name), "")
+    return found[:MAX_NAME].encode("utf-8", "replace").decode()

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 
 from opentelemetry.trace import Span, SpanKind, StatusCode
@@ -13,12 +13,14 @@ from dialog_engine.errors import LLMError
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
+    AssistantMessage,
     ChatEvent,
     ChatRequest,
     Done,
     ReasoningDelta,
     StreamEnd,
     TextDelta,
+    ToolCall,
     ToolCallEvent,
     ToolStep,
     Turn,
@@ -27,7 +29,9 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.approvals.rules import Question
+from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore, StreamChat
+from dialog_engine.tool_calls.results.shortening import WholeResult
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.logs import call_ids, turn_ids
 from plugins_contract.messages import ToolCallRequested
@@ -38,6 +42,8 @@ from plugins_contract.tracing import start_span, trace_id
 logger = logging.getLogger("dialog_engine.turns")
 call_log = logging.getLogger("dialog_engine.calls")
 
+MAX_LOGGED = 200
+"""How many characters of what a model has made up are logged."""
 NOT_RUN = "(not run)"
 """Stands for the tool of calls that were answered without running anything, because there is no such tool."""
 
@@ -93,7 +99,7 @@ class _Answer:
         """The request failed."""
         self._outcome = error.code
         fields = {"model": self._model, "code": error.code}
-        logger.warning("model request failed: %s", error, extra=_ids(self._turn) | fields)
+        logger.warning("model request failed: %s", error, extra=turn_ids(self._turn) | fields)
 
     def ended(self) -> None:
         """The answer is complete, has failed, or was abandoned."""
@@ -108,7 +114,7 @@ class _Answer:
             }
             if self._first_token is not None:
                 fields["firstTokenMs"] = round(self._first_token * 1000)
-            logger.info("model request finished", extra=_ids(self._turn) | fields)
+            logger.info("model request finished", extra=turn_ids(self._turn) | fields)
         if self._span is not None:
             self._span.set_attribute("gen_ai.usage.input_tokens", self._usage.input_tokens)
             self._span.set_attribute("gen_ai.usage.output_tokens", self._usage.output_tokens)
@@ -128,7 +134,9 @@ class ObservedLogs(TurnLogs):
     def open(self, turn: Turn) -> TurnLog:
         self._metrics.turns_running.inc()
         if logger.isEnabledFor(logging.INFO):
-            logger.info("turn started" if turn.epoch == 1 else "turn resumed", extra=_ids(turn) | {"epoch": turn.epoch})
+            logger.info(
+                "turn started" if turn.epoch == 1 else "turn resumed", extra=turn_ids(turn) | {"epoch": turn.epoch}
+            )
         return _ObservedLog(self._logs.open(turn), self._metrics, turn)
 
     def moved(self, turn: Turn) -> None:
@@ -150,7 +158,7 @@ class _ObservedLog(TurnLog):
             case ApprovalStep() if logger.isEnabledFor(logging.INFO):
                 self._approval(event)
             case TurnFailed(code):
-                logger.warning("turn failed", extra=_ids(self._turn) | {"code": code})
+                logger.warning("turn failed", extra=turn_ids(self._turn) | {"code": code})
             case Done():
                 self._done(event)
             case _:
@@ -165,10 +173,10 @@ class _ObservedLog(TurnLog):
         """A call waits for a person, or was decided on; without its arguments."""
         fields = {"correlationId": step.call.correlation_id, "server": step.server, "toolName": step.call.tool_name}
         if step.status is ApprovalStatus.ASKED:
-            call_log.info("tool call waits for approval", extra=_ids(self._turn) | fields)
+            call_log.info("tool call waits for approval", extra=turn_ids(self._turn) | fields)
         else:
             decided = fields | {"decision": str(step.status)}
-            call_log.info("tool call approval decided", extra=_ids(self._turn) | decided)
+            call_log.info("tool call approval decided", extra=turn_ids(self._turn) | decided)
 
     def _done(self, event: Done) -> None:
         seconds = event.total_ms / 1000
@@ -186,11 +194,7 @@ class _ObservedLog(TurnLog):
                 "inputTokens": event.usage.input_tokens,
                 "outputTokens": event.usage.output_tokens,
             }
-            logger.info("turn finished", extra=_ids(self._turn) | fields)
-
-
-def _ids(turn: Turn) -> dict[str, str]:
-    return turn_ids(turn.turn_id, turn.session_id, turn.traceparent)
+            logger.info("turn finished", extra=turn_ids(self._turn) | fields)
 
 
 def _exemplar(turn: Turn) -> dict[str, str]:
@@ -222,9 +226,11 @@ class ObservedCalls(CallObserver):
         if call_log.isEnabledFor(logging.INFO):
             call_log.info("tool call enqueued", extra=call_ids(request) | {"entry": entry, "backlog": backlog})
 
-    def refused(self, correlation_id: str, reason: str, detail: str) -> None:
+    def refused(self, correlation_id: str, request: ToolCallRequested | None, reason: str, detail: str) -> None:
         self._metrics.calls_refused.labels(reason).inc()
         fields = {"correlationId": correlation_id, "reason": reason}
+        if request is not None:
+            fields |= call_ids(request) | {"server": request.server, "tool": request.tool}
         call_log.warning("tool call is not enqueued: %s", detail, extra=fields)
 
     def lost(self, request: ToolCallRequested, loss: Loss) -> None:
@@ -249,6 +255,38 @@ class ObservedCalls(CallObserver):
             if seconds is not None:
                 fields["totalMs"] = round(seconds * 1000)
             call_log.info("tool call finished", extra=call_ids(request) | fields)
+
+
+class ObservedRounds(CallStore):
+    """A store of calls that logs the calls of a round that are refused before they are requested."""
+
+    def __init__(self, store: CallStore) -> None:
+        self._store = store
+
+    async def add_round(
+        self,
+        turn: Turn,
+        message: AssistantMessage,
+        requests: Sequence[ToolCallRequested],
+        answered: Mapping[str, ToolOutcome],
+        questions: Mapping[str, Question] = NO_QUESTIONS,
+        servers: Mapping[str, str] = NO_SERVERS,
+        *,
+        cost: Usage = NO_COST,
+    ) -> int:
+        message_id = await self._store.add_round(turn, message, requests, answered, questions, servers, cost=cost)
+        for call in message.tool_calls if answered else ():
+            outcome = answered.get(call.correlation_id)
+            if outcome is not None and outcome.error is not None:  # calls of the engine's own tools have run
+                name = call.tool_name[:MAX_LOGGED]  # the model may have made it up
+                fields = {"correlationId": call.correlation_id, "toolName": name, "code": str(outcome.error.code)}
+                call_log.info("tool call refused", extra=turn_ids(turn) | fields)
+        return message_id
+
+    async def add_result(
+        self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
+    ) -> bool:
+        return await self._store.add_result(turn, call, outcome, whole)
 
 
 def _send_span(request: ToolCallRequested) -> Span | None:

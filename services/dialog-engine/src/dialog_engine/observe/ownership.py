@@ -20,7 +20,7 @@ class ObservedOwnership(OwnershipObserver):
     def moved(self, turn: Turn, how: str) -> None:
         self._metrics.turns_moved.labels(how).inc()
         fields = {"epoch": turn.epoch, "how": how}
-        log.warning("turn changed its owner", extra=turn_ids(turn.turn_id, turn.session_id, turn.traceparent) | fields)
+        log.warning("turn changed its owner", extra=turn_ids(turn) | fields)
 
     def renewed(self, *, ok: bool) -> None:
         self._metrics.lease_renewals.labels("ok" if ok else "failed").inc()

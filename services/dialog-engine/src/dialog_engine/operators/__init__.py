@@ -1,1 +1,1 @@
-"""The commands for operators: `dialog-engine keys`, `dialog-engine audit` and `dialog-engine encrypt`."""
+"""The commands for operators: `dialog-engine keys`, `audit`, `encrypt`, `split-media`, `move`, `retention`."""

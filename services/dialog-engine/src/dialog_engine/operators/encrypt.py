@@ -2,13 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from dialog_engine.config import StoreSettings
+from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
+from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.sealed import (
     ALL_SEALED,
     TABLES,
@@ -21,9 +23,6 @@ from dialog_engine.storage.sealed import (
 from dialog_engine.storage.sqlite import open_sqlite
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, key_of
 
-PAGE = 200
-PAGE_BYTES = 4_000_000
-"""Rows are read together until they have this many bytes, or are PAGE."""
 _IN_PAYLOAD = re.compile(SEALED + rb"([0-9a-f]{8}):")
 
 
@@ -35,13 +34,18 @@ class Encrypted:
     still_needed: frozenset[str]
 
 
-def open_store(settings: StoreSettings) -> AbstractAsyncContextManager[Database]:
-    """The store of the settings. A SQLite file must not be in use by an engine."""
+@asynccontextmanager
+async def open_store(settings: StoreSettings) -> AsyncGenerator[Database]:
+    """The store of the settings, which is not being moved. A SQLite file must not be in use by an engine."""
     if settings.database_url is None:
-        return open_sqlite(settings.outbox_path)
-    from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
+        opened: AbstractAsyncContextManager[Database] = open_sqlite(settings.outbox_path)
+    else:
+        from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
 
-    return open_postgres(settings.database_url.get_secret_value(), 1)
+        opened = open_postgres(settings.database_url.get_secret_value(), 1)
+    async with opened as database:
+        await check_not_moved(database)
+        yield database
 
 
 async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -> Encrypted:
@@ -60,50 +64,16 @@ async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -
         await database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = $1", ALL_SEALED))
     written = Counter[str]()
     for table in TABLES:
-        last: Row = ()
-        while until := _until(await database.read(*_sizes(table, last))):
-            rows = await database.read(*_page(table, last, until))
+        pages = Pages(table.name, table.primary_key, table.columns, table.only)
+        async for rows in pages.read(database, (*table.bound_to, *table.columns)):
             changes = [change for row in rows for change in _changes(table, row, cipher, target)]
             if changes:
                 written[table.name] += await database.write(lambda tx, changes=changes: _apply(tx, changes))
-            last = until
     return Encrypted(written, await database.write(lambda tx: _note_keys(tx, target.first)))
 
 
 _Change = tuple[Any, ...]
 """A statement, the new value, the old value and the primary key."""
-
-
-def _sizes(table: SealedTable, last: Row) -> tuple[Any, ...]:
-    """The query of the next rows' primary keys, each with the length of the row's values."""
-    length = " + ".join(f"coalesce(length({column}), 0)" for column in table.columns)
-    return _select(table, (*table.primary_key, length), f" LIMIT {PAGE}", last)
-
-
-def _until(sizes: Sequence[Row]) -> Row:
-    """The key of the last of these rows that is read with those before it; () when there are none."""
-    total = 0
-    for *key, size in sizes:
-        total += size
-        if total >= PAGE_BYTES:
-            return tuple(key)
-    return sizes[-1][:-1] if sizes else ()
-
-
-def _page(table: SealedTable, last: Row, until: Row) -> tuple[Any, ...]:
-    return _select(table, (*table.primary_key, *table.bound_to, *table.columns), "", last, until)
-
-
-def _select(table: SealedTable, columns: Sequence[str], limit: str, last: Row, until: Row = ()) -> tuple[Any, ...]:
-    """A query of the rows after `last` and up to `until`, in the order of their primary key."""
-    key, width = ", ".join(table.primary_key), len(table.primary_key)
-    conditions = [table.only] if table.only else []
-    if last:
-        conditions.append(f"({key}) > ({placeholders(1, width)})")
-    if until:
-        conditions.append(f"({key}) <= ({placeholders(1 + len(last), width)})")
-    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return (f"SELECT {', '.join(columns)} FROM {table.name}{where} ORDER BY {key}{limit}", *last, *until)
 
 
 def _changes(table: SealedTable, row: Row, cipher: Cipher, target: Cipher) -> list[_Change]:

@@ -6,7 +6,7 @@ first busy hour. It notes how far it is: after an interruption it continues ther
 
 from collections.abc import Sequence
 
-from dialog_engine.operators.encrypt import PAGE, PAGE_BYTES
+from dialog_engine.operators.pages import PAGE, PAGE_BYTES
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.storage.media import split_stored
 from plugins_contract.encryption import Cipher

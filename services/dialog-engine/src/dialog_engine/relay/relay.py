@@ -313,7 +313,7 @@ class Relay(Publisher):
         """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         if row.event_type == TOOL_CALL_REQUESTED:
-            self._observer.refused(row.event_id, _kind_of(refusal), reason_of(refusal))
+            self._observer.refused(row.event_id, _readable_request(row), _kind_of(refusal), reason_of(refusal))
         try:
             await self._outbox.postpone(row, reason_of(refusal), delay)
         except StorageUnavailableError as error:
@@ -360,6 +360,13 @@ def _rejected(row: OutboxRow, error: Exception) -> Rejected:
     """The refusal of a row that Redis or the contract does not accept."""
     log.error("outbox row %d (%s) cannot be published", row.seq, row.event_type, exc_info=error)
     return Rejected(f"{type(error).__name__}: {error}"[:500])
+
+
+def _readable_request(row: OutboxRow) -> ToolCallRequested | None:
+    try:
+        return decode_request(row.payload)
+    except UnsupportedEventError:
+        return None
 
 
 def _kind_of(refusal: Refusal) -> str:

@@ -43,7 +43,7 @@ _NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
-    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id)"
+    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id), credential"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
 
@@ -179,10 +179,22 @@ def _turn_record(
     finished_at: int | None,
     model: str | None,
     tool_calls: int,
+    credential: str,
 ) -> TurnRecord:
     message = open_text(cipher, error_message or "", "turns.error_message", turn_id)
     failure = TurnFailed(error_code, message) if error_code else None
     usage = Usage(input_tokens, output_tokens, bool(estimated))
     return TurnRecord(
-        turn_id, session_id, status, reason, usage, ttft_ms, failure, created_at, finished_at, model, tool_calls
+        turn_id,
+        session_id,
+        status,
+        reason,
+        usage,
+        ttft_ms,
+        failure,
+        created_at,
+        finished_at,
+        model,
+        tool_calls,
+        credential,
     )

@@ -40,8 +40,8 @@ _ADOPT = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
     " crashes = CASE WHEN $2 = 1 OR now_ms() - owned_since >= $3 THEN 0 ELSE crashes + 1 END"
     " WHERE turn_id IN (SELECT turn_id FROM turns WHERE owner = $4 AND status = 'running'{} ORDER BY created_at"
-    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, roles, input_tokens,"
-    " output_tokens, estimated, chosen_model, tool_mode, stop_requested, crashes"
+    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, roles, credential,"
+    " input_tokens, output_tokens, estimated, chosen_model, tool_mode, stop_requested, crashes"
 )
 
 
@@ -142,13 +142,36 @@ class SqlEngines(Engines):
             *(turn_ids if turn_ids is not None else ()),
         )
         adopted: list[Adopted] = []
-        for turn_id, session_id, epoch, rounds, traceparent, roles, *used, model, mode, stop, crashes in rows:
+        for (
+            turn_id,
+            session_id,
+            epoch,
+            rounds,
+            traceparent,
+            roles,
+            credential,
+            *used,
+            model,
+            mode,
+            stop,
+            crashes,
+        ) in rows:
             [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
             [(calls,)] = tx.execute("SELECT count(*) FROM tool_calls WHERE turn_id = $1", turn_id)
             input_tokens, output_tokens, estimated = used
             usage, choice = Usage(input_tokens, output_tokens, bool(estimated)), Choice(model, mode)
             turn = Turn(
-                turn_id, session_id, subject, epoch, rounds, traceparent, usage, choice, roles_of(roles), calls=calls
+                turn_id,
+                session_id,
+                subject,
+                epoch,
+                rounds,
+                traceparent,
+                usage,
+                choice,
+                roles_of(roles),
+                credential=credential,
+                calls=calls,
             )
             requests = self._take_rows(tx, "turn_id = $1", turn_id)
             adopted.append(Adopted(turn, bool(stop), crashes, requests))

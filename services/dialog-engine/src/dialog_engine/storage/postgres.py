@@ -10,6 +10,8 @@ the transaction's id as soon as it answers again: otherwise a message could run 
 import asyncio
 import contextlib
 import logging
+import math
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,9 +23,11 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
+from dialog_engine.client_waits import client_waits
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage import schemas
+from dialog_engine.storage.attempts import Attempt, Pulse
 from dialog_engine.storage.database import Database, Row, Transaction, Unit
 from plugins_contract.messages import new_id
 
@@ -38,7 +42,12 @@ START_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
 """The pauses between the attempts of a start to use the server, which may be restarting. Attempts are counted, not
 seconds, because on a busy machine one of them may fail only for want of processor time."""
 POOL_SECONDS = 3.0
-"""How long a unit waits for a connection before it fails with StorageUnavailableError, so that clients get 503 soon."""
+"""How long a unit waits for a connection before it fails with StorageUnavailableError."""
+SILENT_SECONDS = 0.7
+"""How long the server may answer nothing to this engine until the units that clients wait for are given up: clients get
+503 within a second. A slow server that answers other statements is not silent, so it is asked something before."""
+ASKED_SECONDS = 0.3
+"""After how much silence the server is asked, so that one slow statement is not taken for silence."""
 REFUSED_SECONDS = 0.5
 """How long units fail at once after one has waited for a connection in vain."""
 STATEMENT_SECONDS = 5
@@ -79,12 +88,16 @@ class Connection(psycopg.Connection[Row]):
 
     slot: int | None = None
     """The row of this connection in `commits`, once it has written."""
+    pulse = Pulse()
+    """Of the whole engine, once the pool has made the connection."""
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         seconds = ANSWER_SECONDS if timeout is None else timeout
         ends_at = time.monotonic() + seconds
         try:
-            return super().wait(gen, interval, seconds)
+            result = super().wait(gen, interval, seconds)
+            self.pulse.answered()
+            return result
         except psycopg.OperationalError:
             if time.monotonic() < ends_at:
                 raise
@@ -132,18 +145,21 @@ class _CommitLostError(Exception):
 class PostgresDatabase(Database):
     """A shared database, created by `open_postgres`."""
 
-    def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
         self._pool = pool
         self._threads = threads
+        self._pulse = pulse
+        self._asking = threading.Lock()
+        self._given_up_at = -math.inf
         self._refused_until = 0.0
         self._served_at = 0.0
         self.commits = 0
 
     async def write(self, unit: Unit[T]) -> T:
-        return await self._in_thread(lambda: self._write(unit))
+        return await self._in_thread(lambda attempt: self._write(unit, attempt))
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
-        return await self._in_thread(lambda: self._read(sql, parameters))
+        return await self._in_thread(lambda _: self._read(sql, parameters))
 
     async def check(self) -> None:
         [(read_only,)] = await self.read("SELECT current_setting('transaction_read_only') = 'on'")
@@ -153,15 +169,25 @@ class PostgresDatabase(Database):
     async def engine_id(self) -> str:
         return new_id()
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(self, work: Callable[[Attempt], T]) -> T:
         """Run `work` in a thread. A cancellation withdraws work that has not begun, and waits for work that has, so
-        that the next unit comes after it."""
+        that the next unit comes after it. Work that a client waits for is given up when the server is silent."""
+        if client_waits() and self._is_silent():
+            raise StorageUnavailableError("the database cannot be reached now")
+        attempt = Attempt()
         try:
-            submitted = self._threads.submit(work)
+            submitted = self._threads.submit(work, attempt)
         except RuntimeError:  # the threads are shut down
             raise StorageUnavailableError("the engine is shutting down") from None
         done = asyncio.wrap_future(submitted)
         try:
+            if client_waits() and not await self._ends_before_silence(done):
+                written = not submitted.cancel() and not attempt.give_up()
+                done.add_done_callback(_retrieved)
+                raise StorageUnavailableError(
+                    f"the database has not answered for {SILENT_SECONDS:g} seconds: "
+                    + ("whether it was written is not known" if written else "nothing was written")
+                )
             return await asyncio.shield(done)
         except asyncio.CancelledError:
             if not submitted.cancel():
@@ -170,12 +196,39 @@ class PostgresDatabase(Database):
                     done.exception()  # retrieved: its caller was cancelled
             raise
 
+    def _is_silent(self) -> bool:
+        """Whether a unit was given up in the last REFUSED_SECONDS, and the server has answered nothing since."""
+        gave_up_at = self._given_up_at
+        return self._pulse.answered_at < gave_up_at and time.monotonic() - gave_up_at < REFUSED_SECONDS
+
+    async def _ends_before_silence(self, done: asyncio.Future[Any]) -> bool:
+        """Wait for `done`; False when the server has answered nothing to this engine for SILENT_SECONDS meanwhile."""
+        began = time.monotonic()
+        while not done.done():
+            silent = time.monotonic() - max(began, self._pulse.answered_at)
+            if silent >= SILENT_SECONDS:
+                self._given_up_at = time.monotonic()
+                return False
+            if silent >= ASKED_SECONDS and self._asking.acquire(blocking=False):
+                threading.Thread(target=self._ask, name="postgres pulse", daemon=True).start()
+            limit = ASKED_SECONDS if silent < ASKED_SECONDS else SILENT_SECONDS
+            await asyncio.wait([done], timeout=limit - silent)
+        return True
+
+    def _ask(self) -> None:
+        """Let the server answer something, if it can."""
+        try:
+            with contextlib.suppress(psycopg.Error), self._pool.connection(timeout=ASKED_SECONDS) as connection:
+                connection.execute(b"SELECT")
+        finally:
+            self._asking.release()
+
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
         return self._served(lambda connection: connection.execute(sql.encode(), parameters).fetchall())
 
-    def _write(self, unit: Unit[T]) -> T:
+    def _write(self, unit: Unit[T], attempt: Attempt) -> T:
         try:
-            result = self._served(lambda connection: _transaction(connection, unit))
+            result = self._served(lambda connection: _transaction(connection, unit, attempt))
         except _CommitLostError as lost:
             result = self._resolved(lost)
         self.commits += 1
@@ -245,7 +298,13 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
         raise _unavailable(error) from error
 
 
-def _transaction(connection: Connection, unit: Unit[T]) -> T:
+def _retrieved(done: asyncio.Future[Any]) -> None:
+    """Nobody waits for this unit any more; asyncio logs an exception that nobody has looked at."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _transaction(connection: Connection, unit: Unit[T], attempt: Attempt) -> T:
     with connection.cursor() as cursor:
         slot = connection.slot = connection.slot or _new_slot(cursor)
         # Both in one round trip. The number says whether the transaction was committed if the answer to COMMIT is lost.
@@ -255,6 +314,7 @@ def _transaction(connection: Connection, unit: Unit[T]) -> T:
         [(number,)] = cursor.fetchall()
         try:
             result = unit(_PostgresTransaction(cursor))
+            attempt.commits()
         except BaseException:
             if not connection.broken:
                 with contextlib.suppress(psycopg.Error):
@@ -300,7 +360,11 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
         StorageUnavailableError: it could not be used, in several attempts.
     """
-    where = _where(url)
+    where, pulse = place_of(url), Pulse()
+
+    def configure(connection: Connection) -> None:
+        connection.pulse = pulse
+
     pool = ConnectionPool[Connection](
         url,
         connection_class=Connection,
@@ -320,6 +384,7 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
         max_size=pool_size,
         timeout=POOL_SECONDS,
         reconnect_timeout=POOL_SECONDS,
+        configure=configure,
         open=False,
         name="dialog-engine",
     )
@@ -328,13 +393,13 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
     try:
         await _prepared(url, where)
         await asyncio.to_thread(pool.open)
-        yield PostgresDatabase(pool, threads)
+        yield PostgresDatabase(pool, threads, pulse)
     finally:
         await asyncio.to_thread(threads.shutdown)  # waits for units that were submitted
         await asyncio.to_thread(pool.close)
 
 
-def _where(url: str) -> str:
+def place_of(url: str) -> str:
     """The server and the database of a URL, without the password.
 
     The error of libpq for a URL that it cannot parse is left out, because it quotes the password. A password that is

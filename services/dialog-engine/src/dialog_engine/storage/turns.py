@@ -34,7 +34,7 @@ _FIRST = (
 )
 _BEGIN = (
     "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " roles, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, now_ms())"
+    " roles, credential, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, $8, now_ms())"
 )
 _FINISH = (
     "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, estimated = $5, ttft_ms = $6,"
@@ -93,6 +93,7 @@ class SqlTurns(TurnStore):
                 choice.model,
                 choice.tool_mode,
                 stored_roles(turn),
+                turn.credential,
             )
             if queue:
                 tx.execute("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)

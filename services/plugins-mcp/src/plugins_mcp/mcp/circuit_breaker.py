@@ -11,6 +11,7 @@ worker's attempt to connect or to list; otherwise it is the next call.
 | connecting or listing failed | opens when calls would not wait for the next attempt | open, longer | open, longer |
 | connecting and listing succeeded | | closed, if the server was unreachable | as open |
 
+Of calls that were not answered in their time, at most MAX_LATE of each subject count.
 Each pause is twice the previous one, with jitter, up to a limit. The first pause applies again after a call was
 answered, or after the server was reachable for `stable_after`.
 """
@@ -27,6 +28,11 @@ MIN_COUNTED_TIMEOUT_SECONDS = 1.0
 MIN_COUNTED_TIMEOUT_SHARE = 0.5
 """A timeout after less time than this, or less of the call's time, is no health signal: the call had spent its time
 waiting elsewhere, on the stream or for a slot."""
+
+
+MAX_LATE = 3
+"""How many late calls in a row of one subject count: its arguments or deadlines may explain them, so those of others
+must fail as well."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +70,16 @@ class Failing:
     retry_after: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Late:
+    """The server did not answer in the call's time, which the call itself may explain."""
+
+    reason: str
+
+
 def health_signal(
     result: CallResult | None, *, seconds: float, granted_s: float, lost: bool
-) -> Healthy | Failing | None:
+) -> Healthy | Failing | Late | None:
     """What a call's result says about its server; None when it says nothing, as for a cancelled call (no result).
 
     `seconds` is the time that the server had, of the `granted_s` that the call was given in all. `lost`: the connection
@@ -83,7 +96,7 @@ def health_signal(
             long_enough = seconds >= MIN_COUNTED_TIMEOUT_SECONDS and (
                 quiet_s is not None or seconds >= MIN_COUNTED_TIMEOUT_SHARE * granted_s
             )
-            return Failing("no answer in time") if sent and long_enough and not lost else None
+            return Late("no answer in time") if sent and long_enough and not lost else None
         case None:
             return None
 
@@ -120,6 +133,7 @@ class CircuitBreaker:
         self._jitter = jitter
         self._epoch = 0
         self._failures = 0
+        self._late: dict[str, int] = {}
         self._pauses = 0
         self._down_since: float | None = None
         self._wait_from = 0.0
@@ -167,6 +181,7 @@ class CircuitBreaker:
         if self.state is BreakerState.CLOSED and not self._failures and not self._pauses and not self.down:
             return  # the usual case
         self._failures = self._pauses = 0
+        self._late.clear()
         self._set_reachable()
         self._become(BreakerState.CLOSED)
 
@@ -178,6 +193,14 @@ class CircuitBreaker:
         if self.state is BreakerState.HALF_OPEN or self._failures >= self._policy.failure_threshold:
             self._pause(reason, retry_after)
             self._become(BreakerState.OPEN)
+
+    def late(self, permit: Permit, reason: str, subject: str) -> None:
+        """A call of `subject` was not answered in its time. Of one subject MAX_LATE count, until a call is answered."""
+        if self.state is BreakerState.CLOSED and permit.epoch == self._epoch:
+            if self._late.get(subject, 0) >= MAX_LATE:
+                return
+            self._late[subject] = self._late.get(subject, 0) + 1
+        self.failed(permit, reason)
 
     def inconclusive(self, permit: Permit) -> None:
         """A call ended without a health signal. If it was the probe, the next call is the probe."""
@@ -232,3 +255,4 @@ class CircuitBreaker:
         if state is not self.state:
             self.state = state
             self._epoch += 1
+            self._late.clear()

@@ -48,6 +48,7 @@ class EchoServer(McpServer):
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str = "",
         approved: bool = False,
         timeout_s: float,
         granted_s: float | None = None,

@@ -113,6 +113,7 @@ class McpServer:
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str = "",
         approved: bool = False,
         timeout_s: float,
         granted_s: float | None = None,
@@ -123,6 +124,7 @@ class McpServer:
     ) -> CallResult:
         """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
+        `subject` is the user whom the call is for: late calls count for each first.
         Without `approved` a tool whose policy asks for a person's approval is not called, whoever requests it.
         `timeout_s` is the total, which includes waiting for a free slot and for the connection. It is what is left of
         `granted_s`, the time that the call was given before it waited elsewhere: a timeout after a small part of that
@@ -139,6 +141,7 @@ class McpServer:
         result = await self._connection.call(
             tool,
             arguments,
+            subject=subject,
             refused=lambda: self._refused(tool, approved=approved) if self.listed else NOT_LISTED,
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,

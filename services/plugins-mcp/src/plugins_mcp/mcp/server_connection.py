@@ -9,25 +9,38 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from plugins_contract.catalog import BreakerState, ServerState
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.visible import visible
-from plugins_mcp.mcp.calls import CallResult, NotSent, SendState, TimedOut
+from plugins_mcp.mcp.calls import CallResult, NotSent, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import (
     CircuitBreaker,
     ConnectionPolicy,
     Failing,
     Healthy,
+    Late,
     Permit,
     Refusal,
     health_signal,
 )
+from plugins_mcp.mcp.late_calls import LateCalls, Source
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """A call that was let through, by the server's circuit and by that of its tool and subject."""
+
+    session: Session
+    permit: Permit
+    source: Source
+    own: Permit
 
 
 class ServerConnection:
@@ -37,6 +50,7 @@ class ServerConnection:
         """`on_change` is called after each change of the state; it must not block."""
         self.breaker = CircuitBreaker(policy)
         self.session: Session | None = None
+        self._late = LateCalls(policy)
         self._spec = spec
         self._on_change = on_change
         self._owner_state = ServerState.CONNECTING
@@ -110,6 +124,7 @@ class ServerConnection:
         tool: str,
         arguments: dict[str, Any],
         *,
+        subject: str = "",
         refused: Callable[[], CallResult | None] = lambda: None,
         timeout_s: float,
         granted_s: float,
@@ -119,24 +134,32 @@ class ServerConnection:
         send_state: SendState,
     ) -> CallResult:
         """Call `tool` once: see `McpServer.call`. `refused` is asked just before it is sent."""
+        source = (tool, subject)
         if refusal := self.breaker.refusal():
             return self._refused(refusal)
+        if refusal := self._late.refusal(source):
+            return _late_refused(tool, refusal)
         try:
             async with asyncio.timeout(timeout_s) as total, self._slot() as has_slot:
                 session = await self._next_session() if has_slot else None
                 if session is not None and (refusal := refused()):
                     return refusal
+                own = self._late.admit(source)
+                if isinstance(own, Refusal):
+                    return _late_refused(tool, own)
                 permit = self.breaker.admit()
                 if session is None or isinstance(permit, Refusal):
+                    self._late.inconclusive(source, own)
                     return self._refused(permit)
                 started, result = time.monotonic(), None
                 on_begin()
                 try:
-                    result = await self._call_in_session(session, tool, arguments, on_progress, meta, send_state)
+                    result = await self._call_in_session(session, source, arguments, on_progress, meta, send_state)
                     return result
                 finally:
-                    signal = TimedOut(send_state.sent) if total.expired() else result
-                    self._call_ended(session, permit, signal, time.monotonic() - started, granted_s)
+                    end = TimedOut(send_state.sent) if total.expired() else result
+                    admitted = _Admitted(session, permit, source, own)
+                    self._call_ended(admitted, end, time.monotonic() - started, granted_s)
         except TimeoutError:
             return TimedOut(send_state.sent)
 
@@ -169,19 +192,20 @@ class ServerConnection:
     async def _call_in_session(
         self,
         session: Session,
-        tool: str,
+        source: Source,
         arguments: dict[str, Any],
         on_progress: Callable[[CallProgress], None],
         meta: dict[str, Any] | None,
         send_state: SendState,
     ) -> CallResult:
         """Call within the tool's idle timeout, which starts again with each progress report."""
+        tool, _ = source
         limit = self._spec.options.idle_limit(tool)
 
         def progressed(progress: CallProgress) -> None:
             if limit is not None and not idle.expired():
                 idle.reschedule(asyncio.get_running_loop().time() + limit)
-            self.breaker.answered()
+            self._answered(source)
             self._breaker_changed()
             on_progress(progress)
 
@@ -191,21 +215,28 @@ class ServerConnection:
         except TimeoutError:
             return TimedOut(send_state.sent, quiet_s=limit)
 
-    def _call_ended(
-        self, session: Session, permit: Permit, result: CallResult | None, seconds: float, granted_s: float
-    ) -> None:
+    def _call_ended(self, call: _Admitted, result: CallResult | None, seconds: float, granted_s: float) -> None:
         """Report a call that took `seconds`; `result` is None when the caller cancelled it."""
-        current = session is self.session
+        current = call.session is self.session
         if current and isinstance(result, NotSent):
             self.breaker.lost()  # the owner finds out more; other calls wait for that instead of failing the same way
         match health_signal(result, seconds=seconds, granted_s=granted_s, lost=not current):
             case Healthy() if current:
-                self.breaker.answered()
+                self._answered(call.source)
             case Failing(reason, retry_after):
-                self.breaker.failed(permit, reason, retry_after)
+                self.breaker.failed(call.permit, reason, retry_after)
+                self._late.inconclusive(call.source, call.own)
+            case Late(reason):
+                self.breaker.late(call.permit, reason, call.source[1])
+                self._late.late(call.source, call.own, reason)
             case _:
-                self.breaker.inconclusive(permit)
+                self.breaker.inconclusive(call.permit)
+                self._late.inconclusive(call.source, call.own)
         self._breaker_changed()
+
+    def _answered(self, source: Source) -> None:
+        self.breaker.answered()
+        self._late.answered(source)
 
     def _refused(self, decision: Permit | Refusal) -> NotSent:
         """The result of a call that was not sent: the circuit is not closed, or there was no session in time."""
@@ -258,3 +289,8 @@ class ServerConnection:
                 log.debug("MCP server %r: circuit half-open, a probe is under way", name)
             case BreakerState.CLOSED:
                 log.info("MCP server %r: circuit closed", name)
+
+
+def _late_refused(tool: str, refusal: Refusal) -> RetryLater:
+    """The result of a call that was not sent, because those of its subject to its tool were late again and again."""
+    return RetryLater(f"several calls of {tool!r} by this user in a row were not answered in time", refusal.retry_in)

@@ -189,9 +189,9 @@ def expired(question: Question, now: int) -> Answer:
     return Answer(Decision(status=ApprovalStatus.EXPIRED, at=now), outcome, error)
 
 
-def stopped() -> ToolOutcome:
-    """The outcome of a call whose turn was stopped while the call waited for approval."""
-    message = "the turn was stopped while this call waited for approval: it was not run"
+def stopped(why: str = "the turn was stopped") -> ToolOutcome:
+    """The outcome of a call whose turn has ended, for this reason, while the call waited for approval."""
+    message = f"{why} while this call waited for approval: it was not run"
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
 
 

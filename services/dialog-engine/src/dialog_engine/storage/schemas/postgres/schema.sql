@@ -1,4 +1,4 @@
--- Version 9. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 10. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -44,6 +44,7 @@ CREATE TABLE turns (
     chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
     tool_mode      TEXT NOT NULL DEFAULT '',
     roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
+    credential     TEXT NOT NULL DEFAULT '', -- of the sender; empty: it cannot be revoked
     created_at     bigint NOT NULL,
     finished_at    bigint
 );
