@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos fuzz clean sync sync-run
+.PHONY: help run trace backup restore test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -26,6 +26,17 @@ help: ## this list
 run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=, OPENAI_API_KEY=, MCP_CONFIG=, WORKERS=, …; see .env.example)
 	@exec $(BIN)/python -m deploy.local.stack
 
+trace: ## in Compose: the history of a call, a turn, a session or a trace (ID=…), from the store, Redis and all logs
+	@test -n "$$ID" || { echo "make trace ID=…: the id of a call, a turn, a session or a trace is missing" >&2; exit 2; }
+	@docker compose logs --no-color engine worker | \
+	docker compose run --rm --no-deps --no-TTY operator dialog-engine trace --log - -- "$$ID"
+
+backup: ## the store of the Compose project into a file (FILE=, else backups/…), while engines run
+	@sh deploy/compose/backup.sh "$(FILE)"
+
+restore: ## replace the store of the Compose project by FILE=…; engines and workers stop for that time
+	@sh deploy/compose/restore.sh "$(FILE)"
+
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
 test test-all chaos: export PYTHONDONTWRITEBYTECODE :=
 
@@ -49,6 +60,7 @@ check: sync check-js check-deploy ## formatting, lint, types, import layers, loc
 check-deploy: sync ## compose files, Dockerfiles, Kubernetes manifests and alert rules, offline
 	$(BIN)/yamllint --strict --config-file deploy/.yamllint.yml deploy docker-compose.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml deploy/compose/*.yml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/hadolint services/*/Dockerfile deploy/nginx/Dockerfile
 	$(BIN)/python -m deploy.check
 	@if command -v promtool >/dev/null; then promtool check rules --lint-fatal deploy/prometheus/alerts/*.yml >/dev/null; \
@@ -87,6 +99,9 @@ bench-relay: sync ## a model's tokens relayed, beside a naive relay and LiteLLM'
 
 chaos: sync ## every fault injection in full, minutes each, fault_pairs for hours; ARGS="workers_killed" for one (docs/reliability.md)
 	$(BIN)/python -m tests.chaos --full $(ARGS)
+
+drill: sync ## the product in containers, one part broken after the other (docs/drill.md); ARGS="workers poison" for some
+	$(BIN)/python -m tests.drill_compose $(ARGS)
 
 fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one
 	$(BIN)/python -m tests.fuzz $(ARGS)

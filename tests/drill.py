@@ -246,12 +246,11 @@ def poison(drill: Drill) -> None:
     """Another program writes an entry to the stream that is no request."""
     drill.redis("XADD", "events.plugins", "*", "event", '{"eventType": "Nonsense", "n": 1}')
     drill.broken("an entry that is no request is on events.plugins")
-    drill.until_fires("DeadLetters")
-    drill.panels("Dead letters", "Consumers of the group, unreadable requests")
+    drill.until_fires("ProducerMistakes")
+    drill.panels("Dead letters", "Consumers of the group, new dead letters")
     [letter] = drill.command("plugins-mcp", "dead", "list", "--json").splitlines()
     drill.command("plugins-mcp", "dead", "show", json.loads(letter)["id"])
     drill.command("plugins-mcp", "dead", "discard", json.loads(letter)["id"], "--yes")
-    drill.until_ended("DeadLetters")
 
 
 def slow_tool(drill: Drill) -> None:

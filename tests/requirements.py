@@ -471,6 +471,10 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_fair_shares.py::test_with_several_engines_one_window_of_each_is_ahead_at_most",
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
+    "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
+    ),
     "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
         "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
         "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",
@@ -1160,8 +1164,8 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
     "logs have digests of subjects where that is set": (
         "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",
     ),
-    "plugins-mcp trace shows the ledger and both logs in order": (
-        "e2e/test_stack_observability.py::test_the_command_shows_the_ledger_and_both_logs_in_order",
+    "dialog-engine trace shows the store, the ledger and both logs in order": (
+        "e2e/test_stack_observability.py::test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away",
     ),
     "a turn is one trace over both services": (
         "e2e/test_stack_observability.py::test_a_turn_is_one_trace_over_both_services",
@@ -1190,8 +1194,21 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "e2e/test_upgrades.py::test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls",
         "e2e/test_upgrades.py::test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn",
     ),
-    "a restored backup continues": (
-        "e2e/test_backup.py::test_a_restored_backup_has_what_was_said_before_it_and_goes_on",
+    "a restored backup has its sessions and messages, continues, and runs no once call twice": (
+        "e2e/test_backup.py::test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice",
+        "integration/test_restore.py::test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again",
+        "integration/test_restore.py"
+        "::test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as_if_it_were_new",
+    ),
+    "a backup that is none, or is that of a later release, changes nothing": (
+        "integration/test_restore.py::test_what_is_no_backup_is_refused_and_the_file_stays",
+        "integration/test_restore.py::test_a_backup_of_a_later_release_is_refused",
+        "integration/test_restore.py::test_nothing_is_restored_under_an_engine",
+    ),
+    "every block of commands in the documents for operators is run by a test": (
+        "repo/test_commands.py::test_every_block_of_commands_says_how_it_is_tested",
+        "repo/test_commands.py::test_the_commands_for_kubernetes_name_what_is_there",
+        "integration/test_commands.py::test_a_block_does_what_the_document_says",
     ),
     "in Compose, engines and workers scale and may be killed": (
         "integration/test_compose_scale.py::test_a_killed_engine_and_a_killed_worker_lose_nothing",

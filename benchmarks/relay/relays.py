@@ -62,8 +62,8 @@ def provider() -> Generator[Relay]:
 
 
 @contextmanager
-def callstream(provider_port: int, folder: Path) -> Generator[Relay]:
-    """A dialog-engine with its SQLite file and a Redis of its own, with an append-only file."""
+def callstream(provider_port: int, folder: Path, **settings: str) -> Generator[Relay]:
+    """A dialog-engine with its SQLite file and a Redis of its own, with an append-only file. `settings` are more."""
     with ExitStack() as stack:
         redis = LocalServer(embedded_binary(), folder)
         redis.start()
@@ -80,6 +80,7 @@ def callstream(provider_port: int, folder: Path) -> Generator[Relay]:
             "TOOLS_WAIT_SECONDS": "0",  # there is no worker
             "MAX_CONNECTIONS_PER_ADDRESS": "10000",
             "MODEL_TIMEOUT_SECONDS": "600",  # answers that stay open are silent
+            **settings,
         }
         # In another folder, so that a `.env` of the repository is not read.
         argv = [Path(sys.executable).with_name("dialog-engine")]

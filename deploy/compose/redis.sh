@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts Redis with one ACL user for the engines and one for the workers. At the first start it creates their passwords, and
+# Starts Redis with an ACL user each for engines, workers and operators. At the first start it creates their passwords, and
 # the key with which engines sign requests. Each service reads its own volume; Redis keeps hashes of the passwords.
 # The rights are those of docs/runbook.md; REDIS_KEY_PREFIX is put in front of each name.
 set -eu
@@ -19,7 +19,7 @@ user() { # name, rights; the password is in the URL that its service reads
 }
 
 create redis/request_keys "$(random)"
-for service in engine worker; do
+for service in engine worker operator; do
     create "$service/redis_url" "redis://callstream-$service:$(random)@redis:6379/0"
     cp redis/request_keys "$service/request_keys"
     chown -R 10001:10001 "$service"
@@ -30,6 +30,7 @@ done
     echo "user default on nopass resetkeys resetchannels -@all +ping"
     user engine "resetkeys resetchannels -@all +@stream +@hash +@set +@sortedset +evalsha +script|load +exists +expire +pexpireat +del +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.* ~plugins.calls:* %R~plugins.catalog* ~rpc.plugins.* ~dialog.* &plugins.control &dialog.control"
     user worker "resetkeys resetchannels -@all +@stream +@hash +@set +evalsha +script|load +script|exists +exists +expire +pexpireat +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.plugins ~events.plugins.dead ~plugins.calls:* ~plugins.catalog* ~rpc.plugins.* &plugins.control"
+    user operator "resetkeys resetchannels -@all +xrange +xrevrange +xlen +xpending +xinfo +xadd +xdel +xgroup|create +hget +hmget +hgetall +hlen +hset +hdel +smembers +scard +zrange +zscore +zcard +type +ttl +exists +pexpireat +evalsha +script|load +multi +exec +time +info +ping ~events.plugins ~events.plugins.dead ~plugins.calls:* %R~events.* %R~plugins.catalog* %R~rpc.plugins.* %R~dialog.*"
 } > redis/users.acl
 chown -R redis:redis redis
 

@@ -26,6 +26,7 @@ user() { # service, password
 
 engine=$(random)
 worker=$(random)
+operator=$(random)
 
 secret callstream-engine
 value api_keys "${API_KEYS:-me:$(random)}"
@@ -38,6 +39,11 @@ secret callstream-worker
 value redis_username callstream-worker
 value redis_password "$worker"
 
+# For people: it reads everything of Callstream, and changes dead letters only.
+secret callstream-operator
+value redis_username callstream-operator
+value redis_password "$operator"
+
 # The key with which engines sign requests; workers run no others.
 secret callstream-request-keys
 value request_keys "$(random)"
@@ -48,3 +54,4 @@ echo "  users.acl: |"
 echo "    user default on nopass resetkeys resetchannels -@all +ping"
 user engine "$engine"
 user worker "$worker"
+user operator "$operator"

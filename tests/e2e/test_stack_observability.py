@@ -1,4 +1,4 @@
-"""What operators see of one call through both services: log lines, one trace, metrics, and `plugins-mcp trace`."""
+"""What operators see of one call through both services: log lines, one trace, metrics, and `dialog-engine trace`."""
 
 import json
 import re
@@ -156,36 +156,48 @@ def test_a_turn_without_a_trace_of_its_client_has_one_of_its_own(stack: Stack) -
     assert engine[0]["traceId"] != TRACE
 
 
-def test_the_command_shows_the_ledger_and_both_logs_in_order(stack: Stack, said: Said) -> None:
+@pytest.mark.parametrize("away", ["", "the store", "Redis", "the logs"])
+def test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away(
+    stack: Stack, said: Said, tmp_path: Path, away: str
+) -> None:
+    call, started = call_of(said), said.events[0].data
     logs: list[str] = []
-    for service in ("engine", "worker"):
-        trail(stack, service, call_of(said))
-        path = Path(stack.folder) / f"{service}.log"
-        path.write_text(output(stack, service))
+    for service in ("engine", "worker") if away != "the logs" else ():
+        trail(stack, service, call)
+        path = tmp_path / f"{service}.log"
+        path.write_text("".join(f"{service}-1  | {line}\n" for line in output(stack, service).splitlines()))
         logs += ["--log", str(path)]
+    outbox = stack.folder / "engine.sqlite3" if away != "the store" else tmp_path / "nothing"
+    env = {"REDIS_URL": stack.redis.url if away != "Redis" else "redis://127.0.0.1:1/0", "OUTBOX_PATH": str(outbox)}
 
-    def traced(name: str) -> str:
-        done = subprocess.run(
-            [BIN / "plugins-mcp", "trace", name, *logs],
-            env={"REDIS_URL": stack.redis.url},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == (0 if name != "nothing" else 1), done.stderr
-        return done.stdout
+    def traced(name: str) -> "subprocess.CompletedProcess[str]":
+        argv = [BIN / "dialog-engine", "trace", name, *logs]
+        return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
 
-    text = traced(call_of(said))
-    steps = ["published as entry", "started by", "succeeded after 1 starts"]
-    assert [text.index(step) for step in steps] == sorted(text.index(step) for step in steps)
-    for line in ("engine.log  INFO", "worker.log  INFO", "tool call requested", "tool call started"):
-        assert line in text
-    turn = traced(said.events[0].data["turnId"])
-    assert "published as entry" in turn
-    assert "turn started" in turn
-    assert "turn finished" in turn
-    assert not traced("nothing")
+    for name in (call, started["turnId"], started["sessionId"], TRACE):
+        done = traced(name)
+        lines = done.stdout.splitlines()
+        assert done.returncode == 0, done.stderr
+        assert lines == sorted(lines, key=lambda line: line[:23])
+        assert ("Not available: " in done.stderr) == bool(away), done.stderr
+        assert not away or f"Not available: {away}" in done.stderr
+        assert ("was committed" in done.stdout) == (away != "the store")
+        assert ("tool call started" in done.stdout) == (away != "the logs")
+        assert ("turn finished" in done.stdout) == (away != "the logs" and name != call)
+        # Without the store and without a line that names its turns, Redis cannot be asked about a session or a trace.
+        assert ("published as entry" in done.stdout) == (away != "Redis")
+        if not away:
+            steps = [
+                "was committed",
+                "published as entry",
+                "started by",
+                "succeeded after 1 starts",
+                "ended: succeeded",
+            ]
+            assert [done.stdout.index(step) for step in steps] == sorted(done.stdout.index(step) for step in steps)
+            assert {line.split("  ")[1] for line in lines} == {"store", "ledger", "engine-1", "worker-1"}
+    stranger = traced("nothing")
+    assert (stranger.returncode, stranger.stdout) == (1, "")
 
 
 def test_a_scrape_in_openmetrics_has_the_trace_with_the_time(stack: Stack, said: Said) -> None:

@@ -122,6 +122,23 @@ async def test_a_large_head_is_answered_with_431(head: bytes) -> None:
         assert status(await served.ask()) == 200
 
 
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 33_000 + b"\r\ny: y\r\nno colon\r\n\r\n", 431),
+    ],
+)
+async def test_what_cannot_be_parsed_is_refused_once(request_: bytes, expected: int) -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with serving() as served:
+        answer = await served.ask(request_)
+    assert status(answer) == expected
+    assert answer.count(b"content-length") == 1
+    assert not errors
+
+
 async def test_a_head_of_ordinary_size_is_served() -> None:
     async with serving() as served:
         assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 30_000 + b"\r\n\r\n")) == 200

@@ -29,6 +29,7 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
+from tests.support.longest_turn import short_turns
 from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
@@ -308,6 +309,26 @@ async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, 
     provider.scripts = [answer(b"not gzip", content_encoding="gzip")]
     with pytest.raises(LLMStreamBrokenError):
         await ask(client)
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(
+    provider: Provider, client: OpenAIModel, status: int, kind: str
+) -> None:
+    packer, page = zlib.compressobj(wbits=31), bytes(1_000_000)
+    packed = b"".join(packer.compress(page) for _ in range(300)) + packer.flush()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start(status, kind, content_encoding="gzip")
+        with suppress(ConnectionError):
+            await exchange.send(packed)
+            await exchange.end()
+
+    provider.scripts = [script]
+    async with short_turns():
+        with pytest.raises(LLMRequestError):
+            await ask(client)
 
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])

@@ -244,6 +244,21 @@ async def test_the_index_of_short_ids_is_used(tmp_path: Path) -> None:
 # --- Over HTTP ---
 
 
+async def test_a_turn_in_a_long_session_is_sent_its_images_and_keeps_no_loop(
+    request: pytest.FixtureRequest, open_database: OpenDatabase, tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    """The fixture `short_turns` measures the loop: of 5,000 messages at once it takes seconds."""
+    async with open_database() as database:
+        await database.write(lambda tx: write_session(tx, "long", "local", TURNS, image=IMAGE))
+    changes: dict[str, Any] = {"history_max_messages": 41, "llm_profile": "openai"}
+    if "postgres" in request.node.name:
+        changes["database_url"] = request.getfixturevalue("postgres_url")
+    async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
+        for _ in range(2):  # the second one with media that the first has split
+            assert (await engine.chat(sessionId="long"))[-1].data["reason"] == "stop"
+    assert [json.dumps(each).count(IMAGE[:100]) for each in model.asked] == [3, 3]
+
+
 @pytest.fixture
 async def engine(
     request: pytest.FixtureRequest, open_database: OpenDatabase, tmp_path: Path, redis_url: str, model: Model

@@ -1,5 +1,7 @@
 """The limits of a call: the total, how long it may go without a word, and how much its answer may hold."""
 
+import gzip
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS
 from plugins_mcp.mcp.json_rpc import MAX_VALUES
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
+from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -113,3 +116,37 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
         assert await server.call("t", {"which": "values"}, timeout_s=20) == Ambiguous(
             "Failed to parse the answer: it has more than 500,000 values"
         )
+
+
+async def test_an_answer_of_many_values_stalls_nobody() -> None:
+    async def answer(request: Request) -> None:
+        await request.raw(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+        )
+        await request.raw(body.replace(b"7777", b"%4d" % request.message["id"]))
+
+    text = json.dumps([TEXT] * 150_000)
+    body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.12):
+        result = await server.call("t", {}, timeout_s=20)
+        assert isinstance(result, Answered)
+        assert len(result.result.content) == MAX_BLOCKS
+
+
+async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
+    note = '{"jsonrpc": "2.0", "method": "x"}'
+    lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 10_000)"
+    async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server, short_turns():
+        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(era: str, kind: str) -> None:
+    packed = gzip.compress(b"data: " + bytes(100_000_000))
+
+    async def answer(request: Request) -> None:
+        await request.respond(200, packed, kind, content_encoding="gzip")
+
+    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
+        assert isinstance(await server.call("t", {}, timeout_s=30), Ambiguous)

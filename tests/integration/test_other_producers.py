@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import httpx2
 import msgspec
 import pytest
 from redis.asyncio import Redis
@@ -334,6 +335,24 @@ async def test_an_entry_of_an_engine_of_the_previous_release_is_run(producer: Pr
     await producer.work()
 
     assert (await caller.outcome(request)).state == "succeeded"
+
+
+async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died(
+    producer: Producer, caller: Caller
+) -> None:
+    health = free_port()
+    await producer.work(health_port=health)
+    await producer.submit(minimal(1, "demo__typo"))
+    await producer.submit("no json", correlationId=call_id(2))
+    await caller.command("XADD", KEYS.requests, "*", "event", "of a release to come", "ledger", "1")
+
+    async def counted() -> bool:
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            text = (await http.get(f"http://127.0.0.1:{health}/metrics")).text
+        counts = re.findall(r"^plugins_dead_letters_total\{(.*)$", text, re.MULTILINE)
+        return counts == ['cause="producer"} 2.0', 'cause="call"} 1.0']
+
+    await wait_until(counted, what="two mistakes and one other dead letter")
 
 
 async def test_the_same_id_with_other_arguments_keeps_the_answer_of_the_first(producer: Producer) -> None:

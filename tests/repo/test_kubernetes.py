@@ -1,8 +1,11 @@
 """What the Kubernetes manifests must have beyond being valid, which `make check` sees to."""
 
 import json
+import os
 import re
+import subprocess
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +34,14 @@ def workloads(name: str) -> list[Resource]:
     return of_kind(name, "Deployment", "StatefulSet")
 
 
+def jobs(name: str) -> dict[str, Resource]:
+    """The pods of the CronJobs."""
+    return {
+        each["metadata"]["name"]: each["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        for each in of_kind(name, "CronJob")
+    }
+
+
 def pods(name: str) -> dict[str, Resource]:
     return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in workloads(name)}
 
@@ -56,18 +67,18 @@ def test_a_wrong_manifest_is_found() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_container_is_restricted_and_bounded(name: str) -> None:
-    for workload, pod in pods(name).items():
+    for workload, pod in (pods(name) | jobs(name)).items():
         assert pod["securityContext"]["runAsNonRoot"], workload
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, workload
         assert pod["automountServiceAccountToken"] is False, workload
-        for container in pod["containers"]:
+        for container in (*pod["containers"], *pod.get("initContainers", [])):
             security = container["securityContext"]
             assert security["allowPrivilegeEscalation"] is False
             assert security["readOnlyRootFilesystem"] is True
             assert security["capabilities"] == {"drop": ["ALL"]}
             assert "memory" in container["resources"]["limits"]
             assert "cpu" not in container["resources"]["limits"], "a throttled process loses its leases"
-            assert {"readinessProbe", "livenessProbe"} <= container.keys()
+            assert workload in jobs(name) or {"readinessProbe", "livenessProbe"} <= container.keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,6 +114,16 @@ def test_a_pod_gets_longer_to_stop_than_its_service_needs(name: str) -> None:
     pod = pods(name)["callstream-engine"]
     pause = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert pause + float(engine["SHUTDOWN_GRACE_SECONDS"]) + 5 < pod["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_restore_runs_when_somebody_asks_for_it_and_marks_the_store_last(name: str) -> None:
+    [restore] = [each for each in of_kind(name, "CronJob") if each["metadata"]["name"] == "callstream-restore"]
+    [last] = jobs(name)["callstream-restore"]["containers"]
+
+    assert restore["spec"]["suspend"] is True
+    assert restore["spec"]["jobTemplate"]["spec"]["backoffLimit"] == 0
+    assert last["command"] == ["dialog-engine", {"small": "restore", "scale": "restored"}[name]]
 
 
 def test_one_engine_has_a_volume_and_is_never_two() -> None:
@@ -183,3 +204,36 @@ def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key()
 def test_there_is_no_secret_in_the_manifests() -> None:
     assert of_kind("small", "Secret") == []
     assert of_kind("scale", "Secret") == []
+
+
+@pytest.mark.parametrize(("options", "first", "last"), [([], "worker", "engine"), (["--back"], "engine", "worker")])
+def test_an_upgrade_replaces_one_part_wholly_before_the_other(
+    options: list[str], first: str, last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\necho "kubectl $*" >> {tmp_path}/commands\n')
+    kubectl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    subprocess.run(["sh", K8S / "apply.sh", *options, "an/overlay"], check=True)
+
+    excluded = f"callstream-{last}"
+    assert (tmp_path / "commands").read_text().splitlines() == [
+        f"kubectl apply -k an/overlay -l app.kubernetes.io/name!={excluded}",
+        f"kubectl -n callstream rollout status deployment/callstream-{first} --timeout=30m",
+        "kubectl apply -k an/overlay",
+        f"kubectl -n callstream rollout status deployment/callstream-{last} --timeout=30m",
+    ]
+    for name in NAMES:
+        chosen = [
+            each["metadata"]["name"]
+            for each in workloads(name)
+            if each["metadata"].get("labels", {}).get("app.kubernetes.io/name") != excluded
+        ]
+        assert f"callstream-{first}" in chosen
+        assert excluded not in chosen
+
+
+def test_both_parts_are_replaced_one_pod_at_a_time_with_a_new_one_first() -> None:
+    for each in workloads("scale"):
+        assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.support.processes import ROOT
@@ -26,21 +27,49 @@ class Stack:
     port: int
     env: dict[str, str] = field(default_factory=lambda: {"API_KEYS": f"tester:{KEY}", "ACCEPT_FIRST_LISTINGS": "true"})
     profiles: tuple[str, ...] = ()
+    folder: Path = ROOT
+    """Of its docker-compose.yml."""
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `docker compose` that name the project."""
+        profiles = [f"--profile={name}" for name in self.profiles]
+        return ["--env-file", os.devnull, "--project-name", self.project, *profiles]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of its commands."""
+        own = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+        return own | {"PORT": str(self.port)} | self.env
 
     def compose(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        env = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
-        profiles = [f"--profile={name}" for name in self.profiles]
-        argv = ["docker", "compose", "--env-file", os.devnull, "--project-name", self.project, *profiles, *args]
+        argv = ["docker", "compose", *self.options, *args]
         done = subprocess.run(
             argv,
-            cwd=ROOT,
-            env=env | {"PORT": str(self.port)} | self.env,
+            cwd=self.folder,
+            env=self.variables,
             capture_output=True,
             text=True,
             timeout=400,
             check=False,
         )
         assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        return done
+
+    def make(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+        """A target of the Makefile, for this project."""
+        kept = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+        own = {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(self.port)}
+        done = subprocess.run(
+            ["make", *args],
+            cwd=ROOT,
+            env=kept | own | self.env,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert not check or done.returncode == 0, f"{args}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return done
 
     @contextmanager
@@ -99,7 +128,7 @@ class Stack:
         """The events of one turn: each one's type and data."""
         status, text = self.ask("/v1/chat", {"message": message})
         assert status == 200, text
-        return [event for _, event in _events(text.split("\n"))]
+        return events_of(text)
 
     def chat_through_failures(self, message: str) -> list[Event]:
         """The events of one turn for a client that reconnects, as the chat page does, until the turn is done."""
@@ -122,6 +151,11 @@ class Stack:
                 if not turn:  # the message may have been accepted: a repetition would be a second turn
                     raise
         return seen
+
+
+def events_of(text: str) -> list[Event]:
+    """The events in the text of a stream."""
+    return [event for _, event in _events(text.split("\n"))]
 
 
 def _events(lines: "Iterator[str] | list[str]") -> Iterator[tuple[str, Event]]:

@@ -1,12 +1,18 @@
 """Event streams come apart the same way wherever the network cuts them."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.llm.decoding import SSEParser
+from dialog_engine.errors import LLMStreamBrokenError
+from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
+from dialog_engine.llm.decoding import MAX_LINES, MAX_VALUES, Decoder, SSEParser
+from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.model import LLMEvent, StreamEnd, Usage
 
 
 def parse(*reads: bytes) -> list[bytes]:
@@ -83,3 +89,39 @@ def test_a_payload_is_there_with_the_byte_that_ends_it() -> None:
     assert parser.feed(b"data: a\r\n\r") == [b"a"]
     assert parser.feed(b"\ndata: b\n") == []
     assert parser.feed(b"\n") == [b"b"]
+
+
+def anthropic() -> Decoder:
+    return AnthropicDecoder("model", ErrorClassifier(), SSEParser())
+
+
+def decoded(decoder: Decoder, reads: list[bytes]) -> list[LLMEvent]:
+    return [*(event for read in reads for event in decoder.feed(read)), *decoder.finish()]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [[b'data: {"choices":[' + b"{}," * MAX_VALUES + b"{}]}\n\n"], [b"data: 1\n" * (MAX_LINES + 1), b"data: 1\n\n"]],
+)
+def test_a_message_of_too_many_values_or_lines_is_not_read(reads: list[bytes]) -> None:
+    decoder = OpenAIDecoder(ErrorClassifier())
+    with pytest.raises(LLMStreamBrokenError, match="more than 100,000"):
+        decoded(decoder, reads)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "end"),
+    [
+        (lambda: OpenAIDecoder(ErrorClassifier()), '{"choices":[{"finish_reason":"stop"}],"usage":{"%s":%s,"%s":7}}'),
+        (anthropic, '{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"%s":%s,"%s":7}}'),
+    ],
+)
+@pytest.mark.parametrize("count", ["-5", "9223372036854775808", "9" * 400, "1e300", "true", '"8"'])
+def test_a_number_of_tokens_that_cannot_be_true_counts_as_absent(
+    decoder: Callable[[], Decoder], end: str, count: str
+) -> None:
+    names = ("prompt_tokens", "completion_tokens") if "choices" in end else ("input_tokens", "output_tokens")
+    reader = decoder()
+    reader.feed(b"data: " + (end % (names[0], count, names[1])).encode() + b"\n\n")
+    reader.feed(b"data: [DONE]\n\n")
+    assert [event.usage for event in reader.finish() if isinstance(event, StreamEnd)] == [Usage(0, 7)]

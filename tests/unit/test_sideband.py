@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -240,3 +241,12 @@ async def test_a_failure_after_the_reader_has_gone_is_not_reported_by_asyncio() 
     await breathe()
 
     assert complaints == []
+
+
+@pytest.mark.parametrize("field", ["tool_call_id", "name", "arguments"])
+async def test_a_call_counts_with_all_that_is_kept_of_it(field: str) -> None:
+    call = replace(CALL, **{field: "x" * 1_000})
+
+    reply = await SideBand().fork(stream([call, END]), max_bytes=900)
+
+    assert (reply.tool_calls, reply.finish_reason) == ((), FinishReason.LENGTH)

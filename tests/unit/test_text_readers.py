@@ -41,6 +41,7 @@ from dialog_engine.model import (
     UserMessage,
     storable_json,
 )
+from dialog_engine.operators.logs import lines_about
 from dialog_engine.tokens import fit, newest_turns
 from dialog_engine.tool_calls.arguments import MAX_CHARACTERS, read_arguments
 from dialog_engine.tool_calls.exposure.descriptions import purpose, signature, similar_names
@@ -55,6 +56,7 @@ from dialog_engine.tool_calls.prompt_mode.values import as_object, trimmed
 from dialog_engine.tool_calls.repeats import find_repeats
 from dialog_engine.tool_calls.results.read_result import found, page
 from dialog_engine.tool_calls.results.shortening import shorten, storable_outcome
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
@@ -76,6 +78,7 @@ MEASURED_SECONDS = 0.03
 SHORT_SECONDS = 0.015
 """A shorter time counts as this one: it is too short to be compared."""
 MOST_TIMES = 3.0
+LOOP_SECONDS = 0.05
 SECONDS_PER_CHARACTER, SECONDS_PER_PART = 20e-6, 400e-6
 
 
@@ -286,6 +289,16 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
     ),
     "a page of a result": (lambda text: page(text, "id", len(text) // 2, 16_000), MAX_RESULT, (repeated("a\n"),)),
     "a shortened result": (lambda whole: shorten(storable_outcome(whole), "c" * 36, 1_000), 20_000, (_outcome,)),
+    "lines of logs": (
+        lambda text: list(lines_about({"c-1"}, text.split("\n"), "log")),
+        MAX_REPLY,
+        (
+            repeated("a-1 | b c-1"),
+            repeated("\x1b[1;", "{c-1"),
+            repeated('{"c-1":', "engine-1 | "),
+            repeated("c-1\n", "2026-11-23 05:05:02,185 "),
+        ),
+    ),
     "a line of a log": (visible, MAX_REPLY, (repeated("\x1b"), repeated("\u2028a"))),
     "Markdown": (
         render,
@@ -355,32 +368,46 @@ def test_a_text_that_is_twice_as_long_takes_at_most_three_times_as_long(
     assert took < max(size, 1_000) * most_seconds, f"{size}: {took:.3f} s"
 
 
+def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
+    """Longer texts are read in a thread, and what comes token by token is not read at once."""
+    longest = {
+        (name, number): (read, text(min(most, LOOP_CHARACTERS)))
+        for name, (read, most, texts) in READERS.items()
+        for number, text in enumerate(texts)
+        if isinstance(text(1), str | bytes) and "token by token" not in name
+    }
+    assert len(longest) > 50
+    slow = [each for each in longest.values() if seconds(*each) > LOOP_SECONDS / 2]
+    assert max(seconds(*each, 10) for each in slow) < LOOP_SECONDS  # the machine may be busy
+
+
 # --- Which modules read texts ---
 
 COVERED = """
 dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
-    llm.lenient_json llm.openai_encoding llm.openai_wire model tool_calls.arguments
+    llm.lenient_json llm.openai_encoding llm.openai_wire operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.shortening
-plugins_mcp: mcp.content mcp.error_classification mcp.http_posts mcp.json_rpc
+plugins_contract: json_values
+plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
-    storage.calls storage.erasures storage.media storage.messages storage.sqlite
+    storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite
 plugins_contract: catalog dead_letters encryption messages pins trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
-dialog_engine: config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client operators.commands
-    operators.encrypt tool_calls.local_tools traces
+dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
+    operators.commands operators.encrypt operators.trace tool_calls.local_tools traces
 plugins_contract: connections rights settings signing
-plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools operators.trace
+plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
-dialog_engine: http.turns identity.authenticator identity.principal identity.provider
+dialog_engine: http.turns identity.authenticator identity.principal identity.provider identity.tokens
 plugins_contract: http_connection
 """,
     "in test_bounded_validation.py: a budget of time": """

@@ -12,7 +12,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import EncryptionSettings, ServiceSettings, problems
+from plugins_contract.settings import EncryptionSettings, RedisSettings, ServiceSettings, problems
 from plugins_contract.signing import is_placeholder
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
@@ -170,7 +170,11 @@ class StoreSettings(EncryptionSettings, BaseSettings):
         return self
 
 
-class Settings(ServiceSettings, StoreSettings):
+class OperatorSettings(RedisSettings, StoreSettings):
+    """The store and Redis: what the commands for operators need that read both."""
+
+
+class Settings(ServiceSettings, OperatorSettings):
     """All settings. Each field is named like its environment variable, in lower case."""
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
@@ -530,6 +534,11 @@ def load_settings() -> Settings:
 def load_store_settings() -> StoreSettings:
     """Read the settings of the store only. Raises as `load_settings` does."""
     return _load(StoreSettings)
+
+
+def load_operator_settings() -> OperatorSettings:
+    """Read the settings of the store and of Redis. Raises as `load_settings` does."""
+    return _load(OperatorSettings)
 
 
 _S = TypeVar("_S", bound=StoreSettings)

@@ -1,7 +1,6 @@
 """The engine's data types: messages, events of a model, events of a turn. Closed unions, for `match`."""
 
 import asyncio
-import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -493,7 +492,6 @@ def timed(outcome: ToolOutcome, correlation_id: str) -> ToolOutcome:
 # --- Texts without U+0000, which PostgreSQL cannot store --------------------------------------------------------------
 
 REPLACEMENT = "\ufffd"
-_ESCAPED = re.compile(r"(?<!\\)((?:\\\\)*+)\\u0000")
 
 
 def storable(text: str) -> str:
@@ -504,4 +502,7 @@ def storable(text: str) -> str:
 def storable_json(text: str) -> str:
     """The JSON text, in which no string has U+0000, as it is or escaped. The text need not be valid JSON."""
     text = storable(text)
-    return _ESCAPED.sub(rf"\1{REPLACEMENT}", text) if r"\u0000" in text else text
+    if r"\u0000" not in text:
+        return text
+    # An escaped backslash is set aside as U+0000, which the text has not: what follows it is no escape.
+    return text.replace(r"\\", "\0").replace(r"\u0000", REPLACEMENT).replace("\0", r"\\")

@@ -166,7 +166,7 @@ def _size(event: ChatEvent) -> int:
         case TextDelta(text) | ReasoningDelta(text):
             return len(text.encode())
         case ToolCallEvent():
-            return len(event.arguments.encode())
+            return sum(len(text.encode()) for text in (event.tool_call_id, event.name, event.arguments))
         case _:
             return 0
 

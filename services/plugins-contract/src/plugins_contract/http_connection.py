@@ -265,6 +265,12 @@ class Connection(HttpToolsProtocol):
         )
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", detail)
 
+    def send_400_response(self, msg: str) -> None:
+        """The parser cannot go on. Uvicorn would also write into an answer that has begun, or behind a refusal."""
+        self._refuse(
+            HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", "this is no HTTP/1.1 request: correct or replace the client"
+        )
+
     def _refuse_slow(self, part: str, seconds: float) -> None:
         detail = f"the {part} of the request was not complete after {seconds:g} seconds: send it again"
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, "REQUEST_TOO_SLOW", detail)

@@ -36,7 +36,7 @@ from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
 from plugins_contract.trust import CatalogTrust, digest_of
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.mcp import McpServers
-from plugins_mcp.ports import ToolLookup
+from plugins_mcp.ports import Observer, ToolLookup
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,7 @@ class RequestAdopter:
         default_timeout_ms: int,
         request_keys: RequestKeys | None = None,
         rights: WatchedFile[Rights] | None = None,
+        observer: Observer | None = None,
     ) -> None:
         """With `rights` a name that several servers have means the tool that the sender may use."""
         self._ledger = ledger
@@ -95,6 +96,7 @@ class RequestAdopter:
         self._default_timeout_ms = default_timeout_ms
         self._request_keys = request_keys or RequestKeys()
         self._rights = rights
+        self._observer = observer or Observer()
 
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes], stream: str = "") -> Delivery | None:
         """The delivery of such an entry of `stream`; None when it was refused, or another worker has it.
@@ -120,6 +122,7 @@ class RequestAdopter:
             case Conflict():
                 reason = "its correlationId names another request, or its responseChannel holds something else"
                 log.warning("entry %s goes to the dead letters: %s", entry, reason, extra=call_ids(request))
+                self._observer.dead_letter("producer")
                 await self._ledger.bury(entry, reason, fields.get(b"event", b""), stream=stream)
             case NothingToDo(why):
                 log.info("call %s is not run: %s", request.correlation_id, why, extra=call_ids(request))
@@ -199,6 +202,7 @@ class RequestAdopter:
         address = return_address(fields, self._keys)
         ids = {"correlationId": address.correlation_id, "code": str(refusal.code)}
         log.warning("entry %s goes to the dead letters: %s", entry, refusal, extra=ids)
+        self._observer.dead_letter("producer")
         await self._ledger.bury(
             entry,
             str(refusal),

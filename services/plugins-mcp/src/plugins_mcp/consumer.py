@@ -309,6 +309,7 @@ class Consumer:
         if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
             ids = {"correlationId": return_address(fields, self._keys).correlation_id, "code": "PERMISSION_DENIED"}
             log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED, extra=ids)
+            self._observer.dead_letter("call")
             await self._bury(stream, entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
             return True
         try:
@@ -319,7 +320,8 @@ class Consumer:
             header = error.header if isinstance(error, NewerEventError) else None
             if header and await self._leave_to_newer(stream, entry, header):
                 return False
-            self._observer.unreadable(entry, str(error))
+            log.warning("request becomes a dead letter: %s", error, extra={"entry": entry})
+            self._observer.dead_letter("call")
             await self._bury(stream, entry, fields, str(error))
             return True
         delivery = Delivery(request, entry, self._name, uuid.uuid4().hex, stream=stream)

@@ -324,6 +324,8 @@ class CallHandler:
         answer = await self._until_written(
             lambda: self._ledger.complete(delivery, fence, outcome, dead_reason=dead_reason)
         )
+        if dead_reason:
+            self._observer.dead_letter("call")
         if isinstance(answer, Stale):
             log.warning(
                 "call %s was taken over by another worker: its result is discarded", delivery.request.correlation_id

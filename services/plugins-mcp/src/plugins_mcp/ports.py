@@ -135,8 +135,9 @@ class Observer:
     def redelivered(self, request: ToolCallRequested, how: str) -> None:
         """The request was delivered before: "takeover" from another worker, or "recovery" of a read without a reply."""
 
-    def unreadable(self, entry: str, reason: str) -> None:
-        """The entry holds no request that can be read, and becomes a dead letter."""
+    def dead_letter(self, cause: str) -> None:
+        """A request becomes a dead letter. `cause` is "producer": another producer than an engine has written a request
+        that cannot be run; or "call": anything else."""
 
     def processing(self, request: ToolCallRequested) -> AbstractContextManager[object]:
         """The request is being processed while the context is open."""

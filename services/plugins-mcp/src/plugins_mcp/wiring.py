@@ -134,6 +134,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 default_timeout_ms=settings.mcp_request_timeout_ms,
                 request_keys=request_keys,
                 rights=rights,
+                observer=observer,
             ),
             directory,
             name=name,

@@ -12,7 +12,7 @@ import msgspec
 
 from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import Wire, decode, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import Tokens, Wire, decode, is_complete, join_arguments
 from dialog_engine.llm.openai_decoding import CUT_OFF, mint_call_id
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 
@@ -27,13 +27,13 @@ _REASONS = {
 }
 
 
-class Tokens(Wire):
+class TokenCount(Wire):
     """Token counts so far; those of a later event replace those of an earlier one."""
 
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
 
 
 class Block(Wire):
@@ -62,7 +62,7 @@ class Delta(Wire):
 class Message(Wire):
     """The message as it stands at its start."""
 
-    usage: Tokens | None = None
+    usage: TokenCount | None = None
 
 
 class Event(Wire):
@@ -73,7 +73,7 @@ class Event(Wire):
     message: Message | None = None
     content_block: Block | None = None
     delta: Delta | None = None
-    usage: Tokens | None = None
+    usage: TokenCount | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
     error: Any = None
@@ -126,7 +126,7 @@ class AnthropicAssembler:
         self._parts: list[_Part] = []
         self._by_index: dict[int, _Part] = {}
         self._text_length = 0
-        self._tokens = Tokens()
+        self._tokens = TokenCount()
         self.usage = NONE_REPORTED
         """What was reported last."""
         self.stop_reason: str | None = None
@@ -220,9 +220,9 @@ class AnthropicAssembler:
             yield ToolCallEvent(call_id, part.start.name, arguments, extra, CUT_OFF if partial else "")
             thoughts = []
 
-    def _count(self, tokens: Tokens) -> None:
+    def _count(self, tokens: TokenCount) -> None:
         known = self._tokens
-        self._tokens = Tokens(
+        self._tokens = TokenCount(
             tokens.input_tokens or known.input_tokens,
             tokens.cache_creation_input_tokens or known.cache_creation_input_tokens,
             tokens.cache_read_input_tokens or known.cache_read_input_tokens,

@@ -169,14 +169,14 @@ class ChatClient(ABC):
                     with deadline.translated(), self._translated():
                         async with deadline.next_piece():
                             body = await _whole(reads)
-                    for event in await reading(len(body), decoder.feed_whole, body):
+                    async for event in _in_parts(await reading(len(body), decoder.feed_whole, body)):
                         yield event
                 while not decoder.done and (read := await _next(reads, decoder, deadline)):
                     size = _checked_size(size + len(read))
                     for event in await reading(decoder.held + len(read), decoder.feed, read):
                         yield event
                     deadline.extend(decoder.pieces)
-                for event in await reading(size, decoder.finish):
+                async for event in _in_parts(await reading(size, decoder.finish)):
                     yield event
                 await _drain(reads)
         finally:
@@ -242,6 +242,14 @@ class ChatClient(ABC):
             raise LLMAuthenticationError(self._provider.credential_help) from None
         except (self._provider.error, httpx2.HTTPError, ClientError) as error:
             raise _connection_error(error) from None
+
+
+async def _in_parts(events: Iterable[LLMEvent]) -> AsyncGenerator[LLMEvent]:
+    """The events, which may be many thousand calls, with a turn of the loop for all others between them."""
+    for number, event in enumerate(events, 1):
+        yield event
+        if number % 100 == 0:
+            await asyncio.sleep(0)
 
 
 def _checked_size(size: int) -> int:

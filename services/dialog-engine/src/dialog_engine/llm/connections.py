@@ -15,6 +15,7 @@ import httpx2
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.error_classification import retry_after_seconds
+from plugins_contract.unpacking import ACCEPT, unpack_in_steps
 
 MAX_CONNECTIONS = 20_000
 """Each streaming turn has a connection; the number of turns is not limited here."""
@@ -48,7 +49,8 @@ def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> 
             # How long an answer may take is decided by its reader.
             timeout=httpx2.Timeout(None, connect=connect_seconds),
             limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
-            event_hooks={"response": [_bound_error]},
+            headers=ACCEPT,
+            event_hooks={"response": [unpack_in_steps, _bound_error]},
             follow_redirects=False,
         )
     except (ValueError, httpx2.InvalidURL):

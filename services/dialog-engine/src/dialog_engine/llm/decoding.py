@@ -7,9 +7,15 @@ from typing import Protocol, cast
 
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
+from plugins_contract.json_values import exceeds
 
 NONE_REPORTED = Usage()
 """The usage before the first report."""
+
+MAX_VALUES = 100_000
+"""The most values of one message of a provider, with those in its lists and objects: each becomes an object."""
+MAX_LINES = 100_000
+"""The most lines of one message."""
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -44,7 +50,11 @@ class SSEParser(Framing):
         self._is_document = False
 
     def feed(self, read: bytes) -> list[bytes]:
-        """The payloads that `read` completes; several `data` lines of one event are joined by newlines."""
+        """The payloads that `read` completes; several `data` lines of one event are joined by newlines.
+
+        Raises:
+            LLMStreamBrokenError: a message has more than MAX_LINES.
+        """
         if self._after_cr and read:
             read = read.removeprefix(b"\n")
             self._after_cr = False
@@ -74,6 +84,8 @@ class SSEParser(Framing):
             lines[0] = lines[0].removeprefix(_BOM)
             self._at_start = False
             self._is_document = lines[0].startswith(b"{")
+        if len(self._data) > MAX_LINES:
+            raise LLMStreamBrokenError(f"the model's provider sent a message of more than {MAX_LINES:,} lines")
         if self._is_document:
             self._data += lines
             return []
@@ -119,6 +131,7 @@ class Decoder(ABC):
         """The events of an answer that is one JSON document, from a gateway that does not stream."""
         events: list[LLMEvent] = []
         try:
+            _check_values(body)
             self._take_whole(body, events)
         except LLMError as error:
             self._failure = error
@@ -186,6 +199,7 @@ class Decoder(ABC):
                 self.done = True
             else:
                 try:
+                    _check_values(payload)
                     self._take(payload, events)
                     if self.usage is not self._reported:
                         self._reported, self._pieces_reported = self.usage, self.pieces
@@ -199,6 +213,11 @@ class Decoder(ABC):
         """Called for a payload that is not JSON: after a complete message it is ignored."""
         if not self.complete:
             raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
+
+
+def _check_values(payload: bytes) -> None:
+    if exceeds(payload, MAX_VALUES):
+        raise LLMStreamBrokenError(f"the model's provider sent a message of more than {MAX_VALUES:,} values")
 
 
 def merged(events: list[LLMEvent]) -> list[LLMEvent]:

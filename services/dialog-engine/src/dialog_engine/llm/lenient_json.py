@@ -9,11 +9,14 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+"""A number of tokens as a provider reports it. One that cannot be true counts as absent: no store could add it up."""
 
 _documents = json.JSONDecoder()
 _not_space = re.compile(r"\S")
@@ -66,7 +69,7 @@ def _salvage(value: object, kind: Any) -> Any:
 
 @cache
 def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    return get_type_hints(struct)
+    return get_type_hints(struct, include_extras=True)
 
 
 def is_complete(text: str) -> bool:

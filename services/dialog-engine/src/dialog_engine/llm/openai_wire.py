@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dialog_engine.llm.lenient_json import Wire, decode, read_json
+from dialog_engine.llm.lenient_json import Tokens, Wire, decode, read_json
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta
 
 
@@ -45,8 +45,8 @@ class Delta(Wire):
 class TokenCount(Wire):
     """Token counts so far."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
 
 
 class Choice(Wire):

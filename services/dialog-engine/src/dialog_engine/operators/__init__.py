@@ -1,1 +1,1 @@
-"""The commands for operators: `dialog-engine keys`, `audit`, `encrypt`, `split-media`, `move`, `retention`."""
+"""The commands for operators: `trace`, `keys`, `audit`, `encrypt`, `split-media`, `move` and `retention`."""

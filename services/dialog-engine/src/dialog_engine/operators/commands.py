@@ -7,13 +7,15 @@ import re
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.retention import Retention
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load_operator_settings, load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, encrypt, keys, retention
+from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention
 from dialog_engine.operators.split_media import split_media
+from dialog_engine.operators.trace import trace
 from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -26,13 +28,22 @@ def run(argv: list[str]) -> int:
     """Run the command in `argv`; returns its exit code. An error is one line on standard error."""
     if argv[:1] == ["keys"]:
         return keys.run(argv[1:])
-    found = _parser().parse_args(argv)
+    found = read_arguments(argv)
     try:
         match found.command:
             case "audit":
                 return _audit(found)
+            case "trace":
+                return trace(load_operator_settings(), found.id, found.log)
             case "split-media":
                 return asyncio.run(_split_media())
+            case "backup":
+                backup.back_up(load_store_settings(), sys.stdout.buffer)
+                return 0
+            case "restore":
+                return _marked(asyncio.run(backup.restore(load_store_settings(), sys.stdin.buffer)))
+            case "restored":
+                return _marked(asyncio.run(backup.restored(load_store_settings())))
             case "retention":
                 return _retention()
             case "move":
@@ -90,6 +101,14 @@ async def _split_media() -> int:
     return 0
 
 
+def _marked(calls: int) -> int:
+    sys.stdout.write(
+        f"The store is restored. {calls} calls had no answer at the moment of the backup: those that may run only once"
+        " end as unknown.\n"
+    )
+    return 0
+
+
 def _retention() -> int:
     settings = load_store_settings()
     with audit.opened(settings) as query:
@@ -116,7 +135,8 @@ async def _move(found: argparse.Namespace) -> int:
     return NOT_DONE if moved.problems else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def read_arguments(argv: list[str]) -> argparse.Namespace:
+    """The command in `argv`. A wrong one is reported and exits the process with 2; `--help` exits with 0."""
     parser = argparse.ArgumentParser(
         prog="dialog-engine", description="Streams chat turns and drives their tool calls. Without a command: serve."
     )
@@ -131,13 +151,22 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--action", default="", choices=["", *AuditAction], help="only events of this kind")
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
+    traced = commands.add_parser("trace", help="the history of a call, a turn, a session or a trace")
+    traced.add_argument("id", metavar="ID", help="of a call, a turn, a session or a trace")
+    text = (
+        "a log of any service, human or json, with the prefixes of Compose or kubectl or without; - is standard input"
+    )
+    traced.add_argument("--log", type=Path, action="append", default=[], metavar="FILE", help=f"{text}; repeatable")
+    commands.add_parser("backup", help="write a copy of the SQLite file to the standard output, also while engines run")
+    commands.add_parser("restore", help="replace the SQLite file by the backup on the standard input")
+    commands.add_parser("restored", help="run this after pg_restore, before an engine starts")
     commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
     commands.add_parser("retention", help="show what RETENTION_DAYS and RETENTION_BY_SUBJECT would erase now")
     moved = commands.add_parser("move", help="move the SQLite file of OUTBOX_PATH into the PostgreSQL of DATABASE_URL")
     moved.add_argument("--cancel", action="store_true", help="give up a move that has not ended, and keep the file")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
-    return parser
+    return parser.parse_args(argv)
 
 
 def since(text: str) -> int:

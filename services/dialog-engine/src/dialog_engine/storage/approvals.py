@@ -9,16 +9,18 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.chat.outbox import OfferRows, OutboxRow, not_yet
+from dialog_engine.chat.outbox import OfferRows, OutboxRow
 from dialog_engine.model import ApprovalStatus, ToolCall, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
+from dialog_engine.storage.outbox import may_have_run
 from dialog_engine.storage.sealed import open_data, owner
 from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import ToolOutcome
@@ -106,7 +108,8 @@ class SqlApprovals(ApprovalStore):
             rows = self._audit.add(tx, self._decided(turn, asked, decision))
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owned_by))
-                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed], not_yet([addressed]))
+                offered_to = None if may_have_run(tx, call.correlation_id) else NEVER_OFFERED
+                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed], [offered_to])
             if outcome is not None:
                 rows += answer_call(tx, self._audit, self._cipher, owned_by, turn, call, outcome)
             return rows if owned_by == self._engine_id else []  # otherwise their owner polls the table

@@ -199,9 +199,10 @@ def add_requests(
     owned_by: str,
     turn: Turn,
     requests: Sequence[ToolCallRequested],
-    offered_to: Sequence[str],
+    offered_to: Sequence[str | None],
 ) -> list[OutboxRow]:
-    """Put the requests of calls into the outbox, each with the incarnation of Redis that it will be offered to.
+    """Put the requests of calls into the outbox, each with the incarnation of Redis that it will be offered to; None
+    for one that may have been offered to any.
 
     Returns the rows to publish.
     """

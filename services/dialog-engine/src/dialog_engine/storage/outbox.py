@@ -40,6 +40,37 @@ def add_event(
     return OutboxRow(seq, event_type, event_id, payload, offered_to=offered_to, sent=False)
 
 
+RESTORED_AT = "restored_at"
+"""The row of `meta` with the time of the last restore of a backup. What is older may have gone on after the backup."""
+
+
+def mark_restored(tx: Transaction) -> int:
+    """Note that the store is a restored backup: each call without an answer may have been offered to any incarnation of
+    Redis, whatever its row says. Returns how many calls have a row.
+
+    A call that waits for an approval has none yet: `may_have_run` is asked when it is approved.
+    """
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES ($1, CAST(now_ms() AS TEXT))"
+        " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        RESTORED_AT,
+    )
+    return tx.change("UPDATE outbox SET offered_to = NULL WHERE event_type = $1", TOOL_CALL_REQUESTED)
+
+
+def may_have_run(tx: Transaction, correlation_id: str) -> bool:
+    """Whether the store was restored from a backup since the call was committed: it may have been approved, and run,
+    after the backup was made."""
+    return bool(
+        tx.execute(
+            "SELECT 1 FROM tool_calls c JOIN meta m ON m.key = $1"
+            " WHERE c.correlation_id = $2 AND c.created_at <= CAST(m.value AS bigint)",
+            RESTORED_AT,
+            correlation_id,
+        )
+    )
+
+
 class SqlOutbox(Outbox):
     """The rows of one engine."""
 

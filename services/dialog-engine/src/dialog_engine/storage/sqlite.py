@@ -247,7 +247,7 @@ async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0
     async with contextlib.AsyncExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_owned(path))
+            stack.enter_context(owned(path))
             writer, reader = _connection(path), _connection(path)
             await stack.enter_async_context(writer)
             await writer.run(_prepare)
@@ -270,8 +270,12 @@ def _connection(path: Path) -> Connection:
 
 
 @contextlib.contextmanager
-def _owned(path: Path) -> Generator[None]:
-    """Lock the file for this process: a second engine would adopt the running turns of the first."""
+def owned(path: Path) -> Generator[None]:
+    """Lock the file for this process: a second engine would adopt the running turns of the first.
+
+    Raises:
+        OSError: another process has it, or the lock cannot be made.
+    """
     with path.with_name(f"{path.name}.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

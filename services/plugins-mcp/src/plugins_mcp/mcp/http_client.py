@@ -13,6 +13,7 @@ from typing import Any
 import httpx2
 
 from plugins_contract.long_texts import reading
+from plugins_contract.unpacking import ACCEPT, unpack_in_steps
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import (
@@ -60,7 +61,8 @@ class IsolatingClient(httpx2.AsyncClient):
     ) -> None:
         super().__init__(
             verify=certificates,
-            headers=dict(headers),
+            headers={**ACCEPT, **headers},
+            event_hooks={"response": [unpack_in_steps]},
             # No read timeout: each call has its own, and a quiet event stream is not broken.
             timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
             limits=httpx2.Limits(
@@ -107,7 +109,7 @@ class IsolatingClient(httpx2.AsyncClient):
         if not read_here:
             return response
         if refused := await reading(len(body), refusal, body):
-            body = refused.model_dump_json().encode()
+            return _as_error(request, 502, refused.model_dump_json().encode())
         if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
             return _no_answer(request, answer.status, f"HTTP {answer.status}")
         kept = {key: value for key, value in response.headers.items() if key in ("content-type", "mcp-session-id")}
@@ -150,5 +152,9 @@ async def _whole_body(response: httpx2.Response) -> bytes:
 
 def _no_answer(request: httpx2.Request, status: int, reason: str) -> httpx2.Response:
     error = {"code": TRANSPORT_FAILED, "message": reason}
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+    return _as_error(request, status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+
+
+def _as_error(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
+    """A response that the SDK takes for the answer to this request, whatever the id in it is."""
     return httpx2.Response(status, headers={"content-type": "application/json"}, content=body, request=request)

@@ -8,7 +8,7 @@ processor time (ADR 0049). The SDK still negotiates, subscribes to changes, enco
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -38,17 +38,17 @@ from mcp.types import (
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCResponse,
-    jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 from yarl import URL
 
 from plugins_contract.long_texts import reading
+from plugins_contract.unpacking import ACCEPT, unpacked
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, TRANSPORT_FAILED, TooLargeError
-from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal
+from plugins_mcp.mcp.json_rpc import encoded_request, progress_of, refusal, validated
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener
 
@@ -80,7 +80,8 @@ async def posting_session(
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
     async with aiohttp.ClientSession(
         connector=connector,
-        headers=target.headers,
+        headers={**ACCEPT, **target.headers},
+        auto_decompress=False,  # `unpacked` does it in steps
         timeout=timeout,
         trace_configs=[tracing],
         max_field_size=MAX_HEADER_BYTES,
@@ -223,7 +224,7 @@ async def _read_events(
     stream = httpx2.Response(
         200,
         headers={"Content-Type": "text/event-stream"},
-        content=response.content.iter_any(),
+        content=_body(response),
         request=httpx2.Request("POST", str(response.url)),
     )
     try:
@@ -252,15 +253,31 @@ def _parsed(data: bytes) -> JSONRPCMessage | None:
     if refused := refusal(data):
         raise MCPError.from_error_data(refused.error)
     try:
-        return jsonrpc_message_adapter.validate_json(data, by_name=False)
+        return validated(data)
     except ValidationError:
         return None
+
+
+def _body(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The parts of the body, unpacked. Raises ClientPayloadError for a body that cannot be."""
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    return _unpacked(response, encoding) if encoding != "identity" else response.content.iter_any()
+
+
+async def _unpacked(response: aiohttp.ClientResponse, encoding: str) -> AsyncIterator[bytes]:
+    if encoding != "gzip":
+        raise aiohttp.ClientPayloadError("the response is compressed as was not asked for")
+    try:
+        async for part in unpacked(response.content.iter_any()):
+            yield part
+    except ValueError as error:
+        raise aiohttp.ClientPayloadError(str(error)) from error
 
 
 async def _whole_body(response: aiohttp.ClientResponse) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in response.content.iter_any():
+    async for chunk in _body(response):
         size += len(chunk)
         if size > MAX_ANSWER_BYTES:
             raise TooLargeError

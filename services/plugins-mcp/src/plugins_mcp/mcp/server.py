@@ -14,10 +14,11 @@ from mcp.types import CONNECTION_CLOSED
 
 from plugins_contract.catalog import ApprovalPolicy, BreakerState, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
+from plugins_contract.long_texts import LOOP_CHARACTERS, reading
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
-from plugins_mcp.mcp.content import redacted_answer
+from plugins_mcp.mcp.content import redacted_answer, size_of
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
 from plugins_mcp.mcp.server_connection import ServerConnection
@@ -157,7 +158,8 @@ class McpServer:
                 self._stale.set()  # list again: the server may be gone or hanging, or its tools may have changed
             case _:
                 pass
-        return _redacted(result, self.spec)
+        size = size_of(result.result) if isinstance(result, Answered) and self.spec.credentials else 0
+        return await reading(size, _redacted, result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
         """Why a call is not sent, as far as the server's tools are known."""
@@ -313,9 +315,9 @@ def _redacted(result: CallResult, spec: ServerSpec) -> CallResult:
     """`result` as users and models may see it. An answer belongs to the tool: only credentials are removed from it."""
     match result:
         case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
-            return replace(result, reason=spec.redact_for_users(reason))
+            return replace(result, reason=spec.redact_for_users(reason[:LOOP_CHARACTERS]))
         case Rejected(_, message):
-            return replace(result, message=spec.redact_for_users(message))
+            return replace(result, message=spec.redact_for_users(message[:LOOP_CHARACTERS]))
         case Answered(answer):
             return Answered(redacted_answer(answer, spec.redact_answer)) if spec.credentials else result
         case TimedOut():

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, closing, suppress
+from itertools import count
 from typing import Any
 
 import anyio
@@ -39,7 +40,7 @@ from mcp.types import (
     RequestId,
 )
 
-from plugins_contract.long_texts import reading
+from plugins_contract.long_texts import LOOP_CHARACTERS, reading
 from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
@@ -50,6 +51,9 @@ log = logging.getLogger(__name__)
 
 MAX_SHOWN = 80
 """Characters of a line that is not MCP that are shown."""
+
+LINES_PER_TURN = 10
+"""Lines that are read between two turns of the loop."""
 
 _CHUNK_BYTES = 64 * 1024
 FIRST_ID = 2**30
@@ -196,14 +200,20 @@ async def read_lines(
         suppress(asyncio.IncompleteReadError, ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError),
     ):
         async with received:
-            while line := await _read_line(output, spec, pipe_closed):
+            for number in count(1):
+                if number % LINES_PER_TURN == 0:  # any number of them may have arrived already
+                    await asyncio.sleep(0)
+                if not (line := await _read_line(output, spec, pipe_closed)):
+                    break
                 message = await reading(len(line), parse_line, line)
                 if message is not None:
                     if not lines.take(message):
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True
-                    shown = without_credentials(spec.redact(line.decode("utf-8", "replace")))[:MAX_SHOWN]
+                    shown = without_credentials(spec.redact(line[:LOOP_CHARACTERS].decode("utf-8", "replace")))[
+                        :MAX_SHOWN
+                    ]
                     on_other_text(shown.strip())
                     log.warning(
                         "MCP server %r writes what is not MCP to standard output instead of standard error: %r",

@@ -5,9 +5,10 @@ import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import httpx2
+from mcp.client import streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -16,7 +17,17 @@ from mcp.types import JSONRPCRequest, JSONRPCResponse
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
+from plugins_mcp.mcp.json_rpc import validated
 from plugins_mcp.mcp.spec import Http, Sse
+
+
+class _MessageAdapter:
+    """Takes the place of the SDK's own, with which it reads each answer in the event loop: see `validated`."""
+
+    validate_json = staticmethod(validated)
+
+
+cast("Any", streamable_http).jsonrpc_message_adapter = _MessageAdapter
 
 
 class TransportListener(Protocol):

@@ -36,9 +36,8 @@ class CallObserver(Observer):
         self._metrics.redeliveries.labels(how).inc()
         log.warning("tool call is delivered again", extra=call_ids(request) | {"how": how})
 
-    def unreadable(self, entry: str, reason: str) -> None:
-        self._metrics.unreadable.inc()
-        log.warning("request becomes a dead letter: %s", reason, extra={"entry": entry})
+    def dead_letter(self, cause: str) -> None:
+        self._metrics.dead_letters.labels(cause).inc()
 
     def started(self, request: ToolCallRequested, starts: int, queued_ms: int) -> None:
         if starts == 1:

@@ -55,8 +55,11 @@ class Metrics:
         # Requests that were delivered again: takeover (the lease of another worker expired), recovery (the reply of
         # Redis to an earlier read was lost).
         self.redeliveries = Counter("plugins_redeliveries", "Requests delivered again.", ["how"], registry=registry)
-        # Requests that could not be read and became dead letters, without a call.
-        self.unreadable = Counter("plugins_requests_unreadable", "Requests that cannot be read.", registry=registry)
+        # Requests that became dead letters here: producer (another producer than an engine has written something that
+        # cannot be run: its own mistake), call (everything else).
+        self.dead_letters = Counter(
+            "plugins_dead_letters", "Requests that became dead letters.", ["cause"], registry=registry
+        )
         # Calls that run now, and how many can (WORKER_CONCURRENCY).
         self.running = Gauge("plugins_calls_running", "Tool calls that run now.", registry=registry)
         self.slots = Gauge("plugins_call_slots", "Tool calls that can run at the same time.", registry=registry)
@@ -91,6 +94,7 @@ class Metrics:
         # 1 while Redis answers.
         self.redis_up = Gauge("plugins_redis_up", "Whether Redis answers.", registry=registry)
         begin_at_zero(self.redeliveries, "takeover", "recovery")
+        begin_at_zero(self.dead_letters, "producer", "call")
         begin_at_zero(self.lease_renewals, "renewed", "stale", "failed")
 
     def workers_died(self, names: Sequence[str]) -> None:

@@ -1,1 +1,1 @@
-"""Commands for operators: `plugins-mcp dead` and `plugins-mcp trace`."""
+"""Commands for operators: `plugins-mcp dead` and `plugins-mcp tools`."""

@@ -4,7 +4,6 @@ import argparse
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
@@ -100,15 +99,7 @@ class AcceptTools:
     yes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """Show the history of a tool call, or of the calls of a turn."""
-
-    name: str
-    logs: tuple[Path, ...]
-
-
-Command = Work | List | Show | Requeue | Discard | Trace | DiffTools | AcceptTools
+Command = Work | List | Show | Requeue | Discard | DiffTools | AcceptTools
 
 
 def read_arguments(argv: list[str]) -> Command:
@@ -117,8 +108,6 @@ def read_arguments(argv: list[str]) -> Command:
     found = parser.parse_args(argv)
     if found.group is None:
         return Work()
-    if found.group == "trace":
-        return Trace(found.id, tuple(found.log))
     command: str = found.command
     if found.group == "tools":
         if command == "diff":
@@ -144,9 +133,8 @@ def read_arguments(argv: list[str]) -> Command:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
-    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools|trace")
+    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools")
     _add_tools(groups)
-    _add_trace(groups)
     dead = groups.add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
@@ -208,26 +196,6 @@ def _add_tools(groups: Any) -> None:  # argparse has no public name for its type
     accept.add_argument("server", metavar="SERVER")
     accept.add_argument("tool", nargs="*", metavar="TOOL", help="names on the server (default: all that are held)")
     accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-
-
-def _add_trace(groups: Any) -> None:
-    trace = groups.add_parser(
-        "trace",
-        help="the history of a tool call or of a turn",
-        description="Show the history of a tool call, or of the tool calls of a turn, from the ledger and from logs.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    trace.add_argument("id", metavar="ID", help="the correlation id of a call, or the id or the trace id of a turn")
-    trace.add_argument(
-        "--log",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="a log file of either service, human or json; may be given several times",
-    )
 
 
 def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:

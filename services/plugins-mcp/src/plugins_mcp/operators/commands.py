@@ -28,11 +28,9 @@ from plugins_mcp.operators.arguments import (
     Requeue,
     Selection,
     Show,
-    Trace,
 )
-from plugins_mcp.operators.trace import show_trace
 
-OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools | Trace
+OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools
 
 DONE, NOT_DONE, WRONG, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -50,8 +48,6 @@ class NotATerminalError(Exception):
 def run(command: OperatorCommand) -> int:
     """Run one command; returns its exit code. An error is one line on standard error, without a traceback."""
     match command:
-        case Trace():
-            group = "trace"
         case DiffTools() | AcceptTools():
             group = "tools"
         case _:
@@ -89,8 +85,6 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
                 return await tools.diff(PinStore(redis, keys, settings.request_keys), command)
             case AcceptTools():
                 return await tools.accept(PinStore(redis, keys, settings.request_keys), command)
-            case Trace():
-                return await show_trace(redis, keys, command, settings.cipher)
             case _:
                 return await carry_out(DeadLetters(redis, keys, settings.request_keys, settings.cipher), command)
     finally:

@@ -102,6 +102,10 @@ def native_if_possible(native: StreamChat, prompted: StreamChat, model: str) -> 
     return stream_chat
 
 
+_SLOW = 4
+"""How many times as long as another text one takes in which everything may be a tag."""
+
+
 def in_prompt_mode(
     llm: StreamChat, dialect: Dialect, *, stop: bool = True, mint: Callable[[], str] = new_id
 ) -> StreamChat:
@@ -122,7 +126,8 @@ def in_prompt_mode(
         reply = TaggedReply(dialect.grammar(tools), known, mint, may_quote_results=_has_results(request))
         async with aclosing(llm(_as_text(request, dialect, stop=stop))) as events:
             async for event in events:
-                for each in await reading(len(event.text) if isinstance(event, TextDelta) else 0, reply.read, event):
+                size = reply.held + len(event.text) if isinstance(event, TextDelta) else 0
+                for each in await reading(size * _SLOW, reply.read, event):
                     yield each
                 if reply.over:
                     break

@@ -6,6 +6,8 @@ the reply may be ended, by the stop sequence, before the one that closes it.
 
 import re
 
+MOST_UNREAD = 4_000
+"""Characters that wait to be examined, if there is a space among the last of them."""
 LINE_START = 200
 """Characters of a line that are kept. What decides about its kind is at its beginning."""
 COMMENT = -1
@@ -24,11 +26,13 @@ CODE_COLUMNS = 4
 class QuoteTracker:
     """Tracks whether the text that was shown ends inside a quotation, or at the beginning of a line.
 
-    The text is examined only when a property is read, because most text contains no tag.
+    The text is examined when a property is read, and before when there is much of it.
     """
 
     def __init__(self) -> None:
         self._unread: list[str] = []
+        self.unread = 0
+        """The characters that are not examined yet."""
         self._fence = ""
         self._comment = False
         """Whether a comment that began a line is open, which a blank line does not end."""
@@ -43,6 +47,11 @@ class QuoteTracker:
     def add(self, text: str) -> None:
         """Append text that has been shown."""
         self._unread.append(text)
+        self.unread += len(text)
+        if self.unread > MOST_UNREAD and (end := text.rfind(" ") + 1):  # no mark has a space in it
+            self._unread[-1] = text[:end]
+            self._examine()
+            self._unread, self.unread = [text[end:]], len(text) - end
 
     @property
     def quoted(self) -> bool:
@@ -59,6 +68,7 @@ class QuoteTracker:
     def _examine(self) -> None:
         first, *lines = "".join(self._unread).split("\n")
         self._unread.clear()
+        self.unread = 0
         self._extend(first)
         for line in lines:
             self._end_line()

@@ -65,8 +65,14 @@ class ReplyReader:
         self._cleanly = True
         self._steps = self._reply()
         next(self._steps)
+        self._block_size = 0
         self.dropped = 0
         """The number of characters after the last call that were dropped."""
+
+    @property
+    def held(self) -> int:
+        """The characters so far that the next piece may have to be read with: those of a block, of a quotation."""
+        return self._block_size + self._quotes.unread
 
     def feed(self, text: str) -> list[TextDelta | ToolCallEvent]:
         """The events of the next piece of text."""
@@ -74,7 +80,11 @@ class ReplyReader:
             self._quotes.add(text)
             return [TextDelta(text)]
         self._source.add(text)
-        return self._step()
+        self._block_size += len(text)
+        found = self._step()
+        if self._in_text:
+            self._block_size = 0
+        return found
 
     def finish(self, *, cleanly: bool) -> list[TextDelta | ToolCallEvent]:
         """The events of the end of the reply. `cleanly`: the model ended it, rather than a limit or a filter."""

@@ -103,6 +103,11 @@ class TaggedReply:
         """The characters of the reply so far. Much of it may be read again at its end."""
 
     @property
+    def held(self) -> int:
+        """The characters so far that the next ones may have to be read with."""
+        return self._reader.held
+
+    @property
     def over(self) -> bool:
         """Whether the rest of the stream can be skipped."""
         return self._reader.dropped > MAX_DROPPED

@@ -1,0 +1,107 @@
+"""`make trace` on the real stack of Compose: two engines on a PostgreSQL, two workers, and what is stopped of it."""
+
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Generator
+
+import pytest
+
+from deploy.local.ports import free_port
+from tests.support.compose import KEY, Stack
+from tests.support.processes import ROOT
+from tests.support.servers import docker_missing
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.exhaustive,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
+]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    env = {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
+    stack = Stack(f"callstream-test-{uuid.uuid4().hex[:8]}", free_port(), env=env, profiles=("scale",))
+    with stack.running("--scale", "engine=2", "--scale", "worker=2"):
+        yield stack
+
+
+def traced(stack: Stack, name: str) -> "subprocess.CompletedProcess[str]":
+    """What an operator sees who has only the command."""
+    env = stack.env | {"COMPOSE_PROJECT_NAME": stack.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(stack.port)}
+    return subprocess.run(
+        ["make", "--silent", "trace", f"ID={name}"],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_one_command_tells_the_whole_history_and_names_what_is_stopped(stack: Stack) -> None:
+    events = stack.chat("What is 17 * 23?")
+    stack.chat("What is 18 * 24?")  # a stranger's
+    ids = {str(data["turnId"]) for _, data in events if "turnId" in data}
+    [call] = {str(data["correlationId"]) for _, data in events if "correlationId" in data}
+    [turn] = ids
+    session = str(events[0][1]["sessionId"])
+    for name in (call, turn, session, turn.replace("-", "")):
+        done = traced(stack, name)
+        assert done.returncode == 0, done.stderr
+        assert "Not available" not in done.stderr
+        sources = {line.split("  ")[1].strip() for line in done.stdout.splitlines()}
+        assert {"store", "ledger"} < sources
+        assert any(each.startswith("engine-") for each in sources)
+        assert any(each.startswith("worker-") for each in sources)
+        assert set(re.findall("correlationId=([\\w-]+)", done.stdout)) == {call}
+        assert "subject=tester" in done.stdout
+
+    stack.compose("stop", "redis")
+    done = traced(stack, turn)
+    assert done.returncode == 0
+    assert "Not available: Redis at redis://redis:6379/0: " in done.stderr
+    assert "tool call started" in done.stdout
+    assert "was committed" in done.stdout
+
+    stack.compose("stop", "postgres", "engine")
+    done = traced(stack, turn)
+    assert done.returncode == 0
+    assert "Not available: the store: DATABASE_URL" in done.stderr
+    assert "tool call started" in done.stdout
+    assert "was committed" not in done.stdout
+
+
+def test_the_login_of_operators_reads_everything_and_changes_dead_letters_only(stack: Stack) -> None:
+    stack.compose("start", "redis")
+    probe = """
+import redis
+own = redis.Redis.from_url(open("/run/callstream/redis_url").read().strip())
+def allowed(*command):
+    try:
+        own.execute_command(*command)
+    except redis.exceptions.NoPermissionError:
+        return False
+    except redis.exceptions.ResponseError:
+        pass
+    return True
+keys = ["events.ltm", "events.analytics", "events.audit"]
+keys += ["dialog.turns:x", "rpc.plugins.mailbox:x", "rpc.plugins.responses:x"]
+print([allowed("XRANGE", key, "-", "+") for key in keys], [allowed("XADD", key, "*", "a", "b") for key in keys])
+hashes = ["plugins.catalog.pins:x", "plugins.catalog:x", "dialog.incarnation", "rpc.plugins.workers"]
+print([allowed("HGETALL", key) for key in hashes], [allowed("HSET", key, "a", "b") for key in hashes])
+others = (("XDEL", "events.plugins.dead", "1-1"), ("FLUSHDB",), ("KEYS", "*"), ("DEL", "dialog.turns:x"))
+print([allowed(*each) for each in others])
+"""
+    done = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "operator", "python", "-c", probe)
+    assert done.stdout.splitlines() == [
+        f"{[True] * 6} {[False] * 6}",
+        f"{[True] * 4} {[False] * 4}",
+        "[True, False, False, False]",
+    ]
+    letters = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "dead-letters", "list", check=False)
+    assert letters.returncode == 1, letters.stderr  # there are none
