@@ -155,7 +155,7 @@ async def test_the_only_worker_of_a_pool_is_killed_and_its_calls_end_as_any_othe
     try:
         async with working(redis_url, config("one")):
             await are_ready(caller, "one", "two")
-            running = await caller.call("wait", server="two", seconds=60)
+            running = await caller.call("slow_job", server="two", seconds=60)
             await caller.started(running)
             waiting = await caller.call(server="two", expires_in_ms=12_000)
             await wait_until(lambda: _in_a_pool(caller, waiting))

@@ -13,7 +13,7 @@ end
 if not speaks(fence, known[1], known[2], known[3]) then return {'STALE'} end
 
 -- The call was put on the stream again meanwhile, and not started there: that entry must not run.
-if known[4] and known[4] ~= entry then forget_entry(known[5] or requests, group, known[4]) end
+if known[4] and (known[4] ~= entry or known[5] and known[5] ~= requests) then forget_entry(known[5] or requests, group, known[4]) end
 finish(call, requests, channel, mailbox, group, entry, id, ARGV[10], state, reply)
 if reason ~= '' then
   keep_dead_letter(dead, call, id, entry, reason, ARGV[9], reply, ARGV[8])

@@ -11,7 +11,7 @@ local state = known[1]
 if TERMINAL[state] or not speaks(fence, state, known[2], known[4]) then return {'STALE'} end
 
 -- The request was moved while this worker seemed to be gone, and not started since: that entry carries the call now.
-if state == 'started' and known[2] == fence and known[5] ~= entry and known[6] then
+if state == 'started' and known[2] == fence and known[6] and (known[5] ~= entry or known[6] ~= requests) then
   requests, entry = known[6], known[5]
 end
 
