@@ -492,7 +492,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
     ),
     "a dead letter answers its caller too": (
         "contract/test_ledger_complete.py::test_a_dead_letter_answers_its_caller_too",
-        "integration/test_worker_consumer.py::test_the_caller_of_a_request_of_another_version_is_answered",
+        "integration/test_worker_consumer.py::test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answered_at_its_deadline",
     ),
     "operators list, show, requeue and discard dead letters": (
         "contract/test_dead_letters.py::test_of_many_operators_one_requeues",

@@ -179,7 +179,7 @@ async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
-@pytest.mark.guard("retire", "if #rows == 0", "if true")
+@pytest.mark.guard("retire", "and #rows == 0")
 @pytest.mark.guard("retire", "  redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
 async def test_a_consumer_that_holds_entries_is_not_retired(bench: Bench) -> None:
     delivery, _ = await bench.running()

@@ -119,7 +119,7 @@ async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
-@pytest.mark.guard("renew", "forget_entry(requests, group, known[5])")
+@pytest.mark.guard("renew", "forget_entry(known[6] or requests, group, known[5])")
 @pytest.mark.guard(
     "common", "return state == 'published' and fence > 0 and fence <= tonumber(base or 0)", "return false"
 )
@@ -184,7 +184,7 @@ async def test_a_result_under_a_fence_that_a_failover_lost_is_written(bench: Ben
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
-@pytest.mark.guard("complete", "forget_entry(requests, group, known[4])")
+@pytest.mark.guard("complete", "forget_entry(known[5] or requests, group, known[4])")
 async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_anew(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -283,7 +283,7 @@ async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(
 # --- AUDIT ---
 
 
-@pytest.mark.guard("loss", "if not out_of_reach(requests, group, entry, delivered)", "if false")
+@pytest.mark.guard("loss", "if not out_of_reach(known[4] or requests, group, entry)", "if false")
 @pytest.mark.guard("loss", "and not pending_owner(requests, group, entry)")
 @pytest.mark.guard("loss", "not later(entry, delivered) and")
 async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -> None:

@@ -26,7 +26,7 @@ async def test_a_call_that_has_begun_is_not_passed_on(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
-@pytest.mark.guard("pass", "pending_owner(requests, group, entry) ~= consumer", "false")
+@pytest.mark.guard("pass", "pending_owner(stream, group, entry) ~= consumer", "false")
 async def test_a_call_in_the_hands_of_another_is_not_passed_on(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")

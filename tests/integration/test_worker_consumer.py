@@ -17,15 +17,16 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import Delivery, WorkerLedger
+from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
+from plugins_contract.pools import PoolDirectory
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics
-from plugins_mcp.ports import ToolLookup
+from plugins_mcp.ports import PoolFinder, ToolLookup
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -73,6 +74,16 @@ class OneTool(ToolLookup):
         return [entry] if (entry := self.own(name)) else []
 
 
+@dataclass(frozen=True)
+class Only(PoolFinder):
+    """One pool fits every call."""
+
+    pool: str
+
+    async def find(self, server: str, version: int) -> str | None:
+        return self.pool
+
+
 @dataclass
 class Crew:
     """A caller, and consumers under test."""
@@ -83,6 +94,7 @@ class Crew:
     seen: float | None = None
     """For how long Redis turns out to have been steady when it is looked at; None: no news."""
     settle: float = 0.0
+    member_of: Sequence[str] = ()
     metrics: Metrics = field(default_factory=Metrics)
     checks: int = 0
     """How often consumers have asked for how long Redis has been steady: several times in each sweep and read."""
@@ -102,7 +114,9 @@ class Crew:
             ledger,
             gate,
             RequestAdopter(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
+            PoolDirectory(redis, Keys(), RedisClock()),
             name=name,
+            member_of=self.member_of,
             concurrency=concurrency,
             steady_for=self._steady_for,
             check_redis=self._look,
@@ -208,6 +222,24 @@ async def test_no_more_is_taken_than_there_are_slots_by_reading_and_taking_over_
     assert await crew.caller.backlog() == 0
 
 
+@pytest.mark.parametrize("slots", [2, 4])
+async def test_no_more_is_taken_from_all_streams_together_than_there_are_slots(crew: Crew, slots: int) -> None:
+    crew.member_of = ("p", "q")
+    caller, requests = crew.caller, [await crew.caller.request() for _ in range(18)]
+    streams = [caller.keys.requests_of(pool) for pool in ("", "p", "q")]
+    async with crew.consuming(concurrency=slots) as (consumer, gate):
+        await wait_until(lambda: consumer.reading)
+        for request, pool in zip(requests, ("", "p", "q") * 6, strict=True):
+            await EngineLedger(caller.redis, caller.keys, pools=Only(pool)).enqueue(request)
+        await wait_until(lambda: gate.running == slots)
+        gate.open.set()
+        for request in requests:
+            await caller.outcome(request)
+        assert gate.most == slots
+        assert {delivery.stream for delivery in gate.taken} == set(streams)
+    assert [await caller.redis.xlen(stream) for stream in streams] == [0, 0, 0]
+
+
 async def test_what_waits_for_a_slot_waits_where_another_worker_sees_it(crew: Crew) -> None:
     for _ in range(4):
         await crew.caller.call()
@@ -229,6 +261,16 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
     assert crew.redelivered("takeover") == 1
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
+
+
+async def test_what_was_only_left_to_it_is_not_counted_as_taken_over(crew: Crew) -> None:
+    await crew.caller.open()
+    request = await crew.caller.call()
+    await crew.caller.worker.pass_on(await crew.caller.deliver("gone"), lease_ms=LEASE_MS)
+    async with crew.consuming() as (_, gate):
+        gate.open.set()
+        await crew.caller.outcome(request)
+    assert crew.redelivered("takeover") == 0
 
 
 async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_that_is_said(crew: Crew) -> None:
@@ -493,9 +535,9 @@ async def test_an_entry_without_any_field_of_ours_is_a_dead_letter_too(crew: Cre
         await crew.caller.outcome(await crew.caller.call())
 
 
-async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew) -> None:
+async def test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answered_at_its_deadline(crew: Crew) -> None:
     caller = crew.caller
-    request = await caller.call()
+    request = await caller.call(expires_in_ms=1000)
     row = (await caller.redis.xrange(caller.keys.requests))[0]
     newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":3')
     await caller.command("XDEL", caller.keys.requests, row[0])
@@ -504,6 +546,7 @@ async def test_the_caller_of_a_request_of_another_version_is_answered(crew: Crew
     async with crew.consuming() as (_, gate):
         outcome = await caller.outcome(request)
         assert not gate.taken
+    assert await caller.now_ms() >= request.deadline, "until then a newer worker may start"
     assert outcome.state is CallState.DEAD
     assert outcome.error is not None
     assert "eventVersion is 3, this release reads 1 and 2" in outcome.error.message

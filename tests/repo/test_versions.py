@@ -34,7 +34,7 @@ def test_a_build_is_named_by_its_commit_or_by_a_digest_of_its_code(monkeypatch: 
     assert version.commit("dialog_engine") == "abc1234"
     version.commit.cache_clear()
 
-    text, _ = Metrics("events.plugins", {"version": "1", "commit": "abc1234", "schema": "sqlite-13"}).text()
+    text, _ = Metrics({"version": "1", "commit": "abc1234", "schema": "sqlite-13"}).text()
     assert 'dialog_build_info{commit="abc1234",python=' in text.decode()
 
 

@@ -64,7 +64,7 @@ def declared() -> frozenset[str]:
     """The names of all samples that the services export, and of what the recording rules make of them."""
     registries: list[CollectorRegistry] = []
     for metrics in (EngineMetrics(), WorkerMetrics()):
-        metrics.stream.backlog = Backlog(0, 0, 0, 0, 0, 0, 0)
+        metrics.stream.backlogs = {"events.plugins": Backlog(0, 0, 0, 0, 0, 0, 0)}
         registries.append(metrics.registry)
     recorded = {rule["record"] for group in groups() for rule in group["rules"] if "record" in rule}
     samples = {

@@ -23,7 +23,7 @@ from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
-from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
 from tests.support.waiting import wait_until
 
 DONE = Answered(CallToolResult(content=[TextContent(type="text", text="done")]))
@@ -44,6 +44,7 @@ class LedgerTwin(CallLedger):
     passes: bool = True
     """Whether the call has not begun, so that it can be left to others."""
     passed: int = 0
+    passed_to: list[str | None] = field(default_factory=list[str | None])
     tried: int = 0
     starts: int = 0
     outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
@@ -60,9 +61,10 @@ class LedgerTwin(CallLedger):
             self.away -= 1
             raise RedisConnectionError("away")
 
-    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
+    async def pass_on(self, delivery: Delivery, *, to: str | None, lease_ms: int) -> bool:
         self._reach()
         assert lease_ms == 10_000
+        self.passed_to.append(to)
         self.passed += self.passes
         return self.passes
 
@@ -217,7 +219,7 @@ async def hangs(_: Callable[[CallProgress], None]) -> CallResult:
 
 
 @dataclass
-class Bench(ToolServers):
+class Bench(ToolServers, PoolFinder):
     """A handler among its fakes."""
 
     ledger: LedgerTwin = field(default_factory=LedgerTwin)
@@ -228,6 +230,7 @@ class Bench(ToolServers):
     """Takes the place of the twin."""
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
+    pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     handler: CallHandler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -235,6 +238,7 @@ class Bench(ToolServers):
             self.ledger,
             self,
             self.leases,
+            self,
             StoppedClock(),
             self.facts,
             max_retries=self.max_retries,
@@ -242,6 +246,9 @@ class Bench(ToolServers):
             lease_ms=10_000,
             rights=self.rights,
         )
+
+    async def find(self, server: str, version: int) -> str | None:
+        return self.pools.get((server, version))
 
     def get(self, server: str) -> ToolServer | None:
         return self.real or self.server if server == "demo" else None

@@ -118,14 +118,14 @@ class Bench:
             subject="somebody",
         )
 
-    async def next_delivery(self, consumer: str) -> Delivery | None:
+    async def next_delivery(self, consumer: str, stream: str = "") -> Delivery | None:
         """The next undelivered request of the stream, delivered to `consumer`."""
-        rows = await self.redis.xreadgroup(GROUP, consumer, {self.keys.requests: ">"}, count=1)
-        return _delivery(rows[0][1], consumer) if rows else None
+        rows = await self.redis.xreadgroup(GROUP, consumer, {stream or self.keys.requests: ">"}, count=1)
+        return _delivery(rows[0][1], consumer, stream) if rows else None
 
-    async def deliver(self, consumer: str = "a") -> Delivery:
+    async def deliver(self, consumer: str = "a", stream: str = "") -> Delivery:
         """The same where there must be one."""
-        delivery = await self.next_delivery(consumer)
+        delivery = await self.next_delivery(consumer, stream)
         assert delivery, "nothing to read"
         return delivery
 
@@ -267,6 +267,7 @@ class Bench:
         return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in rows]
 
 
-def _delivery(rows: list[tuple[bytes, dict[bytes, bytes]]], consumer: str) -> Delivery:
+def _delivery(rows: list[tuple[bytes, dict[bytes, bytes]]], consumer: str, stream: str = "") -> Delivery:
     ((entry, fields),) = rows
-    return Delivery(decode_request(fields[b"event"]), entry.decode(), consumer, new_id(), b"ledger" not in fields)
+    request = decode_request(fields[b"event"])
+    return Delivery(request, entry.decode(), consumer, new_id(), b"ledger" not in fields, stream)

@@ -9,7 +9,16 @@ from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.main import serve
 
 QUICK = LeaseTimes(
-    lease=3.0, renew=0.5, renew_again=0.1, give_up=2.4, loop_alive=1.5, heartbeat=0.1, sweep=0.4, grace=1.5, settle=0.5
+    lease=3.0,
+    renew=0.5,
+    renew_again=0.1,
+    give_up=2.4,
+    loop_alive=1.5,
+    heartbeat=0.1,
+    sweep=0.4,
+    grace=1.5,
+    settle=0.5,
+    announce=0.5,
 )
 
 

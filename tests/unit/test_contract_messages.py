@@ -157,7 +157,14 @@ def test_an_encoding_survives_the_wire() -> None:
 
 
 def names_of(keys: Keys) -> set[str]:
-    named = {keys.call("i"), keys.response("i"), keys.mailbox("e"), keys.turn("t"), keys.catalog_of("s")}
+    named = {
+        keys.call("i"),
+        keys.response("i"),
+        keys.mailbox("e"),
+        keys.turn("t"),
+        keys.catalog_of("s"),
+        keys.requests_of("a"),
+    }
     return named | {keys.requests, keys.dead, keys.control, keys.catalog, keys.route("events.ltm")}
 
 
@@ -168,6 +175,7 @@ def test_keys_are_distinct_and_as_documented() -> None:
         "plugins.calls:i",
         "rpc.plugins.responses:i",
         "rpc.plugins.mailbox:e",
+        "rpc.plugins.requests:a",
         "plugins.control",
         "plugins.catalog",
         "plugins.catalog:s",
@@ -183,7 +191,7 @@ def test_a_prefix_goes_in_front_of_every_key() -> None:
 def test_permanent_keys_are_the_streams_and_the_list_of_servers() -> None:
     assert Keys("p:").permanent == {
         "p:events.plugins", "p:events.plugins.dead", "p:plugins.catalog", "p:events.ltm",
-        "p:events.analytics", "p:events.audit", "p:rpc.plugins.workers", "p:dialog.incarnation",
+        "p:events.analytics", "p:events.audit", "p:rpc.plugins.workers", "p:rpc.plugins.pools", "p:dialog.incarnation",
     }  # fmt: skip
 
 

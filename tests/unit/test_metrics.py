@@ -30,7 +30,7 @@ SUFFIXES = {"counter": "_total", "info": "_info"}
 
 def exported(metrics: EngineMetrics | WorkerMetrics) -> set[str]:
     """The names under which a service's own metrics are queried."""
-    metrics.stream.backlog = Backlog(0, 0, 0, 0.0, 0, 0)
+    metrics.stream.backlogs = {"events.plugins": Backlog(0, 0, 0, 0.0, 0, 0)}
     found = metrics.registry.collect()
     return {each.name + SUFFIXES.get(each.type, "") for each in found if not each.name.startswith(OF_PROCESSES)}
 
@@ -102,16 +102,17 @@ def test_neither_service_makes_a_series_for_each_of_very_many_tools() -> None:
 
 def test_the_stream_is_left_out_while_redis_does_not_answer() -> None:
     registry = CollectorRegistry()
-    stream = StreamMetrics("events.plugins")
+    stream = StreamMetrics()
     registry.register(stream)
-    stream.backlog = Backlog(5, 3, 2, 1.5, 4, 1, 0.5)
+    stream.backlogs = {"events.plugins": Backlog(5, 3, 2, 1.5, 4, 1, 0.5), "a pool": Backlog(7, 7, 0, 0.0, 1, 1)}
+    assert registry.get_sample_value("callstream_stream_lag", {"stream": "a pool", "group": "plugins-workers"}) == 7
     labels = {"stream": "events.plugins", "group": "plugins-workers"}
     assert registry.get_sample_value("callstream_stream_lag", labels) == 3
     assert registry.get_sample_value("callstream_stream_pending", labels) == 2
     assert registry.get_sample_value("callstream_stream_oldest_waiting_seconds", labels) == 0.5
     assert registry.get_sample_value("callstream_stream_oldest_pending_seconds", labels) == 1.5
     assert registry.get_sample_value("callstream_dead_letters") == 1
-    stream.backlog = None
+    stream.backlogs = {}
     assert not families(registry)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -26,7 +26,8 @@ from plugins_contract.catalog import ServerState
 from plugins_contract.clock import RedisWatch
 from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.ledger.group import Backlog, read_backlog
+from plugins_contract.ledger.group import Backlog, read_backlogs
+from plugins_contract.pools import PoolDirectory
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class EngineStatus:
     catalog: CatalogReader
     redis: Redis
     keys: Keys
+    pools: PoolDirectory
     metrics: Metrics
     has_workers: bool
     gate: StartGate
@@ -133,14 +135,14 @@ class EngineStatus:
         metrics.redis_up.set(self.watch.available)
         metrics.workers.set(self.tools.workers)
         metrics.catalogs_refused.set(self.catalog.refused)
-        metrics.stream.backlog = await self._backlog()
+        metrics.stream.backlogs = await self._backlogs()
         return metrics.text(accept)
 
-    async def _backlog(self) -> Backlog | None:
+    async def _backlogs(self) -> Mapping[str, Backlog]:
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
-                return await read_backlog(self.redis, self.keys)
+                return await read_backlogs(self.redis, self.keys, await self.pools.streams())
         except Exception as error:
             if not is_outage(error):
-                log.exception("the backlog of the request stream cannot be read")
-            return None
+                log.exception("the backlog of the request streams cannot be read")
+            return {}

@@ -78,6 +78,7 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.loop_lag import observe_lag
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_contract.pipelined import PipelinedRedis
+from plugins_contract.pools import PoolDirectory
 from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
 from plugins_contract.signing import RequestKeys
@@ -150,6 +151,7 @@ class _Calls:
     catalog: CatalogReader
     tools: OfferedTools
     quarantine: Quarantine
+    pools: PoolDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     dialect = "postgres" if settings.database_url else "sqlite"
     schema = f"{dialect}-{schemas.newest(dialect)}"
     build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
-    metrics = Metrics(keys.requests, build)
+    metrics = Metrics(build)
     metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
     try:
         rights = watched_rights(settings.rights_file)
@@ -256,7 +258,8 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
 def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, waiting = base.settings, base.keys, base.outbox, base.waiting
     redis = base.connections.commands
-    ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher)
+    pools = PoolDirectory(redis, keys, base.clock)
+    ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher, pools)
     watch = RedisWatch(redis, keys, base.clock)
     trust = CatalogTrust(_catalog_keys(settings))
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
@@ -301,7 +304,7 @@ def _calls(base: _Base) -> _Calls:
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     rights = ToolRights(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
-    return _Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine)
+    return _Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools)
 
 
 def _catalog_keys(settings: Settings) -> RequestKeys:
@@ -398,6 +401,7 @@ def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials)
         catalog=calls.catalog,
         redis=base.connections.commands,
         keys=base.keys,
+        pools=calls.pools,
         metrics=metrics,
         has_workers=settings.enable_mcp,
         gate=StartGate(settings.tools_wait_seconds),

@@ -8,6 +8,8 @@
 | `rpc.plugins.responses:<correlationId>` | stream | ledger scripts | 24 h after its end, as the ledger |
 | `rpc.plugins.mailbox:<engineId>` | stream, about 4,096 entries | ledger scripts | 24 h after its last entry |
 | `rpc.plugins.workers` | hash, a field per worker | workers | permanent; a field as its worker |
+| `rpc.plugins.pools` | hash, a field per worker | workers | permanent; a field as its worker |
+| `rpc.plugins.requests:<pool>` | stream + group `plugins-workers` | engine, workers | as the workers of the pool |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
@@ -23,7 +25,7 @@
 from dataclasses import dataclass
 
 GROUP = "plugins-workers"
-"""The one consumer group of `events.plugins`."""
+"""The one consumer group of `events.plugins`, and of the streams of pools."""
 ROUTED = ("events.ltm", "events.analytics", "events.audit")
 """The streams, beside `events.plugins`, that outbox routes may name."""
 
@@ -64,6 +66,15 @@ class Keys:
     def workers(self) -> str:
         """Which worker has reported at which server of Redis: see `ledger/workers.lua`."""
         return f"{self.prefix}rpc.plugins.workers"
+
+    @property
+    def pools(self) -> str:
+        """Which servers each worker has, and in which pools it is: see `pools.py`."""
+        return f"{self.prefix}rpc.plugins.pools"
+
+    def requests_of(self, pool: str) -> str:
+        """The stream of requests that only the workers of a pool read; `events.plugins` for the pool of all ('')."""
+        return f"{self.prefix}rpc.plugins.requests:{pool}" if pool else self.requests
 
     @property
     def control(self) -> str:
@@ -113,6 +124,6 @@ class Keys:
 
     @property
     def permanent(self) -> frozenset[str]:
-        """The keys without a TTL, beside those of `pins_of`. Every other key has one."""
+        """The keys without a TTL, beside those of `pins_of` and `requests_of`. Every other key has one."""
         routes = (self.route(stream) for stream in ROUTED)
-        return frozenset({self.requests, self.dead, self.catalog, self.workers, self.incarnation, *routes})
+        return frozenset({self.requests, self.dead, self.catalog, self.workers, self.pools, self.incarnation, *routes})

@@ -1,9 +1,11 @@
 """The request that travels on `events.plugins`, and ids, which sort by their time of creation."""
 
+import contextlib
 import hashlib
 import os
 import time
 import uuid
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -13,6 +15,8 @@ EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
 SEALED_VERSION = 2
 """The version of a request whose arguments are encrypted: a release that cannot decrypt them refuses it."""
+NEWEST_VERSION = SEALED_VERSION
+"""The newest version of a request that this release can read."""
 MAX_TIMEOUT_MS = 30 * 86_400_000
 """The longest timeout of a call. A deadline too far off for the expiry times of Redis would break the scripts."""
 
@@ -95,12 +99,30 @@ class UnsupportedEventError(ValueError):
     """A request that this release cannot read: not JSON, a field missing or of a wrong type, another version."""
 
 
+class NewerEventError(UnsupportedEventError):
+    """A request in a version that this release cannot read, and a newer one may. The fields are '' where missing."""
+
+    def __init__(self, reason: str, header: "RequestHeader") -> None:
+        super().__init__(reason)
+        self.header = header
+
+
+class RequestHeader(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The fields that a request of any version has."""
+
+    event_type: str
+    event_version: int
+    correlation_id: str = ""
+    server: str = ""
+
+
 NOT_READABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for unreadable data; text that is not UTF-8 and deep nesting have exceptions of their own."""
 
 
 _decoder = msgspec.json.Decoder(ToolCallRequested)
 _submitted_decoder = msgspec.json.Decoder(SubmittedRequest)
+_header_decoder = msgspec.json.Decoder(RequestHeader)
 
 _R = TypeVar("_R", ToolCallRequested, SubmittedRequest)
 
@@ -116,9 +138,10 @@ def decode_request(data: bytes) -> ToolCallRequested:
     """The complete request in `data`.
 
     Raises:
+        NewerEventError: it is in a newer version.
         UnsupportedEventError: it names the field that is wrong.
     """
-    request = _decoded(_decoder, data, (EVENT_VERSION, SEALED_VERSION))
+    request = _decoded(_decoder, data, range(EVENT_VERSION, NEWEST_VERSION + 1))
     if bool(request.sealed) != (request.event_version == SEALED_VERSION):
         raise UnsupportedEventError(f"a request with `sealed` has eventVersion {SEALED_VERSION}, and no other has")
     return request
@@ -133,17 +156,29 @@ def decode_submitted(data: bytes) -> SubmittedRequest:
     return _decoded(_submitted_decoder, data, (EVENT_VERSION,))
 
 
-def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: tuple[int, ...]) -> _R:
+def _decoded(decoder: msgspec.json.Decoder[_R], data: bytes, versions: Sequence[int]) -> _R:
     try:
         request = decoder.decode(data)
     except NOT_READABLE as error:
+        _raise_newer(data, versions)
         raise UnsupportedEventError(f"not a {EVENT_TYPE} event: {error}") from error
     if request.event_type != EVENT_TYPE:
         raise UnsupportedEventError(f"eventType is {request.event_type!r}, expected {EVENT_TYPE!r}")
     if request.event_version not in versions:
-        readable = " and ".join(map(str, versions))
-        raise UnsupportedEventError(f"eventVersion is {request.event_version}, this release reads {readable}")
+        _raise_newer(data, versions)
+        raise UnsupportedEventError(_unsupported(request.event_version, versions))
     return request
+
+
+def _raise_newer(data: bytes, versions: Sequence[int]) -> None:
+    with contextlib.suppress(*NOT_READABLE):
+        header = _header_decoder.decode(data)
+        if header.event_type == EVENT_TYPE and header.event_version > NEWEST_VERSION:
+            raise NewerEventError(_unsupported(header.event_version, versions), header)
+
+
+def _unsupported(version: int, versions: Sequence[int]) -> str:
+    return f"eventVersion is {version}, this release reads {' and '.join(map(str, versions))}"
 
 
 def arguments_hash(request: ToolCallRequested) -> str:

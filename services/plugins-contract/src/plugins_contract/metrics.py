@@ -1,6 +1,6 @@
-"""What the metrics of both services share: the request stream, bounds on labels, and the formats of a scrape."""
+"""What the metrics of both services share: the streams of requests, bounds on labels, and the formats of a scrape."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
@@ -37,14 +37,14 @@ _DEAD_LETTERS = ("callstream_dead_letters", "Tool calls that no worker could han
 
 
 class StreamMetrics(Collector):
-    """The request stream, as it was read for this scrape; nothing while Redis does not answer.
+    """The streams of requests, as they were read for this scrape; nothing while Redis does not answer.
 
-    Engines export it too: what only workers export disappears with the workers.
+    Engines export them too: what only workers export disappears with the workers.
     """
 
-    def __init__(self, stream: str) -> None:
-        self._stream = stream
-        self.backlog: Backlog | None = None
+    def __init__(self) -> None:
+        self.backlogs: Mapping[str, Backlog] = {}
+        """By the name of the stream."""
 
     def describe(self) -> Iterable[Metric]:
         """The names, without values."""
@@ -54,13 +54,14 @@ class StreamMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """The values."""
-        if (backlog := self.backlog) is None:
+        if not self.backlogs:
             return
         for name, text, value in _OF_GROUP:
             family = GaugeMetricFamily(name, text, labels=("stream", "group"))
-            family.add_metric((self._stream, GROUP), value(backlog))
+            for stream, backlog in self.backlogs.items():
+                family.add_metric((stream, GROUP), value(backlog))
             yield family
-        yield GaugeMetricFamily(*_DEAD_LETTERS, value=backlog.dead)
+        yield GaugeMetricFamily(*_DEAD_LETTERS, value=max(each.dead for each in self.backlogs.values()))
 
 
 class ToolLabels:

@@ -98,8 +98,8 @@ class RequestAdopter:
         self._rights = rights
         self._observer = observer or Observer()
 
-    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
-        """The delivery of such an entry; None when it was refused, or another worker has it.
+    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes], stream: str = "") -> Delivery | None:
+        """The delivery of such an entry of `stream`; None when it was refused, or another worker has it.
 
         Raises the errors of redis.
         """
@@ -107,9 +107,9 @@ class RequestAdopter:
             submitted = self._read(fields)
             request, timeout_ms = await self._completed(submitted)
         except RefusedError as refusal:
-            await self._refuse(entry, fields, refusal)
+            await self._refuse(entry, fields, refusal, stream)
             return None
-        delivery = Delivery(request, entry, consumer, uuid.uuid4().hex, adopted=True)
+        delivery = Delivery(request, entry, consumer, uuid.uuid4().hex, adopted=True, stream=stream)
         match await self._ledger.adopt(delivery, timeout_ms=timeout_ms):
             case Adopted(execution_class, deadline):
                 # What the request says wins over the ledger, which others may have written.
@@ -123,7 +123,7 @@ class RequestAdopter:
                 reason = "its correlationId names another request, or its responseChannel holds something else"
                 log.warning("entry %s goes to the dead letters: %s", entry, reason, extra=call_ids(request))
                 self._observer.dead_letter("producer")
-                await self._ledger.bury(entry, reason, fields.get(b"event", b""))
+                await self._ledger.bury(entry, reason, fields.get(b"event", b""), stream=stream)
             case NothingToDo(why):
                 log.info("call %s is not run: %s", request.correlation_id, why, extra=call_ids(request))
         return None
@@ -198,7 +198,7 @@ class RequestAdopter:
         reason = f"toolName is {request.tool_name!r}, and {why}; {SEND_AGAIN}"
         raise RefusedError(reason, ErrorCode.TOOL_NOT_FOUND)
 
-    async def _refuse(self, entry: str, fields: dict[bytes, bytes], refusal: RefusedError) -> None:
+    async def _refuse(self, entry: str, fields: dict[bytes, bytes], refusal: RefusedError, stream: str) -> None:
         address = return_address(fields, self._keys)
         ids = {"correlationId": address.correlation_id, "code": str(refusal.code)}
         log.warning("entry %s goes to the dead letters: %s", entry, refusal, extra=ids)
@@ -214,6 +214,7 @@ class RequestAdopter:
             # A forged request must not write into the channel of another call, nor into a mailbox.
             channel=address.channel if self._signed(fields) else "",
             mailbox=address.mailbox if self._signed(fields) else "",
+            stream=stream,
         )
 
 

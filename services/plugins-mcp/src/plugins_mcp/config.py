@@ -46,6 +46,11 @@ class Settings(ServiceSettings, OperatorSettings):
         description="Total time of a tool call, unless its request or its server's configuration sets another.",
     )
 
+    worker_pool: str = Field(
+        "",
+        pattern=r"^([a-z0-9][a-z0-9-]{0,39})?$",
+        description="Name of this worker's pool, whose stream an autoscaler can read: all of it have the same servers.",
+    )
     worker_concurrency: int = Field(32, ge=1, le=1000, description="Calls that one worker runs at the same time.")
     result_max_bytes: int = Field(
         1_048_576,

@@ -1,4 +1,5 @@
-"""The consumer of `events.plugins`: reads requests up to its concurrency, and takes over abandoned ones.
+"""The consumer of `events.plugins` and of its pools' streams: reads requests up to its concurrency, and takes over
+abandoned ones.
 
 It also removes the consumers of dead workers from the group.
 """
@@ -8,6 +9,7 @@ import logging
 import math
 import random
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,11 +23,17 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
-from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
+from plugins_contract.messages import (
+    NewerEventError,
+    RequestHeader,
+    ToolCallRequested,
+    UnsupportedEventError,
+    decode_request,
+)
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import LEDGER_MARK, NOT_SIGNED, SIGNATURE, return_address
 from plugins_mcp.leases import LeaseTimes
-from plugins_mcp.ports import Observer
+from plugins_mcp.ports import Observer, PoolFinder
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +42,8 @@ SETTLE_SECONDS = 1.0
 """After an outage no new request is read for this long, so that every worker restores the ledgers of its running calls
 first, if Redis lost them. More than the time in which a worker notices and renews (`LeaseTimes.renew_again`)."""
 SETTLE_POLL_SECONDS = 0.25
+TURN_SECONDS = 0.02
+"""How long one stream is waited for while the streams take turns."""
 OWN_PAGE = 100
 SWEEP_PAGES = 100
 """The most pages of pending entries that one sweep reads."""
@@ -54,8 +64,8 @@ class Handler(Protocol):
 class Adopter(Protocol):
     """Gives requests without a ledger their ledger."""
 
-    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes]) -> Delivery | None:
-        """The delivery of such an entry; None when nothing more is to be done."""
+    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes], stream: str) -> Delivery | None:
+        """The delivery of such an entry of `stream`; None when nothing more is to be done."""
         ...
 
 
@@ -73,8 +83,10 @@ class Consumer:
         ledger: WorkerLedger,
         handler: Handler,
         adopter: Adopter,
+        pools: PoolFinder,
         *,
         name: str,
+        member_of: Sequence[str],
         concurrency: int,
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
@@ -86,6 +98,7 @@ class Consumer:
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
+        `member_of` are the pools whose streams are read beside `events.plugins`.
         Abandoned requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
         """
         self._blocking = blocking
@@ -94,7 +107,10 @@ class Consumer:
         self._ledger = ledger
         self._handler = handler
         self._adopter = adopter
+        self._pools = pools
         self._name = name
+        self._member_of = member_of
+        self._streams = deque([keys.requests, *map(keys.requests_of, member_of)])
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._check_redis = check_redis
@@ -104,9 +120,10 @@ class Consumer:
         self._settle_seconds = settle_seconds
         self._observer = observer or Observer()
         self._served_since: float | None = -math.inf
-        self._in_progress: dict[str, asyncio.Task[None]] = {}
+        self._in_progress: dict[tuple[str, str], asyncio.Task[None]] = {}
+        """By stream and entry."""
         self._freed = asyncio.Event()
-        self._cursor = "0-0"
+        self._cursors = dict.fromkeys(self._streams, "0-0")
         self._sweep_at = 0.0
         self.reading = False
         """Whether the last read of the group succeeded."""
@@ -155,22 +172,23 @@ class Consumer:
 
     async def retire(self) -> None:
         """Leave the group. Entries still pending here become free for others. Raises the errors of redis."""
-        await self._ledger.retire(self._name, lease_ms=self._times.lease_ms)
+        await self._ledger.retire(self._name, self._member_of, lease_ms=self._times.lease_ms)
 
     async def _recover(self) -> None:
         """Create the group if it is missing, and process the entries that are already pending for this consumer.
 
         Those are entries whose delivery did not arrive, because the reply of Redis was lost.
         """
-        await self._ensure_group()
-        after = "0"
-        while entries := list(_entries(await self._read_own(after))):
-            await self._drop_deleted([entry for entry, fields in entries if not fields])
-            for entry, fields in entries:
-                if fields and entry not in self._in_progress:
-                    await self._free_slots()
-                    await self._take(entry, fields, again="recovery")
-            after = entries[-1][0]
+        for stream in [*self._streams]:
+            await self._ensure_group(stream)
+            after = "0"
+            while entries := list(_entries(await self._read_own(stream, after))):
+                await self._drop_deleted(stream, [entry for _, entry, fields in entries if not fields])
+                for _, entry, fields in entries:
+                    if fields and (stream, entry) not in self._in_progress:
+                        await self._free_slots()
+                        await self._take(stream, entry, fields, again="recovery")
+                after = entries[-1][1]
 
     def _mark_served(self) -> None:
         # Without Redis, or while it accepts no writes, this consumer only waits, which does not count as reading.
@@ -188,21 +206,26 @@ class Consumer:
         if (left := self._settle_seconds - self._settled_for()) > 0:
             await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
-        until_sweep = max(self._sweep_at - asyncio.get_running_loop().time(), 0.01)
+        seconds = min(BLOCK_SECONDS, max(self._sweep_at - asyncio.get_running_loop().time(), 0.01))
+        # Each stream may give as many entries as are asked for. With fewer slots than streams they take turns.
+        streams = [*self._streams][:free]
+        if len(streams) < len(self._streams):
+            self._streams.rotate()
+            seconds = min(TURN_SECONDS, seconds)
         answer: Any = await self._blocking.xreadgroup(
             GROUP,
             self._name,
-            {self._keys.requests: ">"},
-            count=free,
-            block=int(min(BLOCK_SECONDS, until_sweep) * 1000),
+            dict.fromkeys(streams, ">"),
+            count=free // len(streams),
+            block=int(seconds * 1000),
         )
-        for entry, fields in _entries(answer):
-            await self._take(entry, fields)
+        for stream, entry, fields in _entries(answer):
+            await self._take(stream, entry, fields)
 
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has expired, as many as there are free slots.
 
-        The cursor is kept for the next sweep, so that every entry is reached when there are many. The next sweep
+        The cursors are kept for the next sweep, so that every entry is reached when there are many. The next sweep
         follows at once only if an entry was for a worker like this one: calls that are returned to the group at once
         would be found again and again.
         """
@@ -210,35 +233,36 @@ class Consumer:
         if not await self._may_take_over():
             return
         sweep_again = False
-        for _ in range(SWEEP_PAGES):
-            claimed, some_for_us = await self._claim_page(free)
-            free -= claimed
-            sweep_again = sweep_again or some_for_us
-            if free <= 0:
-                if sweep_again:
-                    self._sweep_at = 0.0  # abandoned requests go before new ones, and there may be more
-                return
-            if self._cursor == "0-0":
-                return
+        for stream in [*self._streams]:
+            for _ in range(SWEEP_PAGES):
+                claimed, some_for_us = await self._claim_page(stream, free)
+                free -= claimed
+                sweep_again = sweep_again or some_for_us
+                if free <= 0:
+                    if sweep_again:
+                        self._sweep_at = 0.0  # abandoned requests go before new ones, and there may be more
+                    return
+                if self._cursors[stream] == "0-0":
+                    break
 
-    async def _claim_page(self, free: int) -> tuple[int, bool]:
+    async def _claim_page(self, stream: str, free: int) -> tuple[int, bool]:
         """Claim one page of expired entries. Redis checks ten entries for each that may be claimed.
 
         Returns how many were claimed, and whether one of them is for a worker like this one.
         """
         answer: Any = await self._redis.xautoclaim(
-            self._keys.requests,
+            stream,
             GROUP,
             self._name,
             min_idle_time=self._times.lease_ms,
-            start_id=self._cursor,
+            start_id=self._cursors[stream],
             count=free,
         )
-        self._cursor = answer[0].decode()
-        await self._drop_deleted(answer[2])
+        self._cursors[stream] = answer[0].decode()
+        await self._drop_deleted(stream, answer[2])
         some_for_us = False
         for entry_id, fields in answer[1]:
-            some_for_us |= await self._take(entry_id.decode(), fields, again="takeover")
+            some_for_us |= await self._take(stream, entry_id.decode(), fields, again="takeover")
         return len(answer[1]), some_for_us
 
     async def _may_take_over(self) -> bool:
@@ -253,75 +277,91 @@ class Consumer:
         await self._check_redis()
         return self._steady_for() >= self._times.grace
 
-    async def _ensure_group(self) -> None:
+    async def _ensure_group(self, stream: str) -> None:
         """Create the stream and the group if they are missing. The group starts at 0, so no earlier entry is lost."""
         try:
-            await self._redis.xgroup_create(self._keys.requests, GROUP, id="0", mkstream=True)
+            await self._redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
-    async def _read_own(self, after: str) -> Any:
-        return await self._redis.xreadgroup(GROUP, self._name, {self._keys.requests: after}, count=OWN_PAGE)
+    async def _read_own(self, stream: str, after: str) -> Any:
+        return await self._redis.xreadgroup(GROUP, self._name, {stream: after}, count=OWN_PAGE)
 
-    async def _drop_deleted(self, deleted: Sequence[str | bytes]) -> None:
+    async def _drop_deleted(self, stream: str, deleted: Sequence[str | bytes]) -> None:
         """Acknowledge entries that were deleted from the stream. Their callers learn of it by AUDIT."""
         if deleted:
             log.warning("%d pending requests were deleted from the stream", len(deleted))
-            await self._redis.xack(self._keys.requests, GROUP, *deleted)
+            await self._redis.xack(stream, GROUP, *deleted)
 
-    async def _take(self, entry: str, fields: dict[bytes, bytes], *, again: str = "") -> bool:
+    async def _take(self, stream: str, entry: str, fields: dict[bytes, bytes], *, again: str = "") -> bool:
         """Start processing an entry. Returns whether it is certainly for a worker like this one.
 
         `again` says why it is delivered again: see `Observer.redelivered`.
         """
         # Delivered again while its call runs here, because the group was created again.
-        if entry in self._in_progress:
+        if (stream, entry) in self._in_progress:
             return True
         if LEDGER_MARK not in fields:
-            self._process(entry, lambda: self._adopt(entry, fields))
+            self._process(stream, entry, lambda: self._adopt(stream, entry, fields))
             return False
         event = fields.get(b"event", b"")
         if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
             ids = {"correlationId": return_address(fields, self._keys).correlation_id, "code": "PERMISSION_DENIED"}
             log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED, extra=ids)
             self._observer.dead_letter("call")
-            await self._bury(entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
+            await self._bury(stream, entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
             return True
         try:
             request = decode_request(event)
             if request.sealed:
                 request = open_request(request, self._cipher)
         except UnsupportedEventError as error:
+            header = error.header if isinstance(error, NewerEventError) else None
+            if header and await self._leave_to_newer(stream, entry, header):
+                return False
             log.warning("request becomes a dead letter: %s", error, extra={"entry": entry})
             self._observer.dead_letter("call")
-            await self._bury(entry, fields, str(error))
+            await self._bury(stream, entry, fields, str(error))
             return True
-        delivery = Delivery(request, entry, self._name, uuid.uuid4().hex)
+        delivery = Delivery(request, entry, self._name, uuid.uuid4().hex, stream=stream)
         serves = self._handler.serves(request)
-        if again and serves:  # a call for other workers is returned to the group, and found here again and again
+        if again and serves and await self._was_delivered(stream, entry):
             self._observer.redelivered(request, again)
-        self._process(entry, lambda: self._handler.handle(delivery))
+        self._process(stream, entry, lambda: self._handler.handle(delivery))
         return serves
 
-    async def _adopt(self, entry: str, fields: dict[bytes, bytes]) -> None:
-        if delivery := await self._adopter.adopt(entry, self._name, fields):
+    async def _leave_to_newer(self, stream: str, entry: str, header: RequestHeader) -> bool:
+        """Leave a request to workers of a newer release. False when its deadline has passed: none was there."""
+        pool = await self._pools.find(header.server, header.event_version)
+        return await self._ledger.leave(
+            header.correlation_id, entry, self._name, stream, to=pool, lease_ms=self._times.lease_ms
+        )
+
+    async def _was_delivered(self, stream: str, entry: str) -> bool:
+        """Whether an entry that was claimed had been delivered before, and not only been left to others."""
+        rows: Any = await self._redis.xpending_range(stream, GROUP, entry, entry, 1)
+        return bool(rows) and rows[0]["times_delivered"] > 1
+
+    async def _adopt(self, stream: str, entry: str, fields: dict[bytes, bytes]) -> None:
+        if delivery := await self._adopter.adopt(entry, self._name, fields, stream):
             await self._handler.handle(delivery)
 
-    def _process(self, entry: str, work: Callable[[], Awaitable[None]]) -> None:
+    def _process(self, stream: str, entry: str, work: Callable[[], Awaitable[None]]) -> None:
         async def process() -> None:
             try:
                 await work()
             except Exception:
                 log.exception("internal error in entry %s: it is taken over when its lease expires", entry)
             finally:
-                del self._in_progress[entry]
+                del self._in_progress[stream, entry]
                 self._freed.set()
 
-        self._in_progress[entry] = asyncio.create_task(process(), name=f"entry {entry}")
+        self._in_progress[stream, entry] = asyncio.create_task(process(), name=f"entry {entry}")
 
     async def _bury(
         self,
+        stream: str,
         entry: str,
         fields: dict[bytes, bytes],
         reason: str,
@@ -331,7 +371,7 @@ class Consumer:
         event = fields.get(b"event", b"")
         try:
             await self._ledger.bury(
-                entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id
+                entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id, stream=stream
             )
         except Exception as error:
             if is_outage(error):
@@ -352,16 +392,16 @@ def _no_group(error: Exception) -> bool:
     return isinstance(error, ResponseError) and ("NOGROUP" in text or "UNBLOCKED" in text or "no longer exists" in text)
 
 
-def _entries(answer: Any) -> Iterable[tuple[str, dict[bytes, bytes]]]:
-    """The entries of a read of one stream. RESP3 answers with a dict of pages, RESP2 with a list of pairs."""
+def _entries(answer: Any) -> Iterable[tuple[str, str, dict[bytes, bytes]]]:
+    """The entries of a read, each with its stream. RESP3 answers with a dict of pages, RESP2 with a list of pairs."""
     if not answer:
         return
     streams: Any = answer.items() if isinstance(answer, dict) else answer  # pyright: ignore[reportUnknownVariableType]
-    for _, group in streams:
+    for stream, group in streams:
         pages = group if group and isinstance(group[0], list) else [group]
         for page in pages:
             for entry_id, fields in page:
-                yield entry_id.decode(), fields
+                yield stream.decode(), entry_id.decode(), fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,24 +419,25 @@ async def remove_dead_consumers(
     redis: Redis,
     keys: Keys,
     consumer: str,
+    pools: Sequence[str] = (),
     *,
     steady_for: Callable[[], float],
     removed: Callable[[Sequence[str]], None],
     times: CleanupTimes | None = None,
 ) -> None:
-    """Keep `consumer` visible in the group, and remove the consumers of killed workers. Runs until cancelled.
+    """Keep `consumer` visible in the group and in its `pools`, and remove the consumers of killed workers.
 
-    `removed` gets their names. Nothing is removed before Redis has been steady for so long that every running worker
-    was seen again.
+    Runs until cancelled. `removed` gets their names. Nothing is removed before Redis has been steady for so long that
+    every running worker was seen again.
     """
     times = times or CleanupTimes()
     while True:
         await asyncio.sleep(times.every * random.uniform(0.5, 1.5))
         try:
-            await show_consumer(redis, keys, consumer)
+            await show_consumer(redis, keys, consumer, pools)
             if steady_for() < 1.5 * times.every:
                 continue
-            gone = await tidy_consumers(redis, keys, consumer, silent_ms=int(times.silent * 1000))
+            gone = await tidy_consumers(redis, keys, consumer, pools, silent_ms=int(times.silent * 1000))
         except RedisError as error:
             log.debug("dead consumers cannot be removed now: %s", error)  # the consumer's own loop logs it loudly
             continue

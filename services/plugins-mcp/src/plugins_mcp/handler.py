@@ -33,7 +33,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, ToolServer, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall
 
 log = logging.getLogger(__name__)
@@ -48,10 +48,6 @@ START_AGAIN_SECONDS = 0.25
 SHUTDOWN_WRITE_SECONDS = 2.0
 """How long a worker that shuts down may take to write the outcome of a call that it cancelled."""
 
-_EXPIRED = ToolOutcome.failure(
-    CallState.EXPIRED, ErrorCode.TIMEOUT, "no worker started it before its deadline; it was not run"
-)
-
 
 class CallHandler:
     """Runs tool calls. Its only state is the calls that run now."""
@@ -61,6 +57,7 @@ class CallHandler:
         ledger: CallLedger,
         servers: ToolServers,
         leases: Leases,
+        pools: PoolFinder,
         clock: Clock,
         observer: Observer,
         *,
@@ -73,6 +70,7 @@ class CallHandler:
         self._ledger = ledger
         self._servers = servers
         self._leases = leases
+        self._pools = pools
         self._clock = clock
         self._observer = observer
         self._max_retries = max_retries
@@ -115,6 +113,7 @@ class CallHandler:
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
         once = delivery.request.execution_class is ExecutionClass.ONCE
+        expired = decisions.expired("" if self.serves(delivery.request) else delivery.request.server)
         redis = await self._leases.reported() if once else None
         asked_at = 0.0
 
@@ -124,7 +123,7 @@ class CallHandler:
             return await self._ledger.start(
                 delivery,
                 max_starts=MAX_STARTS,
-                expired=_EXPIRED,
+                expired=expired,
                 lease_ms=self._lease_ms,
                 reported_at=redis or "",
             )
@@ -164,7 +163,12 @@ class CallHandler:
         """Leave a call to workers that have its server; False when START is to decide. If none has it, it expires."""
         request = delivery.request
         log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
-        return await self._until_written(lambda: self._ledger.pass_on(delivery, lease_ms=self._lease_ms))
+
+        async def leave() -> bool:
+            pool = await self._pools.find(request.server, request.event_version)
+            return await self._ledger.pass_on(delivery, to=pool, lease_ms=self._lease_ms)
+
+        return await self._until_written(leave)
 
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""

@@ -58,6 +58,8 @@ class LeaseTimes:
     """How long Redis must have been steady before an entry is taken over. A running worker renews sooner after an
     outage or a clock step. Less than a lease, or workers that are killed often would never take over."""
 
+    announce: float = 4.0
+    """How often a worker announces which servers it has. It counts as gone after three times as long."""
     settle: float = 2.0
     """A worker starts no `once` call this soon after its first report. Redis may lose its latest writes, and this one
     with them: a server that lost it would not know that this worker may have started calls."""

@@ -15,8 +15,11 @@ from plugins_mcp.mcp import CallResult, SendState
 class CallLedger(Protocol):
     """The ledger as a worker writes it: see `plugins_contract.ledger.WorkerLedger`."""
 
-    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
-        """Return a call that has not started to the group. False when START is to decide about it."""
+    async def pass_on(self, delivery: Delivery, *, to: str | None, lease_ms: int) -> bool:
+        """Leave a call that has not started to a pool of workers, or, without one, to any.
+
+        False when START is to decide about it.
+        """
         ...
 
     async def start(
@@ -37,6 +40,14 @@ class CallLedger(Protocol):
 
     async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> Completed | Stale:
         """Return a call that was provably not sent to the group."""
+        ...
+
+
+class PoolFinder(Protocol):
+    """Which pools of workers can run a call: see `plugins_contract.pools.PoolDirectory`."""
+
+    async def find(self, server: str, version: int) -> str | None:
+        """A pool whose workers can run a call on that server, requested in that version; None without one."""
         ...
 
 

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from redis.asyncio import Redis
@@ -13,9 +14,10 @@ from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
-from plugins_contract.ledger.group import Backlog, read_backlog
+from plugins_contract.ledger.group import Backlog, read_backlogs
 from plugins_contract.loop_lag import observe_lag
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
+from plugins_contract.pools import PoolDirectory, pools_of
 from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.version import __version__, commit
 from plugins_contract.watched_file import WatchedFile
@@ -31,6 +33,7 @@ from plugins_mcp.mcp import EchoServer, McpServers, ServersFile, read_servers_fi
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
+from plugins_mcp.pools import PoolKeeper
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
     async with contextlib.AsyncExitStack() as stack:
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
-        metrics = Metrics(keys.requests, {"version": __version__, "commit": commit("plugins_mcp")})
+        metrics = Metrics({"version": __version__, "commit": commit("plugins_mcp")})
         metrics.slots.set(settings.worker_concurrency)
         redis = _closing(stack, command_client(settings.redis_address))
         reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
@@ -73,6 +76,18 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         if settings.development_echo:
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers.add(EchoServer())
+        watch = RedisWatch(redis, keys, clock)
+        member_of = pools_of(servers.names, settings.worker_pool)
+        directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
+        keeper = PoolKeeper(
+            directory,
+            clock,
+            times,
+            worker=name,
+            servers=servers.names,
+            pools=member_of,
+            steady_for=watch.steady_for,
+        )
         catalog = CatalogPublisher(
             redis,
             keys,
@@ -97,6 +112,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             ledger,
             servers,
             leases,
+            directory,
             clock,
             observer,
             max_retries=settings.mcp_max_retries,
@@ -104,7 +120,6 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             lease_ms=times.lease_ms,
             rights=rights,
         )
-        watch = RedisWatch(redis, keys, clock)
         consumer = Consumer(
             reader,
             redis,
@@ -121,7 +136,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 rights=rights,
                 observer=observer,
             ),
+            directory,
             name=name,
+            member_of=member_of,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
             check_redis=watch.ask,
@@ -136,7 +153,9 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 settings.health_host,
                 settings.health_port,
                 readiness=lambda: _readiness(consumer, servers, handler),
-                metrics=lambda accept: _scrape(metrics, handler, servers, consumer, watch, redis, keys, accept),
+                metrics=lambda accept: _scrape(
+                    metrics, handler, servers, consumer, watch, lambda: _backlogs(redis, keys, directory), accept
+                ),
             )
         )
         await watch.ask()
@@ -145,18 +164,25 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             leases.run,
             servers.run,
             catalog.run,
+            keeper.run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
             partial(observe_lag, metrics.loop_lag),
             partial(
-                remove_dead_consumers, redis, keys, name, steady_for=watch.steady_for, removed=metrics.workers_died
+                remove_dead_consumers,
+                redis,
+                keys,
+                name,
+                member_of,
+                steady_for=watch.steady_for,
+                removed=metrics.workers_died,
             ),
         ):
             async with kept_running(consumer.run):
                 log.info("worker %s is running", name)
                 await stopping.wait()
             await consumer.drain(settings.drain_seconds)
-            await _leave(consumer, catalog)
+            await _leave(consumer, catalog, keeper)
 
 
 def configured_servers(settings: Settings) -> ServersFile:
@@ -190,10 +216,11 @@ def _closing(stack: contextlib.AsyncExitStack, redis: Redis) -> Redis:
     return redis
 
 
-async def _leave(consumer: Consumer, catalog: CatalogPublisher) -> None:
+async def _leave(consumer: Consumer, catalog: CatalogPublisher, keeper: PoolKeeper) -> None:
     try:
         await catalog.withdraw()
         await consumer.retire()
+        await keeper.leave()
     except Exception as error:
         if not is_outage(error):
             raise
@@ -211,22 +238,21 @@ async def _scrape(
     servers: McpServers,
     consumer: Consumer,
     watch: RedisWatch,
-    redis: Redis,
-    keys: Keys,
+    backlogs: Callable[[], Awaitable[Mapping[str, Backlog]]],
     accept: str,
 ) -> tuple[bytes, str]:
     metrics.running.set(len(handler))
     metrics.consuming.set(consumer.reading)
     metrics.redis_up.set(watch.available)
     metrics.set_servers(dict(servers.health()))
-    metrics.stream.backlog = await _backlog(redis, keys)
+    metrics.stream.backlogs = await backlogs()
     return metrics.text(accept)
 
 
-async def _backlog(redis: Redis, keys: Keys) -> Backlog | None:
+async def _backlogs(redis: Redis, keys: Keys, pools: PoolDirectory) -> Mapping[str, Backlog]:
     try:
-        return await read_backlog(redis, keys)
+        return await read_backlogs(redis, keys, await pools.streams())
     except Exception as error:
         if not is_outage(error):
             raise
-        return None
+        return {}

@@ -17,12 +17,12 @@ TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
 class Metrics:
     """The engine's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", build: Mapping[str, str] = {}) -> None:  # noqa: PLR0915 -- a list
-        """`stream` is the name of the request stream in Redis, `build` says which engine this is."""
+    def __init__(self, build: Mapping[str, str] = {}) -> None:  # noqa: PLR0915 -- a list
+        """`build` says which engine this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
-        # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
-        self.stream = StreamMetrics(stream)
+        # The streams of requests, the group of the workers, and the dead letters: `plugins_contract/metrics.py`.
+        self.stream = StreamMetrics()
         registry.register(self.stream)
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)

@@ -28,6 +28,6 @@ if replies > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then ret
 
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[8],
   'server', ARGV[9], 'tool', ARGV[10], 'deadline', deadline, 'fence', next_fence(), 'starts', 0,
-  'publishedAt', now_ms())
+  'publishedAt', now_ms(), 'stream', requests)
 keep_while_open(call, deadline)
 return {'ADOPTED', class, tostring(deadline)}

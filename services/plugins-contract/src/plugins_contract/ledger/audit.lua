@@ -5,18 +5,17 @@
 -- then: ask again for the others.
 -- rows: {n, reply} of a finished call ('': its reply is lost) or {n, '', loss} of a lost one, n counting from 1
 local requests, silent_ms, max_bytes = KEYS[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local delivered = delivered_up_to(requests, ARGV[1])
 local rows, bytes = {}, 0
 for n = 1, (#KEYS - 1) / 2 do
   local call, channel = KEYS[2 * n], KEYS[2 * n + 1]
-  local known = redis.call('HMGET', call, 'state', 'entry', 'renewedAt')
+  local known = redis.call('HMGET', call, 'state', 'entry', 'renewedAt', 'stream')
   if TERMINAL[known[1]] then
     local reply = reply_of(call, channel)
     rows[#rows + 1] = {n, reply}
     bytes = bytes + #reply
     if bytes >= max_bytes then return {n, rows} end
   else
-    local lost = loss(requests, ARGV[1], known, silent_ms, delivered)
+    local lost = loss(requests, ARGV[1], known, silent_ms)
     if lost then rows[#rows + 1] = {n, '', lost} end
   end
 end

@@ -7,7 +7,7 @@
 local call, requests, channel, mailbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, tool_call_id, group = ARGV[1], ARGV[2], ARGV[3]
 
-local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId', 'publishedAt')
+local known = redis.call('HMGET', call, 'state', 'entry', 'class', 'runId', 'publishedAt', 'stream')
 if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
 
 -- The worker that runs it ends it. The others remember it: a server that has lost this end would have them start it.
@@ -25,6 +25,6 @@ else
   -- running: RENEW and COMPLETE find this terminal state.
   unseen = ARGV[10] ~= '' and ARGV[10] ~= incarnation(KEYS[5])
 end
-finish(call, requests, channel, mailbox, group, known[2] or '', id, tool_call_id, ARGV[unseen and 8 or 4],
+finish(call, known[6] or requests, channel, mailbox, group, known[2] or '', id, tool_call_id, ARGV[unseen and 8 or 4],
   ARGV[unseen and 9 or 5])
 return {unseen and 'UNSEEN' or 'ENDED'}

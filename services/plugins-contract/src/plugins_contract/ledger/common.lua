@@ -92,6 +92,13 @@ local function forget_entry(requests, group, entry)
   end
 end
 
+-- Move a request to the end of another stream; the ledger entry of its call, if it is the one that carries it, says so.
+local function move_entry(call, from, to, group, entry, fields)
+  local moved = redis.call('XADD', to, '*', unpack(fields))
+  if redis.call('HGET', call, 'entry') == entry then redis.call('HSET', call, 'entry', moved, 'stream', to) end
+  forget_entry(from, group, entry)
+end
+
 -- Ledger and channel of an open call outlive its deadline by a day.
 local function keep_while_open(key, deadline)
   redis.call('PEXPIREAT', key, math.max(tonumber(deadline), now_ms()) + 86400000)

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from redis.asyncio import Redis
@@ -28,12 +28,27 @@ AUDIT_BYTES = 1024 * 1024
 """An AUDIT stops when its replies have reached this size; another one reads the rest."""
 
 
+class PoolFinder(Protocol):
+    """Finds the pool of workers for a call: see `plugins_contract.pools.PoolDirectory`."""
+
+    async def find(self, server: str, version: int) -> str | None:
+        """A pool whose workers can run a call on that server, requested in that version; None without one."""
+        ...
+
+
 class EngineLedger:
     """The ledger's side of one engine."""
 
     def __init__(
-        self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None, cipher: Cipher = CLEAR
+        self,
+        redis: Redis,
+        keys: Keys,
+        request_keys: RequestKeys | None = None,
+        cipher: Cipher = CLEAR,
+        pools: PoolFinder | None = None,
     ) -> None:
+        """With `pools` a request is put on the stream of a pool whose workers have its server: see `pools.py`."""
+        self._pools = pools
         self._scripts = Scripts(redis)
         self._keys = keys
         self._cipher = cipher
@@ -63,15 +78,21 @@ class EngineLedger:
         Each comes with the incarnation of Redis that it was, or may have been, offered to. Where nothing is known of a
         request, and this is another incarnation, nothing is written: it may have run.
         """
-        answers = await self._scripts.run_each(
-            "enqueue", [self._enqueue(request, offered_to, backlog_limit) for request, offered_to in requests]
-        )
+        commands = [
+            self._enqueue(request, offered_to, backlog_limit, await self._stream_for(request))
+            for request, offered_to in requests
+        ]
+        answers = await self._scripts.run_each("enqueue", commands)
         return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
 
-    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int) -> Command:
+    async def _stream_for(self, request: ToolCallRequested) -> str:
+        pool = await self._pools.find(request.server, request.event_version) if self._pools else None
+        return self._keys.requests_of(pool or "")
+
+    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, stream: str) -> Command:
         event = encode_request(request)
         keys = self._keys
-        return [keys.call(request.correlation_id), keys.requests, request.response_channel, keys.incarnation], [
+        return [keys.call(request.correlation_id), keys.requests, request.response_channel, keys.incarnation, stream], [
             request.correlation_id,
             arguments_hash(request),
             event,

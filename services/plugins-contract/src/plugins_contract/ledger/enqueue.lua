@@ -1,10 +1,10 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
--- KEYS call, requests, channel, incarnation
+-- KEYS call, requests, channel, incarnation, stream (of the pool that the call is for; `requests`: of all workers)
 -- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group,
 -- signature ('': none), offeredTo (the incarnation that it was or may have been offered to; '*': any)
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
 --  | {'MOVED'}: nothing is known of it here, and this is not the incarnation that it was offered to
-local call, requests = KEYS[1], KEYS[2]
+local call, requests = KEYS[1], KEYS[5]
 local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'entry')
@@ -18,6 +18,8 @@ end
 local server = run_id()
 if ARGV[10] ~= '*' and ARGV[10] ~= (redis.call('HGET', KEYS[4], 'id') or '') .. '/' .. server then return {'MOVED'} end
 
+-- The workers of a pool create its stream: without it they are gone.
+if requests ~= KEYS[2] and redis.call('EXISTS', KEYS[5]) == 0 then requests = KEYS[2] end
 -- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
 local backlog = redis.call('XLEN', requests)
 if backlog == 0 and redis.call('EXISTS', requests) == 0 then
@@ -29,6 +31,6 @@ if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
   'event', event, 'signature', ARGV[9])
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
-  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', server)
+  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', server, 'stream', requests)
 keep_while_open(call, deadline)
 return {'QUEUED', entry, backlog}

@@ -1,5 +1,6 @@
 """The consumer group of the request stream: how much work waits there, and which consumers are alive."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ _LAST = f"{2**64 - 1}-{2**64 - 2}"  # one more would be the id that means: new e
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The state of `events.plugins`.
+    """The state of one stream of requests.
 
     `lag` counts the entries that no worker has taken, `pending` those that a worker holds, `dead` the dead letters.
     `oldest_waiting_seconds` is the age of the oldest entry that no worker has taken, `oldest_pending_seconds` the time
@@ -30,51 +31,66 @@ class Backlog:
     oldest_waiting_seconds: float = 0.0
 
 
-async def read_backlog(redis: Redis, keys: Keys) -> Backlog:
-    """The backlog now. A stream or group that does not exist yet is empty. Raises what redis raises."""
-    length: int = await redis.xlen(keys.requests)
+async def read_backlogs(redis: Redis, keys: Keys, streams: Sequence[str]) -> dict[str, Backlog]:
+    """The backlog of `events.plugins`, and of those of the `streams` that hold something. Raises what redis raises."""
+    found = {stream: await read_backlog(redis, keys, stream) for stream in streams}
+    return {stream: each for stream, each in found.items() if each.length or stream == keys.requests}
+
+
+async def read_backlog(redis: Redis, keys: Keys, stream: str = "") -> Backlog:
+    """The backlog of a stream now, of `events.plugins` by default. Raises what redis raises.
+
+    A stream or group that does not exist yet is empty.
+    """
+    stream = stream or keys.requests
+    length: int = await redis.xlen(stream)
     dead: int = await redis.xlen(keys.dead)
     try:
-        groups: Any = await redis.xinfo_groups(keys.requests)
+        groups: Any = await redis.xinfo_groups(stream)
     except ResponseError:
         groups = []
     group = next((each for each in groups if each["name"] == GROUP.encode()), None)
     if group is None:
-        return Backlog(length, length, 0, 0.0, 0, dead, await _age_of_next(redis, keys, "-"))
+        return Backlog(length, length, 0, 0.0, 0, dead, await _age_of_next(redis, stream, "-"))
     pending = group["pending"]
     oldest = 0.0
     if pending:
-        rows: Any = await redis.xpending_range(keys.requests, GROUP, "-", "+", 1)
+        rows: Any = await redis.xpending_range(stream, GROUP, "-", "+", 1)
         oldest = rows[0]["time_since_delivered"] / 1000 if rows else 0.0
     # `lag` is null after a deletion ahead of the group; as finished entries are deleted, the rest was not taken.
     lag = max(0, group["lag"] if group["lag"] is not None else length - pending)
-    waiting = await _age_of_next(redis, keys, f"({group['last-delivered-id'].decode()}") if lag else 0.0
+    waiting = await _age_of_next(redis, stream, f"({group['last-delivered-id'].decode()}") if lag else 0.0
     return Backlog(length, lag, pending, oldest, group["consumers"], dead, waiting)
 
 
-async def _age_of_next(redis: Redis, keys: Keys, start: str) -> float:
+async def _age_of_next(redis: Redis, stream: str, start: str) -> float:
     """The age of the first entry from `start` on, in seconds; 0 when there is none. An id begins with its time."""
-    entries: Any = await redis.xrange(keys.requests, start, "+", count=1)
+    entries: Any = await redis.xrange(stream, start, "+", count=1)
     if not entries:
         return 0.0
     seconds, microseconds = await redis.time()
     return max(0.0, seconds + microseconds / 1e6 - int(entries[0][0].partition(b"-")[0]) / 1000)
 
 
-async def tidy_consumers(redis: Redis, keys: Keys, consumer: str, *, silent_ms: int) -> list[str]:
-    """Remove consumers from the group that hold nothing and have read nothing for `silent_ms`. Returns their names.
+async def tidy_consumers(
+    redis: Redis, keys: Keys, consumer: str, pools: Sequence[str] = (), *, silent_ms: int
+) -> list[str]:
+    """Remove consumers from the group that hold nothing and have read nothing for `silent_ms`, in these pools too.
 
-    `consumer` is the caller, which stays. Idle times keep growing while Redis is away: give living workers the time to
-    read again before. Raises what redis raises.
+    Returns the names of those that left `events.plugins`. `consumer` is the caller, which stays. Idle
+    times keep growing while Redis is away: give living workers the time to read again before. Raises what redis raises.
     """
-    gone = await Scripts(redis).run("tidy", [keys.requests, keys.workers], [GROUP, consumer, silent_ms])
+    streams = [keys.requests, keys.workers, *map(keys.requests_of, pools)]
+    gone = await Scripts(redis).run("tidy", streams, [GROUP, consumer, silent_ms])
     return [name.decode() for name in gone]
 
 
-async def show_consumer(redis: Redis, keys: Keys, consumer: str) -> None:
-    """Let the group know that `consumer` is alive. Redis 7.0 does not count a read that found nothing.
+async def show_consumer(redis: Redis, keys: Keys, consumer: str, pools: Sequence[str] = ()) -> None:
+    """Let the group know that `consumer` is alive, in these pools too. Redis 7.0 counts no read that found nothing.
 
     Raises what redis raises, also when there is no group.
     """
     # A read of the entries it holds, from behind the last one.
-    await redis.execute_command("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", 1, "STREAMS", keys.requests, _LAST)
+    streams = [keys.requests, *map(keys.requests_of, pools)]
+    last = [_LAST] * len(streams)
+    await redis.execute_command("XREADGROUP", "GROUP", GROUP, consumer, "COUNT", 1, "STREAMS", *streams, *last)

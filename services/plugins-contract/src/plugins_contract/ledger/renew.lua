@@ -6,9 +6,14 @@
 local call, requests = KEYS[1], KEYS[2]
 local group, consumer, entry, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local known = redis.call('HMGET', call, 'state', 'fence', 'cancel', 'publishedAt', 'entry')
+local known = redis.call('HMGET', call, 'state', 'fence', 'cancel', 'publishedAt', 'entry', 'stream')
 local state = known[1]
 if TERMINAL[state] or not speaks(fence, state, known[2], known[4]) then return {'STALE'} end
+
+-- The request was moved while this worker seemed to be gone, and not started since: that entry carries the call now.
+if state == 'started' and known[2] == fence and known[6] and (known[5] ~= entry or known[6] ~= requests) then
+  requests, entry = known[6], known[5]
+end
 
 local owner, deliveries = pending_owner(requests, group, entry)
 -- A first delivery to another worker, though the call runs here, means that the group was lost and created again.
@@ -22,10 +27,10 @@ if not state then
 end
 if state ~= 'started' or known[2] ~= fence then
   -- The call was put on the stream again meanwhile, and not started there: that entry must not run.
-  if known[5] and known[5] ~= entry then forget_entry(requests, group, known[5]) end
+  if known[5] and known[5] ~= entry then forget_entry(known[6] or requests, group, known[5]) end
   note(call, 'put back', consumer)
   redis.call('HINCRBY', call, 'starts', 1)
-  redis.call('HSET', call, 'state', 'started', 'fence', fence, 'entry', entry, 'owner', consumer, 'token', ARGV[5],
+  redis.call('HSET', call, 'state', 'started', 'fence', fence, 'entry', entry, 'stream', requests, 'owner', consumer, 'token', ARGV[5],
     'verdict', 'RUN', 'startedAt', now_ms())
 end
 redis.call('HSET', call, 'renewedAt', now_ms())

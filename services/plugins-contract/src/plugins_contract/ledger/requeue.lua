@@ -18,7 +18,7 @@ entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested'
   'event', ARGV[5], 'signature', ARGV[11])
 redis.call('HSET', call, 'state', 'published', 'hash', ARGV[6], 'entry', entry, 'class', ARGV[7], 'mailbox', ARGV[9],
   'deadline', ARGV[8], 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'requeuedFrom', ARGV[10],
-  'runId', run_id())
+  'runId', run_id(), 'stream', requests)
 keep_while_open(call, ARGV[8])
 if redis.call('EXISTS', dead_call) == 1 then redis.call('HSET', dead_call, 'requeuedAs', ARGV[3]) end
 redis.call('XDEL', dead, ARGV[1])

@@ -1,5 +1,5 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
--- KEYS call, requests, channel, mailbox, workers
+-- KEYS call, stream (with the entry), channel, mailbox, workers, requests (`events.plugins`, which every worker reads)
 -- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
 -- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs, stopsMs,
 -- executionClass, deadline (0: none): those of the request, which its producer may have signed
@@ -74,7 +74,7 @@ end
 -- A `once` call that looks as if it was never started: an earlier server may have started it, and this one lost that.
 local doubtful = false
 if state == 'published' and here ~= '' then
-  local may_have = may_have_started(workers, requests, group, class, known[13], known[14], here)
+  local may_have = may_have_started(workers, KEYS[6], group, class, known[13], known[14], here)
   doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
   local wait = may_have and not doubtful
   if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then

@@ -40,6 +40,7 @@ class Delivery:
     """One entry of the request stream in the hands of one consumer.
 
     `token` is unique to this delivery. `adopted`: the request comes from a producer that does not use the ledger.
+    `stream` is the key of the stream that has the entry; '' for `events.plugins`.
     """
 
     request: ToolCallRequested
@@ -47,6 +48,7 @@ class Delivery:
     consumer: str
     token: str
     adopted: bool = False
+    stream: str = ""
 
 
 class RecentCompletions:
@@ -99,7 +101,7 @@ class WorkerLedger:
         request = delivery.request
         answer = await self._scripts.run(
             "adopt",
-            [self._keys.call(request.correlation_id), self._keys.requests, request.response_channel],
+            [self._keys.call(request.correlation_id), _stream(self._keys, delivery), request.response_channel],
             [
                 GROUP,
                 delivery.consumer,
@@ -156,7 +158,7 @@ class WorkerLedger:
         request = delivery.request
         answer = await self._scripts.run(
             "start",
-            [*self._call_keys(request), self._keys.workers],
+            [*self._call_keys(delivery), self._keys.workers, self._keys.requests],
             [
                 request.correlation_id,
                 GROUP,
@@ -225,7 +227,7 @@ class WorkerLedger:
         """
         request = delivery.request
         keys, args = command = (
-            [*self._call_keys(request), self._keys.dead],
+            [*self._call_keys(delivery), self._keys.dead],
             [
                 request.correlation_id,
                 GROUP,
@@ -256,17 +258,28 @@ class WorkerLedger:
         """Give back a call that was provably not sent: the attempt does not count, and another worker takes it."""
         answer = await self._scripts.run(
             "release",
-            [self._keys.call(delivery.request.correlation_id), self._keys.requests],
+            [self._keys.call(delivery.request.correlation_id), _stream(self._keys, delivery)],
             [GROUP, delivery.consumer, delivery.entry, fence, lease_ms],
         )
         return replies.Completed() if answer[0] == b"OK" else replies.Stale()
 
-    async def pass_on(self, delivery: Delivery, *, lease_ms: int) -> bool:
-        """Leave a call that has not started to other workers, at once. False when START must decide instead."""
+    async def pass_on(self, delivery: Delivery, *, to: str | None = None, lease_ms: int) -> bool:
+        """Leave a call that has not started to the workers of the pool `to`, or, without one, to any, at once.
+
+        False when START must decide instead.
+        """
+        correlation_id, entry, stream = delivery.request.correlation_id, delivery.entry, delivery.stream
+        return await self.leave(correlation_id, entry, delivery.consumer, stream, to=to, lease_ms=lease_ms)
+
+    async def leave(
+        self, correlation_id: str, entry: str, consumer: str, stream: str, *, to: str | None, lease_ms: int
+    ) -> bool:
+        """The same for an entry whose request this release cannot read."""
+        stream = stream or self._keys.requests
         answer = await self._scripts.run(
             "pass",
-            [self._keys.call(delivery.request.correlation_id), self._keys.requests],
-            [GROUP, delivery.consumer, delivery.entry, lease_ms],
+            [self._keys.call(correlation_id), stream, stream if to is None else self._keys.requests_of(to)],
+            [GROUP, consumer, entry, lease_ms, correlation_id],
         )
         return answer[0] == b"OK"
 
@@ -282,11 +295,12 @@ class WorkerLedger:
         enqueued: bool = True,
         channel: str = "",
         mailbox: str = "",
+        stream: str = "",
     ) -> None:
         """Move an entry that cannot be handled to the dead letters, and end its call, if it is known, as dead.
 
         A request that was not `enqueued` by an engine is answered without a ledger entry too: in `channel` as well,
-        with a notification in `mailbox`.
+        with a notification in `mailbox`. `stream` is that of the entry, as in `Delivery`.
         """
         call, response = self._keys.call(correlation_id), self._keys.response(correlation_id)
         known = await self._redis.execute_command("HGET", call, "mailbox")
@@ -294,7 +308,7 @@ class WorkerLedger:
         await self._scripts.run(
             "bury",
             [
-                self._keys.requests,
+                stream or self._keys.requests,
                 self._keys.dead,
                 call,
                 response,
@@ -314,23 +328,28 @@ class WorkerLedger:
             ],
         )
 
-    async def retire(self, consumer: str, *, lease_ms: int) -> bool:
-        """Remove a consumer from the group. False when it still holds entries, which would be lost with it.
+    async def retire(self, consumer: str, pools: Sequence[str] = (), *, lease_ms: int) -> bool:
+        """Remove a consumer from the group, in these pools too.
 
-        Its worker must have ended: other workers may claim its entries at once, as if `lease_ms` had passed.
+        False when it still holds entries, which would be lost with it. Its worker must have ended:
+        other workers may claim its entries at once, as if `lease_ms` had passed.
         """
-        answer = await self._scripts.run(
-            "retire", [self._keys.requests, self._keys.workers], [GROUP, consumer, lease_ms + 1]
-        )
+        keys = [self._keys.requests, self._keys.workers, *map(self._keys.requests_of, pools)]
+        answer = await self._scripts.run("retire", keys, [GROUP, consumer, lease_ms + 1])
         return answer[0] == b"OK"
 
-    def _call_keys(self, request: ToolCallRequested) -> list[str]:
+    def _call_keys(self, delivery: Delivery) -> list[str]:
+        request = delivery.request
         return [
             self._keys.call(request.correlation_id),
-            self._keys.requests,
+            _stream(self._keys, delivery),
             request.response_channel,
             _mailbox(request),
         ]
+
+
+def _stream(keys: Keys, delivery: Delivery) -> str:
+    return delivery.stream or keys.requests
 
 
 def _mailbox(request: ToolCallRequested) -> str:
@@ -394,7 +413,7 @@ def _report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> str:
 
 def _renewal(keys: Keys, delivery: Delivery, fence: int) -> Command:
     request = delivery.request
-    return [keys.call(request.correlation_id), keys.requests], [
+    return [keys.call(request.correlation_id), _stream(keys, delivery)], [
         GROUP,
         delivery.consumer,
         delivery.entry,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -390,6 +390,11 @@ class McpServers:
     def get(self, server: str) -> McpServer | None:
         """The server with that name, or None when it is not configured or not usable."""
         return self._servers.get(server)
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the servers that are usable."""
+        return sorted(self._servers)
 
     def trusted(self) -> Iterable[McpServer]:
         """The servers whose annotations are believed."""

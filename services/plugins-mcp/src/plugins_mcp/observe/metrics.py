@@ -15,13 +15,13 @@ from plugins_mcp.mcp import ServerHealth
 class Metrics:
     """The worker's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", build: Mapping[str, str] = {}) -> None:
-        """`stream` is the name of the request stream in Redis, `build` says which worker this is."""
+    def __init__(self, build: Mapping[str, str] = {}) -> None:
+        """`build` says which worker this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
-        # The request stream, the consumer group, and the dead letters: `plugins_contract/metrics.py`. The engine
+        # The streams of requests, their consumer group, and the dead letters: `plugins_contract/metrics.py`. The engine
         # exports the same, for when no worker is running.
-        self.stream = StreamMetrics(stream)
+        self.stream = StreamMetrics()
         registry.register(self.stream)
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)

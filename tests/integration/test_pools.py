@@ -1,0 +1,243 @@
+"""Workers that differ, in one group: in their servers, during a deployment, and in their release."""
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from redis.asyncio import Redis
+
+from deploy.local.ports import free_port
+from plugins_contract.clock import RedisClock
+from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger.group import read_backlogs
+from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
+from plugins_contract.outcomes import CallState
+from plugins_contract.pools import PoolDirectory
+from tests.support.processes import Process, answers
+from tests.support.quick_worker import QUICK
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, calling, working
+
+pytestmark = pytest.mark.anyio
+
+NO_SWEEPS = replace(QUICK, sweep=30.0, announce=30.0)
+"""What one worker leaves to others lies until the end of the test: it arrives only if it moves."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Generator[str]:
+    """The demo MCP server, which stands for every server here."""
+    port = free_port()
+    process = Process([sys.executable, "-m", "examples.demo_server", "--port", str(port)])
+    process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+    yield f"http://127.0.0.1:{port}/mcp"
+    process.close()
+
+
+@pytest.fixture
+async def caller(redis: Redis, redis_url: str) -> AsyncGenerator[Caller]:
+    async with calling(redis_url) as caller:
+        yield caller
+
+
+@pytest.fixture
+def config(tmp_path: Path, url: str) -> "Config":
+    return Config(tmp_path, url)
+
+
+class Config:
+    """Writes servers files."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self._folder = folder
+        self._url = url
+
+    def __call__(self, *servers: str) -> Path:
+        path = self._folder / f"{'-'.join(servers)}.json"
+        path.write_text(json.dumps({"mcpServers": {name: {"url": self._url} for name in servers}}))
+        return path
+
+
+async def are_ready(caller: Caller, *servers: str) -> None:
+    for server in servers:
+        await wait_until(partial(caller.redis.hexists, caller.keys.catalog_of(server), "version"), 20)
+
+
+async def worker_rows(caller: Caller, count: int) -> None:
+    await wait_until(lambda: _rows(caller, count))
+
+
+async def _rows(caller: Caller, count: int) -> bool:
+    return await caller.redis.hlen(caller.keys.pools) == count
+
+
+async def all_succeed(caller: Caller, requests: list[ToolCallRequested]) -> None:
+    for request in requests:
+        assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+
+
+async def test_every_call_reaches_a_worker_that_has_its_server_and_nothing_is_taken_over(
+    caller: Caller, redis_url: str, config: Config
+) -> None:
+    one, two = config("one", "both"), config("two", "both")
+    async with working(redis_url, one, NO_SWEEPS), working(redis_url, two, NO_SWEEPS):
+        await are_ready(caller, "one", "two", "both")
+        requests = [await caller.call(server=server) for server in ("one", "two", "both", "two", "one") * 8]
+        await all_succeed(caller, requests)
+        assert await read_backlogs(caller.redis, caller.keys, [caller.keys.requests])
+        assert all([await caller.starts(request) == 1 for request in requests])
+
+
+async def test_an_engine_puts_calls_on_the_stream_of_their_pool(caller: Caller, redis_url: str, config: Config) -> None:
+    pools = PoolDirectory(caller.redis, caller.keys, RedisClock())
+    engine = EngineLedger(caller.redis, caller.keys, pools=pools)
+    async with (
+        working(redis_url, config("one"), NO_SWEEPS, worker_pool="first"),
+        working(redis_url, config("two"), NO_SWEEPS),
+    ):
+        await are_ready(caller, "one", "two")
+        await worker_rows(caller, 2)
+        request = msgspec.structs.replace(await caller.request(), server="one", tool="echo", arguments={"text": "x"})
+        await engine.enqueue(request)
+        assert (await caller.ledger(request))["stream"] == caller.keys.requests_of("first")
+        await all_succeed(caller, [request])
+
+
+async def test_while_a_servers_file_changes_calls_of_the_new_server_reach_the_new_workers(
+    caller: Caller, redis_url: str, config: Config
+) -> None:
+    async with working(redis_url, config("demo"), NO_SWEEPS, worker_pool="all") as old:
+        await are_ready(caller, "demo")
+        async with working(redis_url, config("demo", "new"), NO_SWEEPS, worker_pool="all"):
+            await are_ready(caller, "new")
+            await worker_rows(caller, 2)
+            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 10])
+            old.set()
+            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 3])
+
+
+async def test_a_worker_with_one_slot_reads_all_its_streams(caller: Caller, redis_url: str, config: Config) -> None:
+    slots = {"worker_concurrency": 1, "worker_pool": "first"}
+    async with working(redis_url, config("one"), NO_SWEEPS, **slots), working(redis_url, config("two"), NO_SWEEPS):
+        await are_ready(caller, "one", "two")
+        await worker_rows(caller, 2)
+        await all_succeed(caller, [await caller.call(server=server) for server in ("one", "two") * 10])
+
+
+async def test_a_call_whose_server_no_running_worker_has_ends_by_name(
+    caller: Caller, redis_url: str, config: Config
+) -> None:
+    async with working(redis_url, config("one")):
+        await are_ready(caller, "one")
+        outcome = await caller.outcome(await caller.call(server="gone", expires_in_ms=1500))
+    assert outcome.state is CallState.EXPIRED
+    assert outcome.error is not None
+    assert outcome.error.message == "no running worker has the MCP server 'gone'; it was not run"
+
+
+def in_a_process(redis_url: str, config: Path, **settings: str) -> Process:
+    env = {"REDIS_URL": redis_url, "MCP_CONFIG": str(config), "HEALTH_PORT": "0"} | settings
+    return Process([sys.executable, "-m", "tests.support.quick_worker"], env={**os.environ, **env})
+
+
+async def test_the_only_worker_of_a_pool_is_killed_and_its_calls_end_as_any_others(
+    caller: Caller, redis_url: str, config: Config
+) -> None:
+    killed = in_a_process(redis_url, config("two"), WORKER_CONCURRENCY="1")
+    try:
+        async with working(redis_url, config("one")):
+            await are_ready(caller, "one", "two")
+            running = await caller.call("slow_job", server="two", seconds=60)
+            await caller.started(running)
+            waiting = await caller.call(server="two", expires_in_ms=12_000)
+            await wait_until(lambda: _in_a_pool(caller, waiting))
+            killed.kill()
+            assert (await caller.outcome(running, timeout=30)).state is CallState.UNKNOWN
+            outcome = await caller.outcome(waiting, timeout=30)
+            assert outcome.state is CallState.EXPIRED
+            assert outcome.error is not None
+            assert "'two'" in outcome.error.message
+            await wait_until(lambda: _rows(caller, 1), 10, what="the end of the pool")
+    finally:
+        killed.close()
+
+
+async def _in_a_pool(caller: Caller, request: ToolCallRequested) -> bool:
+    return (await caller.ledger(request))["stream"] != caller.keys.requests
+
+
+async def test_redis_is_wiped_and_the_streams_of_the_pools_are_there_again(
+    caller: Caller, redis_url: str, config: Config
+) -> None:
+    async with working(redis_url, config("one")), working(redis_url, config("two")):
+        await are_ready(caller, "one", "two")
+        await caller.flush()
+        await worker_rows(caller, 2)
+        requests = [await caller.call(server=server, execution_class="repeatable") for server in ("one", "two") * 5]
+        await all_succeed(caller, requests)
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> int:
+    """What runs in this process is of a newer release than what runs in others."""
+    for module in ("plugins_contract.messages", "plugins_contract.pools", "plugins_mcp.pools"):
+        monkeypatch.setattr(f"{module}.NEWEST_VERSION", NEWEST_VERSION + 1)
+    return NEWEST_VERSION + 1
+
+
+async def asked(caller: Caller, version: int, expires_in_ms: int = 60_000) -> ToolCallRequested:
+    request = await caller.request(expires_in_ms=expires_in_ms)
+    request = msgspec.structs.replace(request, event_version=version, tool="echo", arguments={"text": "x"})
+    await caller.engine.enqueue(request)
+    return request
+
+
+async def test_an_older_worker_leaves_a_request_to_newer_ones(
+    caller: Caller, redis_url: str, config: Config, newer: int
+) -> None:
+    older = in_a_process(redis_url, config("demo"))
+    try:
+        await are_ready(caller, "demo")
+        early = await asked(caller, newer)
+        await wait_until(lambda: _pending_again(caller), what="the older worker to leave it")
+        async with working(redis_url, config("demo")):
+            await worker_rows(caller, 2)
+            await all_succeed(caller, [early, *[await asked(caller, newer) for _ in range(10)]])
+            await all_succeed(caller, [await caller.call() for _ in range(10)])
+        assert await caller.dead_letters() == []
+    finally:
+        older.close()
+
+
+async def _pending_again(caller: Caller) -> bool:
+    rows = await caller.redis.xpending_range(caller.keys.requests, GROUP, "-", "+", 1, idle=QUICK.lease_ms)
+    return bool(rows)
+
+
+async def test_a_request_that_no_running_worker_can_read_is_a_dead_letter_at_its_deadline(
+    caller: Caller, redis_url: str, config: Config, newer: int
+) -> None:
+    older = in_a_process(redis_url, config("demo"))
+    try:
+        await are_ready(caller, "demo")
+        request = await asked(caller, newer, expires_in_ms=1500)
+        outcome = await caller.outcome(request)
+        assert await caller.now_ms() >= request.deadline
+    finally:
+        older.close()
+    assert (outcome.state, outcome.error.code if outcome.error else "") == (CallState.DEAD, ErrorCode.UNKNOWN_ERROR)
+    [letter] = await caller.dead_letters()
+    assert letter["reason"] == f"eventVersion is {newer}, this release reads 1 and 2"
+
+
+def test_names_of_pools_cannot_meet_other_keys() -> None:
+    assert Keys("p:").requests_of("") == "p:events.plugins"
+    assert Keys("p:").requests_of("a") == "p:rpc.plugins.requests:a"
