@@ -572,6 +572,12 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_move.py::test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts",
         "integration/test_move.py::test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end",
     ),
+    "sessions beyond the retention of their subject's class are erased whole, once, and not while they are used": (
+        "integration/test_retention.py::test_each_class_of_subjects_has_its_days_and_the_command_shows_them_first",
+        "integration/test_retention.py::test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one",
+        "integration/test_retention.py::test_a_message_that_comes_while_a_pass_decides_keeps_its_session",
+        "integration/test_retention.py::test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it",
+    ),
     "engines that open an empty database at the same time make its tables once": (
         "integration/test_storage_migration.py"
         "::test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once",

@@ -22,7 +22,7 @@ _CALL = {
 }
 _RESULT = re.compile(r"<tool_use_result>\s*<(?:name|result)>|<function_results>\s*<result>")
 _OPENERS = {"tool_use": ("<tool_use", "<tool_call>"), "function_calls": ("<function_calls>", "<invoke", "<tool_call>")}
-_ATTRIBUTES = r"""(\s+[\w.:-]+\s*=\s*("[^"]*"|'[^']*'))*(\s+[\w.:-]+\s*(=\s*("[^"]*|'[^']*)?)?)?\s*/?"""
+_ATTRIBUTES = r"""(\s+[\w.:-]+\s*=\s*("[^"]*"|'[^']*'))*(\s*[\w.:-]+\s*(=\s*("[^"]*|'[^']*)?)?)?\s*/?"""
 _OBJECT = r'\{\s*"?\w*"?\s*:?\s*"?'
 _HALF = {
     "tool_use": re.compile(

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import select
 import socket
 import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import closing, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.errors import LimitExceededError
+from dialog_engine.http.services import LARGE_AT_ONCE
 from dialog_engine.limits import Consumption, Slot, SubjectLimits
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
@@ -268,3 +270,31 @@ async def test_without_redis_each_engine_counts_for_itself_and_nothing_waits() -
             await consumption.turn("ben")
     await client.aclose()
     silent.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/{session}/messages", "/v1/me/data", "/v1/turns/{turn}/events"])
+async def test_large_answers_that_are_not_read_are_few(tmp_path: Path, redis_url: str, model: Model, path: str) -> None:
+    """Hundreds, of some megabytes each, took all the memory of an engine."""
+    model.replies = [[{"content": "x" * 50_000}] * 60]
+    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS)
+    async with running_engine(configured) as engine, AsyncExitStack() as stack:
+        [started, *_] = await acts_as(engine, "a").chat()
+        path = path.format(session=started.data["sessionId"], turn=started.data["turnId"])
+        unread: list[socket.socket] = []
+        for _ in range(2 * LARGE_AT_ONCE):
+            unread.append(client := stack.enter_context(socket.socket()))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", int(engine.url.rpartition(":")[2])))
+            client.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {'a' * 40}\r\n\r\n".encode())
+
+        def begun() -> list[socket.socket]:
+            return select.select(unread, [], [], 0)[0]
+
+        await wait_until(lambda: len(begun()) >= LARGE_AT_ONCE, what="the first answers")
+        for letter in "ab":  # a neighbour, and what is small
+            assert (await acts_as(engine, letter).client.get("/v1/sessions")).status_code == 200
+        assert len(begun()) == LARGE_AT_ONCE
+        for client in begun():
+            unread.remove(client)
+            client.close()
+        await wait_until(lambda: len(begun()) == LARGE_AT_ONCE, what="the others")

@@ -17,7 +17,17 @@ ELSEWHERE = re.compile(rf"{re.escape(BESIDE)}|(?<![\w.-])/(work|home|Users)/|/ro
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
 
 TOP_LEVEL = {
-    *(".ci", ".dockerignore", ".env.example", ".gitignore", "Makefile", "README.md", "docker-compose.yml"),
+    *(
+        ".ci",
+        ".github",
+        ".dockerignore",
+        ".env.example",
+        ".gitignore",
+        "CHANGELOG.md",
+        "Makefile",
+        "README.md",
+        "docker-compose.yml",
+    ),
     *("pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks", "tests"),
 }
 

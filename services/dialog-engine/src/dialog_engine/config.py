@@ -142,6 +142,32 @@ class StoreSettings(EncryptionSettings, BaseSettings):
         None,
         description="PostgreSQL 15 or newer, shared by any number of engines: postgresql://user:password@host/db",
     )
+    retention_days: int = Field(
+        0, ge=0, le=36_500, description="Days for which a session is kept after its last message; 0: without end."
+    )
+    retention_by_subject: str = Field(
+        "",
+        description="The same for classes of subjects, the first that matches: pattern:days,pattern:days.",
+    )
+
+    @property
+    def retention_rules(self) -> list[tuple[str, int]]:
+        """Patterns of subjects, and for how many days the sessions of each are kept. The last one is for everybody."""
+        rules = [(pattern, int(days)) for _, pattern, days in self._retention_parts()]
+        return [*rules, ("*", self.retention_days)]
+
+    def _retention_parts(self) -> list[tuple[str, str, str]]:
+        parts = [each.strip() for each in self.retention_by_subject.split(",") if each.strip()]
+        return [(each, pattern, days) for each in parts for pattern, _, days in [each.rpartition(":")]]
+
+    @model_validator(mode="after")
+    def _check_retention(self) -> Self:
+        for each, pattern, days in self._retention_parts():
+            if not pattern or not (days.isascii() and days.isdigit()) or int(days) > 36_500:
+                raise ValueError(
+                    f"RETENTION_BY_SUBJECT: {each!r} is not pattern:days, such as guest-*:7, with 0 to 36500 days"
+                )
+        return self
 
 
 class Settings(ServiceSettings, StoreSettings):

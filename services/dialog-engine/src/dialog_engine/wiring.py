@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
@@ -22,6 +21,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FIN
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.retention import Retention, run_retention
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
@@ -43,6 +43,7 @@ from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, Observed
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.status import EngineStatus, StartGate
+from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
@@ -80,11 +81,10 @@ from plugins_contract.rights import Rights, watched_rights
 from plugins_contract.settings import RedisAddress
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
+from plugins_contract.version import __version__, commit
 from plugins_contract.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
-
-VERSION = version("dialog-engine")
 
 
 def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
@@ -109,7 +109,7 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         lifespan,
         identity.admission,
         identity.routers,
-        version=VERSION,
+        version=__version__,
         loopback_only=not settings.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
@@ -179,7 +179,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         base = await _base(stack, settings)
         calls = _calls(base)
         chat = await _chat(stack, base, calls, credentials)
-        turns, pending = chat.turns, chat.pending
+        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.retention_rules)
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
@@ -193,6 +193,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
             *([calls.catalog.run] if settings.enable_mcp else []),
             base.chain.run,
             *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(run_retention, kept, chat.erasures, base.metrics.retention_passed)] if kept.deletes else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
@@ -222,7 +223,10 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     audit = AuditTrail(engine_id, audit_key, stream=settings.audit_stream)
     chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
-    metrics = Metrics(keys.requests, VERSION)
+    dialect = "postgres" if settings.database_url else "sqlite"
+    schema = f"{dialect}-{schemas.newest(dialect)}"
+    build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
+    metrics = Metrics(keys.requests, build)
     metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
     try:
         rights = watched_rights(settings.rights_file)
@@ -534,7 +538,7 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
 
 def _about(settings: Settings) -> About:
     model = settings.default_model.partition(":")[2]
-    return About(VERSION, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
+    return About(__version__, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
 
 
 def _choices(settings: Settings) -> Choices:

@@ -6,7 +6,6 @@ import logging
 import os
 import socket
 from functools import partial
-from importlib.metadata import version
 
 from redis.asyncio import Redis
 
@@ -18,6 +17,7 @@ from plugins_contract.ledger.group import Backlog, read_backlog
 from plugins_contract.loop_lag import observe_lag
 from plugins_contract.loops import LISTEN_SECONDS, kept_running
 from plugins_contract.rights import Rights, watched_rights
+from plugins_contract.version import __version__, commit
 from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
@@ -34,7 +34,6 @@ from plugins_mcp.observe.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-VERSION = version("plugins-mcp")
 
 RENEWAL_TIMEOUT_SECONDS = 2.0
 
@@ -57,7 +56,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
     async with contextlib.AsyncExitStack() as stack:
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
-        metrics = Metrics(keys.requests, VERSION)
+        metrics = Metrics(keys.requests, {"version": __version__, "commit": commit("plugins_mcp")})
         metrics.slots.set(settings.worker_concurrency)
         redis = _closing(stack, command_client(settings.redis_address))
         reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))

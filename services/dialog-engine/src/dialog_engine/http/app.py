@@ -20,17 +20,17 @@ from dialog_engine.http.guards import (
     Admitted,
     BodyLimit,
     HeadAsGet,
+    InPieces,
     LoopbackNames,
     SafeHeaders,
     Subject,
     allowed,
-    current_subject,
     known_parameters,
 )
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Services
+from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 from dialog_engine.http.waiting import WaitingClient
 from plugins_contract.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
@@ -104,6 +104,7 @@ def create_app(
     )
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     problems.install(app, allowed)
+    app.add_middleware(InPieces)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
@@ -117,7 +118,7 @@ def create_app(
     app.include_router(page_router())
     for router in routers:
         app.include_router(router)
-    app.include_router(markdown_router(), dependencies=[Depends(current_subject), Depends(known_parameters)])
+    app.include_router(markdown_router(), dependencies=[Depends(large_answer), Depends(known_parameters)])
     return app
 
 

@@ -120,6 +120,34 @@ class BodyLimit:
         await note(Request(scope), response)(scope, receive, send)
 
 
+PIECE_BYTES = 65_536
+"""How much of a body is given to the server at once."""
+
+
+class InPieces:
+    """ASGI middleware: sends a large body in pieces, each when the client has read most of the one before.
+
+    Otherwise an answer seems to be sent, and what holds it in memory is given up, while the server still has it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+
+        async def in_pieces(message: Message) -> None:
+            body: bytes = message.get("body", b"")
+            if len(body) <= PIECE_BYTES:
+                await send(message)
+                return
+            for at in range(0, len(body), PIECE_BYTES):
+                more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
+                await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})
+
+        return self._app(scope, receive, in_pieces)
+
+
 class SafeHeaders:
     """ASGI middleware: browsers must not guess a response's type, share it with other sites, or keep data."""
 

@@ -14,7 +14,7 @@ import html
 import re
 import time
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 import nh3
@@ -30,9 +30,9 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dialog_engine.errors import LimitExceededError
 from dialog_engine.http import described
 from dialog_engine.http.guards import Subject
+from dialog_engine.http.shares import Shares
 
 MAX_TEXTS = 200
 MAX_CHARACTERS = 400_000
@@ -46,8 +46,6 @@ RENDERS = 2
 """How many requests are rendered at once, at most one of each subject. The others wait."""
 MAX_REQUESTS = 8
 """How many requests of one subject may be waiting or rendered."""
-
-RETRY_SECONDS = 1
 
 SAFE_SCHEMES = frozenset({"http", "https", "mailto"})
 _SAFE_LINK = re.compile(rf"(?:{'|'.join(sorted(SAFE_SCHEMES))}):", re.IGNORECASE)
@@ -80,36 +78,16 @@ class MarkdownAnswer(BaseModel):
 def markdown_router() -> APIRouter:
     """`POST /ui/markdown`. A router of its own, so that it can be put behind the API keys."""
     router = APIRouter()
-    slots, shares = asyncio.Semaphore(RENDERS), dict[str, _Share]()
+    slots, shares = asyncio.Semaphore(RENDERS), Shares(1, MAX_REQUESTS, "requests for Markdown")
 
     @router.post("/ui/markdown", responses=described.BODY)
     async def render_markdown(  # pyright: ignore[reportUnusedFunction]
         request: MarkdownRequest, subject: Subject
     ) -> MarkdownAnswer:
-        share = shares.setdefault(subject, _Share())
-        if share.requests >= MAX_REQUESTS:
-            text = (
-                f"{MAX_REQUESTS} requests for Markdown may be open at the same time: wait for the answer to one of them"
-            )
-            raise LimitExceededError(text, RETRY_SECONDS)
-        share.requests += 1
-        try:
-            async with share.turn, slots:
-                return MarkdownAnswer(html=await asyncio.to_thread(render_all, request.texts))
-        finally:
-            share.requests -= 1
-            if not share.requests:
-                del shares[subject]
+        async with shares.place(subject), slots:
+            return MarkdownAnswer(html=await asyncio.to_thread(render_all, request.texts))
 
     return router
-
-
-@dataclass(slots=True)
-class _Share:
-    """The requests of one subject. One of them is rendered at a time."""
-
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    requests: int = 0
 
 
 def render(text: str) -> str:

@@ -1,7 +1,7 @@
 """What the wiring gives to the HTTP layer: the services, and the models and tool modes that a request may choose."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -13,12 +13,19 @@ from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.http.guards import Subject
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.shares import Shares
 from dialog_engine.http.sse import Streams
 from dialog_engine.limits import Consumption
 from dialog_engine.model import Choice
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
+
+LARGE_AT_ONCE = 8
+"""How many answers of one subject that may be large are in memory at once, until their clients have read them."""
+MAX_LARGE = 500
+"""How many requests for such answers of one subject may be waiting or answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,7 @@ class Services:
     readiness: Callable[[], Awaitable[Readiness]]
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     max_message_chars: int
+    large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str], None] = lambda code: None
     """Called for each request that is answered with a problem document, with its code."""
 
@@ -109,3 +117,13 @@ async def services_of(request: Request) -> Services:
 
 
 Engine = Annotated[Services, Depends(services_of)]
+
+
+async def large_answer(engine: Engine, subject: Subject) -> AsyncGenerator[None]:
+    """Dependency of routes whose answers may have megabytes: waits for a place, and holds it until the answer is sent.
+
+    Raises:
+        LimitExceededError: too many requests of the subject wait already.
+    """
+    async with engine.large_answers.place(subject):
+        yield

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from dialog_engine.http import described, views
 from dialog_engine.http.export import as_lines
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine
+from dialog_engine.http.services import Engine, large_answer
 from dialog_engine.identity.principal import OPERATOR
 from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE
 
@@ -41,7 +41,7 @@ async def sessions(
     return views.sessions(await engine.sessions.list(subject, limit=limit + 1, before=place), limit)
 
 
-@router.get("/sessions/{session_id}/messages", responses=described.NOT_FOUND)
+@router.get("/sessions/{session_id}/messages", responses=described.NOT_FOUND, dependencies=[Depends(large_answer)])
 async def messages(
     session_id: str,
     engine: Engine,
@@ -81,6 +81,7 @@ async def me(sender: Sender) -> dict[str, Any]:
     "/me/data",
     response_class=StreamingResponse,
     responses=described.content(HTTPStatus.OK, "application/jsonl"),
+    dependencies=[Depends(large_answer)],
 )
 async def export(engine: Engine, sender: Sender) -> StreamingResponse:
     """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
@@ -101,7 +102,7 @@ async def erase(engine: Engine, sender: Sender) -> dict[str, Any]:
     return views.erasure(await engine.personal_data.erase(sender.subject, key_id=sender.key_id))
 
 
-@router.get("/tools")
+@router.get("/tools", dependencies=[Depends(large_answer)])
 async def tools(engine: Engine, sender: Sender) -> dict[str, Any]:
     """The tools that the model is offered for the sender, and those that were left out, with the reason."""
     directory = engine.tools.visible_to(sender.subject, sender.roles)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -17,9 +17,9 @@ from pydantic.alias_generators import to_camel
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, turn_events, views
-from dialog_engine.http.guards import Sender, Subject
+from dialog_engine.http.guards import PIECE_BYTES, Sender, Subject
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Services
+from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn, storable_json
@@ -121,6 +121,7 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
         raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
     events = turn_events.of_running(engine, sender.subject, turn.turn_id, START)
+    events = _large_in_a_place(engine, sender.subject, events)
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
@@ -177,10 +178,10 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     if running is None or running.subject != subject:
         record = await engine.archive.turn(subject, turn_id)
         if record.status != "running":
-            rest = turn_events.of_ended(engine, record, cursor)
+            rest = _in_a_place(engine, subject, turn_events.of_ended(engine, record, cursor))
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
-    return turn_events.of_running(engine, subject, turn_id, cursor)
+    return _large_in_a_place(engine, subject, turn_events.of_running(engine, subject, turn_id, cursor))
 
 
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
@@ -202,6 +203,7 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
 @router.post(
     "/turns/{turn_id}/approvals/{tool_call_id}",
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
+    dependencies=[Depends(large_answer)],
 )
 async def decide(
     turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
@@ -219,6 +221,7 @@ async def decide(
     "/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}",
     response_class=Response,
     responses=described.content(HTTPStatus.OK, "*/*") | described.NOT_FOUND,
+    dependencies=[Depends(large_answer)],
 )
 async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
     """An image or a sound of a tool's result."""
@@ -234,6 +237,7 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
     "/turns/{turn_id}/tool-calls/{correlation_id}/text",
     response_class=PlainTextResponse,
     responses=described.NOT_FOUND,
+    dependencies=[Depends(large_answer)],
 )
 async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
     """The whole text of a tool's result; where a part of it is not stored any more, the text says so."""
@@ -315,6 +319,24 @@ def _cursor(field: str, text: str | None) -> Cursor | None:
         return Cursor.parse(text)
     except ValueError as error:
         raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_CURSOR", str(error), field=field) from None
+
+
+async def _in_a_place(engine: Services, subject: str, batches: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:
+    """The batches of a turn that has ended. Each reader has read a part of its own from Redis or the database."""
+    async with contextlib.aclosing(batches), engine.large_answers.place(subject):
+        async for batch in batches:
+            yield batch
+
+
+async def _large_in_a_place(engine: Services, subject: str, batches: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:
+    """The batches of a turn that runs. Readers share them, and each has a copy while it is sent."""
+    async with contextlib.aclosing(batches):
+        async for batch in batches:
+            if sum(len(frame.data) for frame in batch) <= PIECE_BYTES:
+                yield batch
+                continue
+            async with engine.large_answers.place(subject):
+                yield batch
 
 
 async def _with_first(first: Batch, rest: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:

@@ -1,6 +1,7 @@
 """Every metric of the engine, declared once. `docs/observability.md` has the same list."""
 
 import platform
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
@@ -16,8 +17,8 @@ TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
 class Metrics:
     """The engine's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:
-        """`stream` is the name of the request stream in Redis, `version` that of the engine."""
+    def __init__(self, stream: str = "events.plugins", build: Mapping[str, str] = {}) -> None:  # noqa: PLR0915 -- a list
+        """`stream` is the name of the request stream in Redis, `build` says which engine this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
         # The request stream, the consumer group of the workers, and the dead letters: `plugins_contract/metrics.py`.
@@ -26,8 +27,8 @@ class Metrics:
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
         self.loop_lag = lag_histogram("dialog_loop_lag_seconds", registry)
-        build = Info("dialog_build", "The version of the engine and of Python.", registry=registry)
-        build.info({"version": version, "python": platform.python_version()})
+        self.build = Info("dialog_build", "Which engine this is.", registry=registry)
+        self.build.info({**build, "python": platform.python_version()})
 
         # --- Turns ---
         # Turns, by how they ended: stop, length, max_rounds, cancelled, error, …
@@ -119,6 +120,15 @@ class Metrics:
         self.calls_held = Gauge("dialog_calls_held", "Tool calls held back by SUBJECT_WINDOW.", registry=registry)
         # Sessions of which something is still to be erased, on all engines, and the age of the oldest request. It rises
         # while Redis is away, and while a turn of such a session runs.
+        # What RETENTION_DAYS and RETENTION_BY_SUBJECT say; left are sessions with a running turn.
+        self.retention_erased = Counter(
+            "dialog_retention_erased", "Sessions that the retention has erased.", registry=registry
+        )
+        self.retention_left = Gauge(
+            "dialog_retention_left",
+            "Sessions beyond their retention that the last pass has left, because a turn ran.",
+            registry=registry,
+        )
         self.erasures = Gauge("dialog_erasures", "Sessions that are to be erased.", registry=registry)
         self.erasures_oldest = Gauge(
             "dialog_erasures_oldest_seconds", "Age of the oldest request to erase.", registry=registry
@@ -161,6 +171,11 @@ class Metrics:
     def llm_retried(self, model: str, times: int) -> None:
         """One request to `model` was repeated so many times."""
         self.llm_retries.labels(model).inc(times)
+
+    def retention_passed(self, erased: int, left: int) -> None:
+        """A pass of the retention has erased and left so many sessions."""
+        self.retention_erased.inc(erased)
+        self.retention_left.set(left)
 
     def tool_refused(self, tool: str, model: str) -> None:
         """The provider of `model` refuses this tool."""

@@ -1,1 +1,1 @@
-"""The commands for operators: `dialog-engine keys`, `audit`, `encrypt`, `split-media` and `move`."""
+"""The commands for operators: `dialog-engine keys`, `audit`, `encrypt`, `split-media`, `move`, `retention`."""

@@ -9,9 +9,10 @@ import time
 from datetime import UTC, datetime
 
 from dialog_engine.chat.audit import AuditAction
+from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, encrypt, keys
+from dialog_engine.operators import audit, audit_chain, encrypt, keys, retention
 from dialog_engine.operators.split_media import split_media
 from plugins_contract.encryption import DecryptionError
 
@@ -32,6 +33,8 @@ def run(argv: list[str]) -> int:
                 return _audit(found)
             case "split-media":
                 return asyncio.run(_split_media())
+            case "retention":
+                return _retention()
             case "move":
                 return asyncio.run(_move(found))
             case _:
@@ -87,6 +90,14 @@ async def _split_media() -> int:
     return 0
 
 
+def _retention() -> int:
+    settings = load_store_settings()
+    with audit.opened(settings) as query:
+        lines = retention.would_be_erased(query, Retention.of(settings.retention_rules), round(time.time() * 1000))
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
 async def _move(found: argparse.Namespace) -> int:
     from dialog_engine.operators import move  # noqa: PLC0415 -- psycopg is slow to import
 
@@ -121,6 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--id", default="", help="only events of this session, turn or call")
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
     commands.add_parser("split-media", help="move images in results of earlier releases to rows of their own")
+    commands.add_parser("retention", help="show what RETENTION_DAYS and RETENTION_BY_SUBJECT would erase now")
     moved = commands.add_parser("move", help="move the SQLite file of OUTBOX_PATH into the PostgreSQL of DATABASE_URL")
     moved.add_argument("--cancel", action="store_true", help="give up a move that has not ended, and keep the file")
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")

@@ -31,4 +31,4 @@ def opened_postgres(url: str) -> Generator[Any]:
             yield query
     except psycopg.Error as error:
         reason = str(error).strip().partition("\n")[0]
-        raise StorageUnavailableError(f"DATABASE_URL: the audit cannot be read: {reason}") from None
+        raise StorageUnavailableError(f"DATABASE_URL: the store cannot be read: {reason}") from None

@@ -10,6 +10,7 @@ earlier release publish whatever they adopt there.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ import msgspec
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
 from dialog_engine.chat.personal_data import ErasedSession, Erasures, Left
+from dialog_engine.chat.retention import Idle, OldSessions
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
@@ -64,7 +66,7 @@ class _Traces(msgspec.Struct, frozen=True):
     calls: frozenset[str]
 
 
-class SqlErasures(Erasures):
+class SqlErasures(Erasures, OldSessions):
     """The erasures of all subjects."""
 
     def __init__(self, database: Database, offer: OfferRows, audit: AuditTrail) -> None:
@@ -118,6 +120,36 @@ class SqlErasures(Erasures):
 
         await self._database.write(unit)
 
+    async def page(self, after: str, limit: int) -> Sequence[Idle]:
+        rows = await self._database.read(
+            "SELECT session_id, subject, now_ms() - updated_at FROM sessions WHERE session_id > $1"
+            " ORDER BY session_id LIMIT $2",
+            after,
+            limit,
+        )
+        return [Idle(*row) for row in rows]
+
+    async def expire(self, session_ids: Sequence[str], idle_ms: int) -> int:
+        return sum(
+            [
+                await self._expire(session_ids[first : first + DELETED_AT_ONCE], idle_ms)
+                for first in range(0, len(session_ids), DELETED_AT_ONCE)
+            ]
+        )
+
+    async def _expire(self, ids: Sequence[str], idle_ms: int) -> int:
+        these = placeholders(1, len(ids))
+        # Compared again under the session's lock: a message may have come, and another engine may be faster.
+        old = f"session_id IN ({these}) AND updated_at < now_ms() - ${len(ids) + 1}"
+
+        def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
+            found = tx.execute(_LOCK.format(old), *ids, idle_ms)
+            running = {each for each, _ in tx.execute(_RUNNING.format(these), *ids)}
+            over = [row for row in found if row[0] not in running]
+            return len(over), self._delete(tx, over, outcome="retention")
+
+        return await self._written(unit)
+
     async def backlog(self) -> tuple[int, int]:
         """How many sessions are still to be erased, and the age of the oldest request in milliseconds."""
         [(count, age)] = await self._database.read("SELECT count(*), now_ms() - min(requested_at) FROM erasures")
@@ -145,7 +177,7 @@ class SqlErasures(Erasures):
         tx.execute_many("DELETE FROM erasures WHERE session_id = $1", [(each,) for each in sorted(gone)])
         return len(ids), self._delete(tx, [row for row in found if row[0] not in running])
 
-    def _delete(self, tx: Transaction, sessions: Sequence[Row], key_id: str = "") -> list[OutboxRow]:
+    def _delete(self, tx: Transaction, sessions: Sequence[Row], key_id: str = "", outcome: str = "") -> list[OutboxRow]:
         """Delete sessions that are locked and have no running turn, and keep the ids of their traces.
 
         Facts of them that are not published carry the subject and perhaps the text: they are deleted too.
@@ -174,10 +206,8 @@ class SqlErasures(Erasures):
             traces = _Traces(created_at, frozenset(turns[session_id]), frozenset(calls[session_id]))
             left.append((session_id, self._digest(subject), SETTLE_MS, msgspec.json.encode(traces)))
         tx.execute_many(_DELETED, left)
-        done = AuditAction.SESSION_DELETED
-        return self._audit.add(
-            tx, *(AuditEvent(done, subject, key_id=key_id, session_id=each) for each, subject, _ in sessions)
-        )
+        done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
+        return self._audit.add(tx, *(done(subject=subject, session_id=each) for each, subject, _ in sessions))
 
 
 def _by_session(rows: Iterable[Row]) -> dict[str, list[str]]:

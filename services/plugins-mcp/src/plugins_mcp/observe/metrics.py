@@ -1,7 +1,7 @@
 """Every metric of the worker, declared once. `docs/observability.md` has the same list."""
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
@@ -15,8 +15,8 @@ from plugins_mcp.mcp import ServerHealth
 class Metrics:
     """The worker's metrics in a registry of their own."""
 
-    def __init__(self, stream: str = "events.plugins", version: str = "") -> None:
-        """`stream` is the name of the request stream in Redis, `version` that of the worker."""
+    def __init__(self, stream: str = "events.plugins", build: Mapping[str, str] = {}) -> None:
+        """`stream` is the name of the request stream in Redis, `build` says which worker this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
         # The request stream, the consumer group, and the dead letters: `plugins_contract/metrics.py`. The engine
@@ -26,8 +26,8 @@ class Metrics:
         # CPU time, memory and file descriptors of this process, and how late its event loop is.
         ProcessCollector(registry=registry)
         self.loop_lag = lag_histogram("plugins_loop_lag_seconds", registry)
-        build = Info("plugins_build", "The version of the worker and of Python.", registry=registry)
-        build.info({"version": version, "python": platform.python_version()})
+        self.build = Info("plugins_build", "Which worker this is.", registry=registry)
+        self.build.info({**build, "python": platform.python_version()})
 
         # --- Tool calls ---
         # Calls that this worker made terminal, by the ledger's state and the error code ("" when there is none).

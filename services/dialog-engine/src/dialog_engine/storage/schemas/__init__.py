@@ -4,12 +4,12 @@
 lead to the same tables. The version and the release that created it are stored in the database.
 """
 
-from importlib.metadata import version
 from importlib.resources import files
 
 from dialog_engine.errors import ConfigurationError
+from plugins_contract.version import __version__
 
-RELEASE = version("dialog-engine")
+RELEASE = __version__
 
 
 def schema(dialect: str) -> str:
