@@ -11,6 +11,8 @@ import yaml
 DEPLOY = Path(__file__).parent
 ALERTS = DEPLOY / "prometheus" / "alerts"
 RULE = DEPLOY / "k8s" / "components" / "monitoring" / "prometheus-rule.yaml"
+LINKS = "{{ $externalLabels.runbook }}"
+"""Where links lead, in the rules of Prometheus. In Kubernetes kustomize puts it in front of `#`."""
 HEADER = "# Made of deploy/prometheus/alerts by `python -m deploy.prometheus_rule`: change those files, not this one.\n"
 
 
@@ -27,7 +29,7 @@ def prometheus_rule() -> str:
         "metadata": {"name": "callstream"},
         "spec": {"groups": groups()},
     }
-    return HEADER + yaml.safe_dump(resource, sort_keys=False, width=118)
+    return HEADER + yaml.safe_dump(resource, sort_keys=False, width=118).replace(LINKS, "RUNBOOK_URL")
 
 
 if __name__ == "__main__":

@@ -475,6 +475,11 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
         "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
     ),
+    "an alert arrives at the receiver with a link that opens, and so does the watchdog": (
+        "integration/test_notifications.py::test_the_watchdog_arrives_and_its_link_opens_at_its_entry",
+        "integration/test_notifications.py::test_a_redis_that_runs_full_is_a_notification_while_nothing_else_is",
+        "unit/test_alerts.py::test_in_kubernetes_the_links_lead_to_the_address_of_the_component",
+    ),
     "one subject's slow calls are refused to that subject alone, and a server that hangs is still found": (
         "unit/test_mcp_breaker.py::test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do",
         "integration/test_mcp_breaker.py::test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else",

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts Redis with an ACL user each for engines, workers and operators. At the first start it creates their passwords, and
-# the key with which engines sign requests. Each service reads its own volume; Redis keeps hashes of the passwords.
+# Starts Redis with an ACL user each for engines, workers, operators and the exporter of its metrics. At the first start it creates their
+# passwords, and the key with which engines sign requests. Each service reads its own volume; Redis keeps hashes of the passwords.
 # The rights are those of docs/runbook.md; REDIS_KEY_PREFIX is put in front of each name.
 set -eu
 umask 077
@@ -24,11 +24,16 @@ for service in engine worker operator; do
     cp redis/request_keys "$service/request_keys"
     chown -R 10001:10001 "$service"
 done
+create exporter/redis_url "redis://callstream-exporter:$(random)@redis:6379/0"
+# As redis_exporter reads it: the address, and the password.
+sed 's|^\(redis://[^:]*\):\([0-9a-f]*\)\(@[^/]*\)/0$|{"\1\3": "\2"}|' exporter/redis_url > exporter/passwords.json
+chown -R 10001:10001 exporter
 
 # Without a login only PING is allowed, which the health check sends.
 {
     echo "user default on nopass resetkeys resetchannels -@all +ping"
     user engine "resetkeys resetchannels -@all +@stream +@hash +@set +@sortedset +evalsha +script|load +exists +expire +pexpireat +del +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.* ~plugins.calls:* %R~plugins.catalog* ~rpc.plugins.* ~dialog.* &plugins.control &dialog.control"
+    user exporter "resetkeys resetchannels -@all +info +ping"
     user worker "resetkeys resetchannels -@all +@stream +@hash +@set +evalsha +script|load +script|exists +exists +expire +pexpireat +time +info +ping +multi +exec +discard +publish +subscribe +unsubscribe ~events.plugins ~events.plugins.dead ~plugins.calls:* ~plugins.catalog* ~rpc.plugins.* &plugins.control"
     user operator "resetkeys resetchannels -@all +xrange +xrevrange +xlen +xpending +xinfo +xadd +xdel +xgroup|create +hget +hmget +hgetall +hlen +hset +hdel +smembers +scard +zrange +zscore +zcard +type +ttl +exists +pexpireat +evalsha +script|load +multi +exec +time +info +ping ~events.plugins ~events.plugins.dead ~plugins.calls:* %R~events.* %R~plugins.catalog* %R~rpc.plugins.* %R~dialog.*"
 } > redis/users.acl

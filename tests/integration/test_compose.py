@@ -87,7 +87,8 @@ def test_memory_and_processes_of_every_container_are_limited() -> None:
 
 def test_every_image_can_be_pinned_by_its_digest() -> None:
     pins = {name: f"{name.lower()}@sha256:{'0' * 64}" for name in
-            ("PYTHON_IMAGE", "REDIS_IMAGE", "POSTGRES_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE")}  # fmt: skip
+            ("PYTHON_IMAGE", "REDIS_IMAGE", "POSTGRES_IMAGE", "PROMETHEUS_IMAGE", "GRAFANA_IMAGE", "ALERTMANAGER_IMAGE",
+             "REDIS_EXPORTER_IMAGE", "POSTGRES_EXPORTER_IMAGE", "NODE_EXPORTER_IMAGE")}  # fmt: skip
     for name, service in everything(**pins).items():
         image = service["build"]["args"]["PYTHON_IMAGE"] if "build" in service else service["image"]
         assert image in pins.values() or image.startswith("callstream-test-config-"), name  # built here

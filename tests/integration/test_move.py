@@ -12,6 +12,7 @@ import pytest
 
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError
+from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import audit, audit_chain, commands
 from dialog_engine.storage.audit import read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
@@ -119,7 +120,7 @@ async def test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_st
         for column in table.columns:
             assert LETTER not in str(moved.rows(f"SELECT {column} FROM {table.name}"))  # noqa: S608
     with pytest.raises(ConfigurationError, match="this file was moved to "):
-        async with run_engine(on_file, asyncio.Event()):
+        async with run_engine(on_file, asyncio.Event(), NoCredentials()):
             pass
     async with running_engine(
         on_file.model_copy(update={"database_url": load_store_settings().database_url})
@@ -151,7 +152,7 @@ async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engin
     unfinished = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
     for half in (unfinished, unfinished.model_copy(update={"database_url": None})):
         with pytest.raises(ConfigurationError, match="run it again"):
-            async with run_engine(half, asyncio.Event()):
+            async with run_engine(half, asyncio.Event(), NoCredentials()):
                 pass
 
     assert await move() == 0

@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -69,7 +70,7 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
 
 
 @asynccontextmanager
-async def ready(url: str, config: Path, caller: Caller, **settings: object) -> AsyncGenerator[asyncio.Event]:
+async def ready(url: str, config: Path, caller: Caller, **settings: Any) -> AsyncGenerator[asyncio.Event]:
     """A worker that has published the demo server's tools."""
     async with working(url, config, **settings) as stopping:
         await wait_until(lambda: caller.redis.hexists(KEYS.catalog_of("demo"), "version"), 20)

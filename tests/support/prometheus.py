@@ -78,8 +78,13 @@ def running_prometheus(
     *,
     scrape_interval: str = "1s",
     evaluation_interval: str = "1s",
+    alertmanager: int | None = None,
 ) -> Generator[Prometheus]:
-    """One that scrapes these ports, by job, and evaluates the rules of deploy/."""
+    """One that scrapes these ports, by job, evaluates the rules of deploy/, and shows the runbook.
+
+    `alertmanager` is the port of the one that it sends alerts to.
+    """
+    url = f"http://127.0.0.1:{free_port()}"
     scrapes = [
         {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
         for job, ports in jobs.items()
@@ -88,19 +93,27 @@ def running_prometheus(
     file.write_text(
         yaml.safe_dump(
             {
-                "global": {"scrape_interval": scrape_interval, "evaluation_interval": evaluation_interval},
+                "global": {
+                    "scrape_interval": scrape_interval,
+                    "evaluation_interval": evaluation_interval,
+                    "external_labels": {"runbook": f"{url}/consoles/runbook.html"},
+                },
+                "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]}
+                if alertmanager
+                else {},
                 "rule_files": [str(ALERTS / "*.yml")],
                 "scrape_configs": scrapes,
             }
         )
     )
-    url = f"http://127.0.0.1:{free_port()}"
     argv = [
         "prometheus",
         f"--config.file={file}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address={url.removeprefix('http://')}",
         "--enable-feature=exemplar-storage",
+        "--rules.alert.resend-delay=5s",  # what fires before the Alertmanager is known is sent again after this
+        f"--web.console.templates={ALERTS.parent / 'consoles'}",
     ]
     process = Process(argv)
     try:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.prometheus_rule import RULE, groups, prometheus_rule
+from deploy.check import OVERLAYS, built
+from deploy.prometheus_rule import LINKS, RULE, groups, prometheus_rule
+from deploy.runbook_page import PAGE, RUNBOOK, runbook_page
 from tests.support import promtool
-from tests.support.processes import ROOT
 
 STREAM = '{stream="events.plugins",group="plugins-workers",instance="e1"}'
 LAG = '{}_loop_lag_seconds_{}{{instance="w1",clock="processor"{}}}'
@@ -51,6 +52,14 @@ WELL = {
     'plugins_mcp_server_up{server="demo",instance="w2"}': "1x60",
     'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x60",
     'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "200000000x60",
+    'dialog_requests_refused_total{code="LIMIT_EXCEEDED"}': "0x60",
+    'redis_memory_used_bytes{instance="r"}': "100x60",
+    'redis_memory_max_bytes{instance="r"}': "500x60",
+    'pg_stat_database_numbackends{instance="p",datname="callstream"}': "24x60",
+    'pg_settings_max_connections{instance="p"}': "200x60",
+    'node_filesystem_avail_bytes{mountpoint="/volumes/redis"}': "50x60",
+    'node_filesystem_size_bytes{mountpoint="/volumes/redis"}': "100x60",
+    'up{job="redis",instance="r"}': "1x60",
     LAG.format("plugins", "count", ""): "0+600x60",
     LAG.format("plugins", "bucket", ',le="1.0"'): "0+600x60",
 }
@@ -148,6 +157,14 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x60"},
         {"MemoryHigh"},
     ),
+    "RequestsLimited": ({'dialog_requests_refused_total{code="LIMIT_EXCEEDED"}': "0x50 0+30x10"}, {"RequestsLimited"}),
+    "RedisMemoryHigh": ({'redis_memory_used_bytes{instance="r"}': "100x50 401x10"}, {"RedisMemoryHigh"}),
+    "PostgresConnectionsHigh": (
+        {'pg_stat_database_numbackends{instance="p",datname="postgres"}': "0x50 140x10"},
+        {"PostgresConnectionsHigh"},
+    ),
+    "DiskAlmostFull": ({'node_filesystem_avail_bytes{mountpoint="/volumes/redis"}': "50x50 9x10"}, {"DiskAlmostFull"}),
+    "ExporterDown": ({'up{job="redis",instance="r"}': "1x50 0x10"}, {"ExporterDown"}),
 }
 """For each alert: the series that differ, and which alerts fire after an hour."""
 
@@ -209,6 +226,14 @@ SILENT: dict[str, dict[str, str]] = {
         'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0+15x60",
     },
     "LoopStalled": {LAG.format("plugins", "count", ""): "1+600x60"},
+    "RequestsLimited": {'dialog_requests_refused_total{code="LIMIT_EXCEEDED"}': "0+19x60"},
+    "RedisMemoryHigh": {
+        'redis_memory_used_bytes{instance="r"}': "399x60",
+        'redis_memory_max_bytes{instance="none"}': "0x60",
+    },
+    "PostgresConnectionsHigh": {'pg_stat_database_numbackends{instance="p",datname="postgres"}': "130x60"},
+    "DiskAlmostFull": {'node_filesystem_avail_bytes{mountpoint="/volumes/redis"}': "11x60"},
+    "ExporterDown": {'up{job="redis",instance="r"}': "1x57 0x3"},
     "MemoryHigh": {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x10 300000000x50"},
 }
 """For each alert: series that come close to it, and for which nothing fires."""
@@ -268,11 +293,25 @@ def test_a_scenario_whose_alert_does_not_fire_is_reported(tmp_path: Path) -> Non
 
 
 def test_every_alert_links_to_its_entry_in_the_runbook() -> None:
-    entries = re.findall(r"^### (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
+    entries = re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
 
     links = {name: rule["annotations"]["runbook_url"] for name, rule in ALERTS.items()}
-    assert links == {name: f"docs/runbook.md#{name.lower()}" for name in ALERTS}
+    assert links == {name: f"{LINKS}#{name.lower()}" for name in ALERTS}
     assert set(entries) >= ALERTS.keys()
+    assert {f'id="{name.lower()}"' for name in ALERTS} <= set(re.findall(r'id="[^"]*"', PAGE.read_text()))
+
+
+def test_the_page_of_the_runbook_is_that_of_the_document_and_its_links_lead_somewhere() -> None:
+    page = PAGE.read_text()
+    assert page == runbook_page(), "run: python -m deploy.runbook_page"
+    assert set(re.findall(r'href="#([^"]*)"', page)) <= set(re.findall(r'id="([^"]*)"', page))
+
+
+def test_in_kubernetes_the_links_lead_to_the_address_of_the_component() -> None:
+    [rule] = [each for each in built(OVERLAYS / "scale") if each["kind"] == "PrometheusRule"]
+    rules = [rule for group in rule["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+    links = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules}
+    assert links == {name: f"https://docs.example/callstream/runbook.html#{name.lower()}" for name in ALERTS}
 
 
 def test_kubernetes_has_the_same_rules_as_compose() -> None:

@@ -397,7 +397,7 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
     storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite subjects
-plugins_contract: catalog dead_letters encryption messages pins trust
+plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """

@@ -213,12 +213,13 @@ def _exemplar(turn: Turn) -> dict[str, str]:
 class ObservedCalls(CallObserver):
     """Logs every call at INFO, without its arguments and its result."""
 
-    def __init__(self, metrics: Metrics, subjects: SubjectUse) -> None:
+    def __init__(self, metrics: Metrics, subjects: SubjectUse | None = None) -> None:
         self._metrics = metrics
         self._subjects = subjects
 
     def requested(self, request: ToolCallRequested) -> None:
-        self._subjects.count("calls", request.subject)
+        if self._subjects:
+            self._subjects.count("calls", request.subject)
         if call_log.isEnabledFor(logging.INFO):
             fields = {"server": request.server, "tool": request.tool, "class": request.execution_class}
             call_log.info("tool call requested", extra=call_ids(request) | fields)
