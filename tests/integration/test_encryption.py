@@ -444,10 +444,10 @@ async def test_large_values_are_not_encrypted_together(
 async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_path: Path) -> None:
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
-        "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code", "event_id",
-        "event_type", "hash", "key", "key_id", "model", "name", "offered_to", "outcome", "owner", "payload", "reason",
-        "release", "role", "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id", "tool_mode",
-        "traceparent", "traces", "turn_id",
+        "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
+        "event_id", "event_type", "hash", "key", "key_id", "model", "name", "offered_to", "outcome", "owner", "payload",
+        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id",
+        "tool_mode", "traceparent", "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(
