@@ -8,6 +8,8 @@ Tests are named from this folder, as `file`, `file::function` or `file::function
 """
 
 EXHAUSTIVE = {
+    "integration/test_notifications.py::test_a_redis_that_runs_full_is_a_notification_while_nothing_else_is": "an alert"
+    " that waits for a minute",
     "chaos/test_guard_mutations.py": "scenarios that are run again, each without one guard",
     "chaos/test_proxy.py": "the harness itself",
     "chaos/test_redis_pair.py": "the harness itself",
