@@ -1,7 +1,5 @@
 """Requests on the stream of a pool: they get there, are found by every step of the ledger, and come back."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -12,6 +10,7 @@ from plugins_contract.outcomes import CallState
 from plugins_contract.pools import Member, PoolDirectory
 from tests.support.handling import StoppedClock
 from tests.support.ledger import DONE, LEASE_MS, LOST, Bench
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
@@ -212,7 +211,12 @@ async def test_a_request_of_another_producer_that_names_no_id_comes_back_with_it
     delivery = await bench.deliver("a")
     assert isinstance(await bench.adopt(delivery), replies.Adopted)
     assert await bench.worker.pass_on(delivery, to=POOL, lease_ms=LEASE_MS)
-    await asyncio.sleep(0.002)  # the entries of two streams have the same id when both are added in one millisecond
+    seconds, micros = await bench.redis.time()
+
+    async def later() -> bool:
+        return await bench.redis.time() >= (seconds, micros + 1000)
+
+    await wait_until(later)  # two streams give the same id to what is added to both in one millisecond
     await pools.announce("b", member("demo", at=0))
     assert await pools.recall(lease_ms=LEASE_MS) == 1
     again = await bench.deliver("c")
