@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.local.ports import free_port
-from tests.support.compose import KEY, Stack
+from tests.support.compose import KEY, UNUSED_IMAGES, WITHOUT_EXPORTERS, Stack
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_until_blocking
 
@@ -284,7 +284,7 @@ FAULTS = {
                          started("demo-server"), frozenset({"McpServerDown"}),
                          frozenset({"McpServerBreakerOpen", "McpServerFailing", *WAITING})),
     "poison": Fault("an entry that is no request", poisoned, "`plugins-mcp dead discard`", discarded,
-                    frozenset({"DeadLetters"})),
+                    frozenset({"ProducerMistakes"})),
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted, "nothing", nothing),
     "restore": Fault("a restore", restored, "nothing", nothing, frozenset(), frozenset({"NoWorker", "NoEngine"}),
                      refuses=True),
@@ -298,10 +298,13 @@ def run(names: Iterable[str]) -> int:
         "ACCEPT_FIRST_LISTINGS": "true",
         "POSTGRES_PASSWORD": uuid.uuid4().hex,
         "PROMETHEUS_PORT": str(free_port()),
-    }
+    } | UNUSED_IMAGES
     stack = Stack(f"callstream-drill-{uuid.uuid4().hex[:8]}", free_port(), env, ("scale", "observe"))
     short = 0
-    with TemporaryDirectory() as folder, stack.running("--scale", "engine=3", "--scale", "worker=4"):
+    with (
+        TemporaryDirectory() as folder,
+        stack.running("--scale", "engine=3", "--scale", "worker=4", *WITHOUT_EXPORTERS),
+    ):
         print(HEAD)
         for name in names:
             line = Drill(stack, Path(folder)).run(FAULTS[name])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import free_port
-from tests.support.compose import KEY, Stack
+from tests.support.compose import KEY, UNUSED_IMAGES, WITHOUT_EXPORTERS, Stack
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 from tests.support.waiting import wait_until_blocking
@@ -27,14 +27,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]
-
-
-EXPORTERS = ("alertmanager", "alerts", "redis-exporter", "postgres-exporter", "disk-exporter")
-EXPORTERS_IMAGES = dict.fromkeys(
-    ("ALERTMANAGER_IMAGE", "REDIS_EXPORTER_IMAGE", "POSTGRES_EXPORTER_IMAGE", "NODE_EXPORTER_IMAGE"),
-    "prom/prometheus:v2.53.3",
-)
-"""These do not run here, and Compose would pull their images: `test_notifications.py` runs the programs themselves."""
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +41,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[Stack]:
             "MCP_CONFIG": str(servers_file(tmp_path_factory.mktemp("mcp"))),
             "ACCEPT_FIRST_LISTINGS": "true",
         }
-        | EXPORTERS_IMAGES,
+        | UNUSED_IMAGES,
         profiles=("scale", "observe"),
     )
-    with stack.running("--scale", "engine=3", "--scale", "worker=4", *(f"--scale={name}=0" for name in EXPORTERS)):
+    with stack.running("--scale", "engine=3", "--scale", "worker=4", *WITHOUT_EXPORTERS):
         yield stack
 
 

@@ -140,8 +140,9 @@ async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_e
 
 async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+    # The owner lists in the session or, if no call is left in it, in a new one: that takes as long as connecting may.
     policy = replace(QUICK, list_timeout=0.2, call_wait=0.1)
-    async with scripted(hang=hang) as peer, connected(remote(peer.url), policy) as server:
+    async with scripted(hang=hang) as peer, connected(remote(peer.url, connect_timeout_ms=2000), policy) as server:
         peer.behaviours["tools/list"] = hang
         assert isinstance(await server.call("hang", {}, subject="ann", timeout_s=0.1), TimedOut)
         await wait_until(lambda: server.breaker.state is BreakerState.OPEN)

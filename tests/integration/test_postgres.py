@@ -269,24 +269,31 @@ async def test_a_server_that_was_restarted_while_nothing_happened_costs_no_error
     assert len({turn.turn_id for turn in turns}) == 20
 
 
+class Held:
+    """A unit of work that writes the keys a and b, and waits between them."""
+
+    def __init__(self) -> None:
+        self.halfway, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, tx: Transaction) -> None:
+        tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')")
+        self.halfway.set()
+        assert self.go_on.wait(20)
+        tx.execute("INSERT INTO meta (key, value) VALUES ('b', '')")
+
+
 @pytest.mark.parametrize("healed", [False, True])
 async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it(
     server: PostgresServer, store: EngineStore, healed: bool
 ) -> None:
-    halfway, go_on = threading.Event(), threading.Event()
-
-    def unit(tx: Transaction) -> None:
-        tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')")
-        halfway.set()
-        assert go_on.wait(20)
-        tx.execute("INSERT INTO meta (key, value) VALUES ('b', '')")
+    unit = Held()
 
     writing = asyncio.create_task(store.database.write(unit))
-    await wait_until(halfway.is_set)
+    await wait_until(unit.halfway.is_set)
     server.kill()
     if healed:
         server.start()
-    go_on.set()
+    unit.go_on.set()
     if healed:
         await writing  # it was run again, as a whole
     else:
@@ -325,17 +332,12 @@ async def test_all_callers_during_an_outage_fail_in_time_together(
 async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed(
     server: PostgresServer, url: str, proxy: Proxy
 ) -> None:
-    halfway, go_on = threading.Event(), threading.Event()
-
-    def unit(tx: Transaction) -> None:
-        tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')")
-        halfway.set()
-        assert go_on.wait(20)
+    unit = Held()
 
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
         wait = begin_client_wait()
         writing = asyncio.create_task(database.write(unit))
-        await wait_until(halfway.is_set)
+        await wait_until(unit.halfway.is_set)
         proxy.set(BLACK_HOLE)
         async with bounded(1):
             with pytest.raises(StorageUnavailableError, match=r"for 0\.7 seconds: nothing was written"):
@@ -345,7 +347,7 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
         wait.over = True
 
         proxy.clear()
-        go_on.set()
+        unit.go_on.set()
         await heals(database)
     assert run(url, "SELECT key FROM meta WHERE key = 'a'") == []
 

@@ -464,10 +464,10 @@ async def test_without_the_database_nothing_is_accepted_until_it_is_back(
         own_postgres.start()
 
         async def accepted() -> bool:
-            answer = await both[1].client.post("/v1/sessions")
-            return answer.is_success
+            answers = [await engine.client.post("/v1/sessions") for engine in both]
+            return all(answer.is_success for answer in answers)
 
-        await wait_until(accepted, 10, what="a new session")
+        await wait_until(accepted, 10, what="a new session at each engine")
         await both[1].chat("second", sessionId=session_id)
         for engine in both:
             assert await said(engine, session_id) == ["first", "Hello", "second", "Hello"]

@@ -19,6 +19,17 @@ KEY = "a-key-for-tests-only"
 Event = tuple[str, dict[str, Any]]
 
 
+WITHOUT_EXPORTERS = [
+    f"--scale={name}=0" for name in ("alertmanager", "alerts", "redis-exporter", "postgres-exporter", "disk-exporter")
+]
+UNUSED_IMAGES = dict.fromkeys(
+    ("ALERTMANAGER_IMAGE", "REDIS_EXPORTER_IMAGE", "POSTGRES_EXPORTER_IMAGE", "NODE_EXPORTER_IMAGE"),
+    "prom/prometheus:v2.53.3",
+)
+"""What of the profile `observe` stays away, and an image for it that is there: Compose pulls those of all services.
+`test_notifications.py` runs these programs without containers."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """One compose project. Neither this machine's `.env` nor its settings reach it."""
@@ -43,33 +54,20 @@ class Stack:
         return own | {"PORT": str(self.port)} | self.env
 
     def compose(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        argv = ["docker", "compose", *self.options, *args]
-        done = subprocess.run(
-            argv,
-            cwd=self.folder,
-            env=self.variables,
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
-        )
-        assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
-        return done
+        return self._run(["docker", "compose", *self.options, *args], self.folder, {}, check=check)
 
     def make(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """A target of the Makefile, for this project."""
-        kept = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
-        own = {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(self.port)}
+        own = {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull}
+        return self._run(["make", *args], ROOT, own, check=check)
+
+    def _run(
+        self, argv: list[str], folder: Path, env: dict[str, str], *, check: bool
+    ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            ["make", *args],
-            cwd=ROOT,
-            env=kept | own | self.env,
-            capture_output=True,
-            text=True,
-            timeout=400,
-            check=False,
+            argv, cwd=folder, env=self.variables | env, capture_output=True, text=True, timeout=400, check=False
         )
-        assert not check or done.returncode == 0, f"{args}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
+        assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return done
 
     @contextmanager

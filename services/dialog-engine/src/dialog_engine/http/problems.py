@@ -142,7 +142,7 @@ def note(request: Request, answer: Problem, subject: str = "") -> Problem:
 
 
 def subject_of(request: Request) -> str:
-    """The sender of a request that was admitted; '' for one who is not known."""
+    """The subject of an admitted request; '' when the request was not admitted."""
     principal = getattr(request.state, "principal", None)
     return principal.subject if principal else ""
 

@@ -1,7 +1,7 @@
 """`dialog-engine trace`: the whole history of a call, a turn, a session or a trace, in order.
 
-It is told by the store, the logs of all replicas, and the ledger in Redis, as far as each is available. The report says
-what was not.
+The sources are the store, the logs of all replicas and the ledger in Redis. The report names each source that was not
+available.
 """
 
 import asyncio
