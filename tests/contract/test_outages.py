@@ -147,7 +147,7 @@ async def test_a_database_that_is_not_there_is_an_outage_that_names_its_setting(
 
 
 async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    node = LocalServer(embedded_binary(), tmp_path, "--cluster-enabled", "yes")
+    node = LocalServer(embedded_binary(), tmp_path, "--cluster-enabled", "yes", "--cluster-port", str(free_port()))
     node.start()
     redis: Any = command_client(node.url)
     try:

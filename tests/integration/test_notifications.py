@@ -129,7 +129,7 @@ def test_every_panel_of_the_resources_shows_what_the_exporters_measure(watched: 
 
 
 def test_a_redis_that_runs_full_is_a_notification_while_nothing_else_is(watched: Watched) -> None:
-    [used] = watched.prometheus.query("redis_memory_used_bytes")
+    [used] = wait_until_blocking(lambda: watched.prometheus.query("redis_memory_used_bytes"), 60, what="a scrape")
     with Redis.from_url(watched.redis.url) as client:
         client.config_set("maxmemory", int(float(used["value"][1]) * 1.1))
 

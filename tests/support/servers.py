@@ -48,7 +48,11 @@ class LocalServer:
             [self._binary, *options, "--appendonly", "yes", "--loglevel", "warning", *self._options],
             env=self._env,
         )
-        self._process.wait_ready(lambda: answers_ping(self.url))
+        try:
+            self._process.wait_ready(lambda: answers_ping(self.url))
+        except BaseException:
+            self.stop()
+            raise
 
     def write_down(self) -> None:
         """Wait until all writes are in its append-only file; of a busy disk that can be a second behind.
