@@ -135,6 +135,7 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
     "WorkerNotConsuming": ({'plugins_consuming{instance="w1"}': "1x54 0x6"}, {"WorkerNotConsuming"}),
     "RedisDown": ({'plugins_redis_up{instance="w1"}': "1x57 0x3"}, {"RedisDown"}),
     "StoreDown": ({'dialog_store_up{instance="e1"}': "1x57 0x3"}, {"StoreDown"}),
+    "StoreSlow": ({'dialog_engine_lease_renewal_seconds{instance="e1"}': "0.02x50 0.35x10"}, {"StoreSlow"}),
     "McpServerDown": (
         {f'plugins_mcp_server_up{{server="demo",instance="{worker}"}}': "1x54 0x6" for worker in ("w1", "w2")},
         {"McpServerDown"},
@@ -217,6 +218,7 @@ SILENT: dict[str, dict[str, str]] = {
     "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x59 0"},
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
+    "StoreSlow": {'dialog_engine_lease_renewal_seconds{instance="e1"}': "0.29x60"},
     "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "0x60"},
     "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="closed",instance="w1"}': "1x60"},
     "EnginesAdopted": {'dialog_engines_adopted_total{lease="expired"}': "0x50 0+1x3 3x7"},
