@@ -27,7 +27,7 @@ while True:
         time.sleep(0.1)
 """
 """It uses up what becomes free, until Redis is restarted."""
-REPORT = "SELECT count(*) FROM generate_series(1, 1000000000)"
+REPORT = "SELECT count(*) FROM generate_series(1, 100000), generate_series(1, 1000000)"
 WAITING = frozenset({"RequestsWait", "ToolTimeouts", "ToolTimeoutsSlow", "ToolFailures", "ToolFailuresSlow"})
 """What follows when calls are not run for minutes."""
 
@@ -100,7 +100,7 @@ FAULTS = {
     "workers": Fault(
         "all workers killed", killed(worker=4), frozenset({"NoWorker"}),
         ("Workers", "Requests that wait", "Oldest waiting, oldest pending"),
-        ("docker compose ps --all worker", "docker compose start worker"),
+        ("docker compose ps --all engine worker redis postgres", "docker compose start worker"),
         WAITING | {"WorkerDown", "CallsTakenOver"},
     ),
     "some": Fault(
@@ -124,7 +124,7 @@ FAULTS = {
         "Redis full", run_in_worker(BALLAST, "--detach"), frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
         ("Memory of Redis", "Oldest request in the outbox"),
         of_runbook("RedisMemoryHigh"),
-        WAITING | {"LeasesLost", "CallsTakenOver", "NoWorker"},
+        WAITING | {"LeasesLost", "CallsTakenOver"},
     ),
     "postgresql-stopped": Fault(
         "PostgreSQL stopped", docker("stop", "postgres"), frozenset({"StoreDown"}),
@@ -143,7 +143,7 @@ FAULTS = {
     "server-dead": Fault(
         "an MCP server dead", killed(**{"demo-server": 1}), frozenset({"McpServerDown"}),
         ("Workers that can use the server", "Circuit breaker", "Calls that did not succeed, by code"),
-        ("docker compose start demo-server",), WAITING | {"McpServerBreakerOpen", "McpServerFailing"},
+        ("docker compose restart demo-server",), WAITING | {"McpServerBreakerOpen", "McpServerFailing"},
     ),
     "poison": Fault(
         "an entry that is no request", run_in_worker(POISON), frozenset({"ProducerMistakes"}),
@@ -163,7 +163,8 @@ FAULTS = {
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
     "restore": Fault(
         "a restore", nothing,
-        steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),
+        steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump",
+               "docker compose exec -T worker plugins-mcp tools accept demo --yes"),
         may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown"}),
     ),
 }  # fmt: skip

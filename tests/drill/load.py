@@ -92,7 +92,7 @@ def threads_running(threads: list[threading.Thread], over: threading.Event) -> G
 
 @contextmanager
 def flood(stack: Stack) -> Generator[None]:
-    """Four threads of one user who asks ten times a second and waits for no answer, for as long as the block."""
+    """One user, who asks twenty times a second and waits for no answer, for as long as the block."""
     over = threading.Event()
     [key] = FLOODER.values()
 
@@ -101,5 +101,5 @@ def flood(stack: Stack) -> Generator[None]:
             with suppress(*FAILURES):
                 urllib.request.urlopen(stack.request("/v1/chat", {"message": "hello"}, key=key), timeout=60).close()  # noqa: S310
 
-    with threads_running([threading.Thread(target=ask, daemon=True) for _ in range(4)], over):
+    with threads_running([threading.Thread(target=ask, daemon=True) for _ in range(8)], over):
         yield

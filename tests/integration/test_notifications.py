@@ -86,9 +86,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Generator[Watched]:
         address = redis.url.removesuffix("/0")
         passwords = folder / "passwords.json"
         url = redis.url.replace("//", "//callstream-exporter:5ec7e7@")
-        passwords.write_bytes(
-            subprocess.run(["sed", EXPORTER_PASSWORDS], input=url.encode(), capture_output=True).stdout
-        )
+        passwords.write_bytes(subprocess.check_output(["sed", EXPORTER_PASSWORDS], input=url.encode()))
         login = [f"--redis.addr={address}", "--redis.user=callstream-exporter", f"--redis.password-file={passwords}"]
         run([PROGRAMS[2], *login, f"--web.listen-address={at['redis']}"], metrics["redis"])
         uri = f"127.0.0.1:{postgres.port}/postgres?sslmode=disable"

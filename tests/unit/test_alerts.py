@@ -89,6 +89,14 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {'dialog_accepts_unsigned_catalogs{instance="e1"}': "0x40 1x20"},
         {"UnsignedCatalogsAccepted"},
     ),
+    "OutboxNotPublished without heartbeats": (
+        {
+            'dialog_workers{instance="e1"}': "2x54 0x6",
+            'dialog_workers{instance="e2"}': "2x54 0x6",
+            'dialog_outbox_oldest_seconds{instance="e1"}': "0x53 15+60x6",
+        },
+        {"OutboxNotPublished"},
+    ),
     "RequestsWait": ({f"callstream_stream_oldest_waiting_seconds{STREAM}": "0x54 5+60x6"}, {"RequestsWait"}),
     "BacklogGrows": ({f"callstream_stream_lag{STREAM}": "0+20x60"}, {"BacklogGrows"}),
     "CallsNotTakenOver": (
