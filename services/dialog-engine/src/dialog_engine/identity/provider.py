@@ -138,10 +138,9 @@ class Provider:
         Raises:
             IdentityProviderError: there is none. The text contains neither what was sent nor what was answered.
         """
-        if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=ANSWER_SECONDS, follow_redirects=False)
+        http = self._http or await self._connected()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._http.stream(method, url, **options) as response:
+            async with asyncio.timeout(ANSWER_SECONDS), http.stream(method, url, **options) as response:
                 body = b""
                 async for part in response.aiter_bytes():
                     body += part
@@ -157,6 +156,12 @@ class Provider:
         if not isinstance(answer, dict):
             raise IdentityProviderError(f"{url} answered with something else than a JSON object")
         return cast("dict[str, Any]", answer)
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+        if self._http is None:  # another request may have come first
+            self._http = httpx2.AsyncClient(verify=certificates, timeout=ANSWER_SECONDS, follow_redirects=False)
+        return self._http
 
     def _outdated(self, kid: str | None) -> bool:
         if self._now() - self._asked_at < ASK_AGAIN_SECONDS:
