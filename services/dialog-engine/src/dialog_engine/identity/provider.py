@@ -149,11 +149,9 @@ class Provider:
         Raises:
             IdentityProviderError: there is none. The text contains neither what was sent nor what was answered.
         """
-        if self._http is None:
-            hooks: dict[str, list[Callable[..., Any]]] = {"response": [unpack_in_steps]}
-            self._http = httpx2.AsyncClient(timeout=ANSWER_SECONDS, headers=ACCEPT, event_hooks=hooks)
+        http = self._http or await self._connected()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._http.stream(method, url, **options) as response:
+            async with asyncio.timeout(ANSWER_SECONDS), http.stream(method, url, **options) as response:
                 body = b""
                 async for part in response.aiter_bytes():
                     body += part
@@ -169,6 +167,18 @@ class Provider:
         if not isinstance(answer, dict):
             raise IdentityProviderError(f"{_shown(url)} answered with something else than a JSON object")
         return cast("dict[str, Any]", answer)
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+        if self._http is None:  # another request may have come first
+            self._http = httpx2.AsyncClient(
+                verify=certificates,
+                timeout=ANSWER_SECONDS,
+                follow_redirects=False,
+                headers=ACCEPT,
+                event_hooks={"response": [unpack_in_steps]},
+            )
+        return self._http
 
     def _outdated(self, kid: str | None) -> bool:
         if self._now() - self._asked_at < ASK_AGAIN_SECONDS:
