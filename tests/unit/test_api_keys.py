@@ -131,21 +131,18 @@ def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     assert file.content == 4444
 
 
-@pytest.mark.parametrize(
-    ("replace", "why"),
-    [
-        (os.mkfifo, "not a regular file"),  # was opened, which waits for a writer: the engine stood still
-        (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
-        (Path.mkdir, "not a regular file"),
-        (lambda path: path.write_bytes(bytes(2_000_001)), "more than 2,000,000 bytes"),
-        (lambda path: path.write_bytes(b"a = " + b"[" * 5_000), "nested too deeply"),  # kept its rights
-    ],
-    ids=["a pipe", "a device", "a folder", "2 MB", "nested deeply"],
-)
-def test_what_is_no_file_of_rights_is_closed_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, replace: Callable[[Path], object], why: str
-) -> None:
-    path, clock, nothing = tmp_path / "file", Clock(), Rights(b"")
+REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (os.mkfifo, "not a regular file"),  # was opened, which waits for a writer: the engine stood still
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    "a folder": (lambda path: path.mkdir(), "not a regular file"),
+    "2 MB": (lambda path: path.write_bytes(bytes(2_000_001)), "more than 2,000,000 bytes"),
+    "nested deeply": (lambda path: path.write_bytes(b"a = " + b"[" * 5_000), "nested too deeply"),  # kept its rights
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_what_is_no_file_of_rights_is_closed_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    path, clock, nothing, (replace, why) = tmp_path / "file", Clock(), Rights(b""), REPLACED[kind]
     path.touch()
     rights = WatchedFile(path, Rights, nothing, now=clock)
     path.unlink()
