@@ -888,7 +888,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "after a stop the page says what became of each call": (
         "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     ),
-    "SIGTERM says farewell to streams": (
+    "SIGTERM has streams reconnect": (
         "integration/test_http_turns.py::test_at_shutdown_streams_end_with_a_reconnect_hint",
         "integration/test_http_turns.py::test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end",
     ),
