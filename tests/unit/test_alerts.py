@@ -213,7 +213,10 @@ SILENT: dict[str, dict[str, str]] = {
         'dialog_engines_adopted_total{lease="released"}': "0x45 1x15",
         'dialog_engines_adopted_total{lease="expired"}': "0x20 1x40",
     },
-    "WorkerDown": {'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale", "plugins_workers_removed_total": "0x20 1x40"},
+    "WorkerDown": {
+        'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale",
+        "plugins_workers_removed_total": "0x20 1x40",
+    },
     "EngineDown without a target": {
         'up{job="dialog-engine",instance="e1"}': "1x45 _x2 1x13",
         'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15",
