@@ -35,8 +35,6 @@ MAX_STATEMENTS = 256
 """How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
-OLDEST = 4
-"""The oldest schema version that this release can migrate."""
 
 
 class Connection(aiosqlite.Connection):
@@ -301,8 +299,7 @@ def _migrate(writer: sqlite3.Connection) -> None:
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    if version < OLDEST:
-        raise sqlite3.DatabaseError(f"its schema version is {version}, and this release migrates {OLDEST} and newer")
+    schemas.check_not_too_old(DIALECT, version)
     made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
     schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     for number, script in schemas.migrations(DIALECT).items():
