@@ -27,6 +27,7 @@ while True:
         time.sleep(0.1)
 """
 """It uses up what becomes free, until Redis is restarted."""
+PS = "docker compose ps --all engine worker redis postgres"
 REPORT = "SET jit = off; SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 1000000) b"
 WAITING = frozenset({"RequestsWait", "ToolTimeouts", "ToolTimeoutsSlow", "ToolFailures", "ToolFailuresSlow"})
 """What follows when calls are not run for minutes."""
@@ -100,25 +101,25 @@ FAULTS = {
     "workers": Fault(
         "all workers killed", killed(worker=4), frozenset({"NoWorker"}),
         ("Workers", "Requests that wait", "Oldest waiting, oldest pending"),
-        ("docker compose ps --all engine worker redis postgres", "docker compose start worker"),
+        (PS, "docker compose start worker"),
         WAITING | {"WorkerDown", "CallsTakenOver"},
     ),
     "some": Fault(
         "3 of 4 workers and 1 of 3 engines killed", killed(worker=3, engine=1), frozenset({"WorkerDown", "EngineDown"}),
         ("Workers", "Engines that share the store", "Adoptions"),
-        ("docker compose ps --all engine worker redis postgres", "docker compose start worker",
+        (PS, "docker compose start worker",
          "docker compose start engine"),
         frozenset({"CallsTakenOver"}),
     ),
     "redis-stopped": Fault(
         "Redis stopped", docker("stop", "redis"), frozenset({"RedisDown"}),
-        ("Redis answers", "Oldest request in the outbox"), ("docker compose start redis",),
+        ("Redis answers", "Oldest request in the outbox"), (PS, "docker compose start redis"),
         WAITING | {"OutboxNotPublished"},
     ),
     "redis-frozen": Fault(
         "Redis frozen", docker("kill --signal STOP", "redis"), frozenset({"RedisDown"}),
-        ("Redis answers", "Oldest request in the outbox"), ("docker compose restart redis",),
-        WAITING | {"OutboxNotPublished", "LeasesLost", "CallsTakenOver", "NoWorker"},
+        ("Redis answers", "Oldest request in the outbox"), (PS, "docker compose restart redis"),
+        WAITING | {"OutboxNotPublished", "LeasesLost", "CallsTakenOver"},
     ),
     "redis-full": Fault(
         "Redis full", run_in_worker(BALLAST, "--detach"), frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
@@ -128,7 +129,7 @@ FAULTS = {
     ),
     "postgresql-stopped": Fault(
         "PostgreSQL stopped", docker("stop", "postgres"), frozenset({"StoreDown"}),
-        ("The store answers", "Renewals of engine leases"), ("docker compose start postgres",),
+        ("The store answers", "Renewals of engine leases"), (PS, "docker compose start postgres"),
         frozenset({"EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
     "postgresql-slow": Fault(
@@ -157,7 +158,7 @@ FAULTS = {
     ),
     "disk": Fault(
         "a full disk under PostgreSQL", filled, frozenset({"DiskAlmostFull", "StoreDown"}),
-        ("Free space of the disks", "The store answers"), (),
+        ("Free space of the disks", "The store answers"), ("docker compose logs --tail 50 postgres",),
         frozenset({"EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
