@@ -28,7 +28,11 @@ while True:
 """
 """It uses up what becomes free, until Redis is restarted."""
 PS = "docker compose ps --all engine worker redis postgres"
-REPORT = "SET jit = off; SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 1000000) b"
+LOCKS = """
+DO $$ BEGIN LOOP
+    LOCK TABLE turns IN ACCESS EXCLUSIVE MODE; PERFORM pg_sleep(1); COMMIT; PERFORM pg_sleep(0.05);
+END LOOP; END $$
+"""
 WAITING = frozenset({"RequestsWait", "ToolTimeouts", "ToolTimeoutsSlow", "ToolFailures", "ToolFailuresSlow"})
 """What follows when calls are not run for minutes."""
 
@@ -64,12 +68,9 @@ def hung(drill: Drill) -> None:
 
 
 def slowed(drill: Drill) -> None:
-    """PostgreSQL has a twentieth of a processor, most of which six reports use."""
+    """A command of maintenance locks the turns for a second, again and again."""
     [postgres] = drill.named("postgres")
-    drill.docker("update", "--cpus", "0.05", postgres)
-    drill.broken.callback(drill.docker, "update", "--cpus", "2", postgres)
-    for _ in range(6):
-        drill.docker("exec", "--detach", postgres, "psql", "--username=callstream", f"--command={REPORT}")
+    drill.docker("exec", "--detach", postgres, "psql", "--username=callstream", f"--command={LOCKS}")
 
 
 def flooded(drill: Drill) -> None:
