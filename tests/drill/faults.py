@@ -62,6 +62,12 @@ def run_in_worker(program: str, *options: str) -> Callable[[Drill], object]:
     return lambda drill: drill.docker("exec", *options, drill.named("worker")[0], "python", "-c", program)
 
 
+def fed(drill: Drill) -> None:
+    """Redis has no memory left. What ends it is written into `.env` too, as the runbook says."""
+    run_in_worker(BALLAST, "--detach")(drill)
+    drill.broken.callback(drill.stack.env.update, {"REDIS_MAXMEMORY": "1gb", "REDIS_MEMORY": "2g"})
+
+
 def hung(drill: Drill) -> None:
     """The demo server accepts connections and answers nothing."""
     drill.docker("exec", *drill.named("demo-server"), "sh", "-c", "kill -STOP -1")
@@ -123,7 +129,7 @@ FAULTS = {
         WAITING | {"OutboxNotPublished", "LeasesLost", "CallsTakenOver"},
     ),
     "redis-full": Fault(
-        "Redis full", run_in_worker(BALLAST, "--detach"), frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
+        "Redis full", fed, frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
         ("Memory of Redis", "Oldest request in the outbox"),
         of_runbook("RedisMemoryHigh"),
         WAITING | {"LeasesLost", "CallsTakenOver"},
@@ -140,7 +146,7 @@ FAULTS = {
     "server-hung": Fault(
         "an MCP server hung", hung, frozenset({"McpServerBreakerOpen"}),
         ("Workers that can use the server", "Circuit breaker", "Calls that did not succeed, by code"),
-        ("docker compose restart demo-server",), WAITING | {"McpServerDown", "McpServerFailing"}, callers=12,
+        ("docker compose restart demo-server",), WAITING | {"McpServerDown", "McpServerFailing"}, callers=20,
     ),
     "server-dead": Fault(
         "an MCP server dead", killed(**{"demo-server": 1}), frozenset({"McpServerDown"}),
