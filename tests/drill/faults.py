@@ -164,9 +164,9 @@ FAULTS = {
         ("docker compose run --rm operator dialog-engine subjects",),
     ),
     "disk": Fault(
-        "a full disk under PostgreSQL", filled, frozenset({"DiskAlmostFull", "StoreDown"}),
+        "a full disk under PostgreSQL", filled, frozenset({"DiskAlmostFull"}),
         ("Free space of the disks", "The store answers"), ("docker compose logs --tail 50 postgres",),
-        frozenset({"EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
+        frozenset({"StoreDown", "EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
     "restore": Fault(
