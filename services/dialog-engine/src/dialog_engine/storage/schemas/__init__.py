@@ -1,7 +1,8 @@
 """The tables of the store: one `schema.sql` and numbered migrations per dialect.
 
 `schema.sql` creates a new database. Migration n upgrades a database from version n - 1 to n; a test checks that both
-lead to the same tables. The version and the release that created it are stored in the database.
+lead to the same tables. The release that migrated it is stored in the database, with two versions: the one that it has, and
+the one that an engine must know to start on it. An engine of the previous release may start where versions only added.
 """
 
 from importlib.resources import files
@@ -10,6 +11,8 @@ from dialog_engine.errors import ConfigurationError
 from plugins_contract.version import __version__
 
 RELEASE = __version__
+NEEDED = {"postgres": 9, "sqlite": 12}
+"""The version that an engine must know to start on tables of this release: it may ignore what later versions added."""
 
 
 def schema(dialect: str) -> str:
@@ -28,8 +31,13 @@ def newest(dialect: str) -> int:
     return max(migrations(dialect), default=1)
 
 
+def needed(dialect: str, version: int) -> int:
+    """The version that an engine must know to start on tables of `version`."""
+    return min(version, NEEDED[dialect])
+
+
 def check_known(dialect: str, found: int, made_by: str) -> None:
-    """Refuse a database of a later release.
+    """Refuse a database of a later release that needs a version which this one does not know.
 
     Raises:
         ConfigurationError: it names both releases.
