@@ -1,8 +1,9 @@
-"""`make upgrade`: replaces the containers of a Compose stack by those of this version, while it is in use.
+"""`make upgrade`: replaces the containers of a Compose project by those of this version, while it is in use.
 
-The order is Redis if its definition has changed, the workers, the engines, the proxy. A new worker or engine is started beside
-the old ones, and one old one is stopped when it is healthy. `--back`, for the way to an earlier version, is the
-reverse. PostgreSQL, the monitoring and the demos stay as they are. It may be run again: what is up to date stays.
+The order is Redis, if its definition has changed, the workers, the engines, the proxy. A new worker or engine is started
+beside the old ones, and when it is healthy one old one is stopped: it lets its calls or turns end, or hands them over.
+With `--back`, for the way to an earlier version, the order is the reverse. PostgreSQL, the monitoring and the demos stay
+as they are. It may be run again: what is up to date stays.
 
 One engine on its SQLite file cannot have another one beside it: it is replaced in its place, and requests wait.
 """
@@ -11,7 +12,6 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 ORDER = ("redis", "worker", "engine", "proxy")
 BESIDE = ("worker", "engine")
-"""The services whose new container runs beside the old one."""
+"""The services whose new containers run beside the old ones."""
 READY_SECONDS = 180
 Container = dict[str, Any]
 
@@ -29,11 +29,10 @@ class UpgradeError(Exception):
 
 
 @dataclass(frozen=True)
-class Stack:
-    """The project of the docker-compose.yml in a folder; `options` are those of `docker compose`."""
+class Project:
+    """The project of the docker-compose.yml in a folder."""
 
-    folder: Path = ROOT
-    options: Sequence[str] = ()
+    folder: Path
 
     def docker(self, *arguments: str) -> str:
         """What a command of Docker prints. Raises UpgradeError when it fails; its own output was shown."""
@@ -43,13 +42,9 @@ class Stack:
             raise UpgradeError(f"`{' '.join(command)}` ended with {done.returncode}")
         return done.stdout
 
-    def compose(self, *arguments: str) -> str:
-        """What `docker compose` prints. Raises UpgradeError."""
-        return self.docker("compose", *self.options, *arguments)
-
     def config(self) -> dict[str, Any]:
         """The files as Compose reads them."""
-        return json.loads(self.compose("config", "--format", "json"))
+        return json.loads(self.docker("compose", "config", "--format", "json"))
 
     def containers(self, service: str) -> list[Container]:
         """The containers of a service, the oldest first."""
@@ -64,7 +59,7 @@ class Stack:
         config = self.config()
         name = config["services"][service].get("image", f"{config['name']}-{service}")
         image = self.docker("image", "inspect", "--format", "{{.Id}}", name).strip()
-        settings = self.compose("config", "--hash", service).split()[-1]
+        settings = self.docker("compose", "config", "--hash", service).split()[-1]
         return [
             each
             for each in self.containers(service)
@@ -74,7 +69,7 @@ class Stack:
     def up(self, service: str, *options: str) -> None:
         """Start a service alone, and wait until it is healthy. Raises UpgradeError."""
         wait = ("--wait", "--wait-timeout", str(READY_SECONDS))
-        self.compose("up", "--detach", "--no-deps", "--no-build", *wait, *options, service)
+        self.docker("compose", "up", "--detach", "--no-deps", "--no-build", *wait, *options, service)
 
     def replace(self, service: str, old: Container) -> None:
         """Replace one container by a new one that is healthy before the old one is stopped.
@@ -93,46 +88,43 @@ class Stack:
         self.docker("stop", "--time", str(old["Config"].get("StopTimeout") or 10), old["Id"])
         self.docker("rm", old["Id"])
 
+    def engines_share_a_store(self) -> bool:
+        """Whether engines may run beside each other."""
+        engine = self.config()["services"]["engine"]
+        secrets = [each.get("target") or each["source"] for each in engine.get("secrets", [])]
+        return bool(engine["environment"].get("DATABASE_URL")) or any(each.endswith("database_url") for each in secrets)
 
-def upgrade(stack: Stack, *, back: bool = False, restart: bool = False) -> None:
+
+def upgrade(project: Project, *, back: bool = False, restart: bool = False) -> None:
     """Replace what is not up to date; with `restart` all workers and engines.
 
     Raises:
         UpgradeError: something could not be replaced.
     """
-    stack.compose("build", *ORDER[1:])
-    alone = not shares_its_store(stack)
+    project.docker("compose", "build", *ORDER[1:])
+    beside = BESIDE if project.engines_share_a_store() else BESIDE[:1]
     for service in reversed(ORDER) if back else ORDER:
-        beside = service in BESIDE and not (service == "engine" and alone)
-        for old in stack.containers(service) if restart and service in BESIDE else stack.outdated(service):
-            if beside:
-                stack.replace(service, old)
+        old = project.containers(service) if restart and service in BESIDE else project.outdated(service)
+        for each in old:
+            if service in beside:
+                project.replace(service, each)
             else:
-                # A proxy that waits for the end of its streams does not listen meanwhile: clients connect again at once.
-                stack.up(service, "--force-recreate", *(("--timeout", "0") if service == "proxy" else ()))
-            print(f"upgrade: {old['Name'].lstrip('/')} is replaced", flush=True)
+                # A proxy that waits for the end of its streams does not listen: they are cut, and clients connect again.
+                project.up(service, "--force-recreate", *(("--timeout", "0") if service == "proxy" else ()))
+            print(f"upgrade: {each['Name'].lstrip('/')} is replaced", flush=True)
     print("upgrade: everything is up to date", flush=True)
-
-
-def shares_its_store(stack: Stack) -> bool:
-    """Whether engines may run beside each other: they have a PostgreSQL."""
-    engine = stack.config()["services"]["engine"]
-    targets = [each.get("target") or each["source"] for each in engine.get("secrets", [])]
-    return bool(engine["environment"].get("DATABASE_URL")) or any(each.endswith("database_url") for each in targets)
 
 
 def main() -> int:
     """The exit code: 1 when the upgrade could not go on; the reason was printed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--back", action="store_true", help="to an earlier version: engines first, then workers")
-    parser.add_argument("--folder", type=Path, default=ROOT, help="the files of the version to change to; this one's")
+    parser.add_argument("--back", type=Path, metavar="FOLDER", help="to the earlier version whose files are in FOLDER")
     parser.add_argument("--restart", action="store_true", help="replace all workers and engines")
-    parser.add_argument("compose", nargs="*", help="options of docker compose behind --, such as -f FILE")
     options = parser.parse_args()
     try:
-        upgrade(Stack(options.folder, tuple(options.compose)), back=options.back, restart=options.restart)
+        upgrade(Project(options.back or ROOT), back=options.back is not None, restart=options.restart)
     except UpgradeError as error:
-        print(f"upgrade: {error}; what was replaced stays, and this may be run again", file=sys.stderr)
+        print(f"upgrade: {error}. What was replaced stays, and this may be run again", file=sys.stderr)
         return 1
     return 0
 

@@ -1,11 +1,9 @@
-"""`make upgrade` in Compose, under load, from earlier commits to this one and back: no call is lost."""
+"""`make upgrade` in Compose, as docs/operations.md says it, under load: no call is lost, from earlier versions and back."""
 
 import http.client
-import io
 import json
+import os
 import subprocess
-import sys
-import tarfile
 import threading
 import time
 import urllib.error
@@ -15,7 +13,7 @@ from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import pytest
 
 from deploy.local.ports import free_port
 from tests.support.compose import KEY, Stack
+from tests.support.documents import Shell, blocks, clone
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 
@@ -33,11 +32,19 @@ pytestmark = [
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]
 
-CLIENTS = 8
+FIRST, EARLIER = "987949f", "119e7254"
+"""The first version, and a later commit, from which there is a way back."""
+DOCUMENTED = {
+    each.setup.split("::")[1]: each.text
+    for each in blocks()
+    if each.setup.startswith("integration/test_compose_upgrade")
+}
+"""The commands of docs/operations.md, by the test that runs them."""
+CLIENTS = 12
 REFUSED_SECONDS = 2.0
 COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
 """A call that may run only once. Half of them take longer than an engine that stops lets its turns run."""
-SECONDS = (1, 8)
+SECONDS = (1, 12)
 
 
 @dataclass
@@ -111,51 +118,77 @@ class Load:
             self.answers["cut"] += 1
 
 
-def release(commit: str, folder: Path) -> Path:
-    """The files of a commit."""
-    done = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=False)
-    if done.returncode:
-        pytest.skip(f"the history of this clone does not have {commit}")
-    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as files:
-        files.extractall(folder, filter="data")
-    return folder
+@dataclass
+class Installation:
+    """A clone of the repository in which an earlier version was checked out and started."""
 
+    stack: Stack
+    shell: Shell
 
-def rows(stack: Stack, query: str) -> list[str]:
-    psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
-    return stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines()
+    def run(self, test: str) -> list[str]:
+        """Run the commands of that test; returns the services of the containers that were replaced, in order."""
+        output = self.shell.run(DOCUMENTED[test])
+        return [line.split("-")[-2] for line in output.splitlines() if line.endswith(" is replaced")]
 
-
-def run_upgrade(stack: Stack, *options: str) -> list[str]:
-    """What the tool prints, which runs for this stack."""
-    command = [sys.executable, "-m", "deploy.upgrade", "--folder", str(stack.folder), *options, "--", *stack.options]
-    done = subprocess.run(
-        command, cwd=ROOT, env=stack.variables, capture_output=True, text=True, timeout=900, check=False
-    )
-    print(done.stdout, done.stderr[-3000:])
-    assert done.returncode == 0
-    return [line.split("-")[-2] for line in done.stdout.splitlines() if f" {stack.project}-" in line]
+    @contextmanager
+    def without_loss(self) -> Generator[None]:
+        """Clients ask meanwhile; what was promised to them is checked at the end."""
+        load = Load(self.stack)
+        with ThreadPoolExecutor(CLIENTS) as threads:
+            clients = [threads.submit(load.run, number) for number in range(CLIENTS)]
+            try:
+                yield
+                time.sleep(5)
+            finally:
+                load.over.set()
+            for client in clients:
+                client.result(timeout=100)
+        log = self.stack.compose("exec", "--no-TTY", "demo-server", "cat", "/tmp/demo-effects.log").stdout
+        ran = Counter(json.loads(line)["token"] for line in log.splitlines())
+        print(load.ends, load.answers, load.refused, Counter(ran.values()))
+        assert load.wrong == []
+        assert set(ran.values()) == {1}
+        assert {answer for answer in load.answers if answer.startswith("5")} <= {"503"}
+        assert load.answers["503"] <= load.answers.total() / 100
+        assert max(load.refused, default=0) <= REFUSED_SECONDS
 
 
 @contextmanager
-def without_loss(stack: Stack) -> Generator[None]:
-    """Under load; what was promised is checked at the end."""
-    load = Load(stack)
-    with ThreadPoolExecutor(CLIENTS) as threads:
-        clients = [threads.submit(load.run, number) for number in range(CLIENTS)]
-        try:
-            yield
-            time.sleep(5)
-        finally:
-            load.over.set()
-        for client in clients:
-            client.result(timeout=100)
-    print(load.ends, load.answers, load.refused)
-    log = stack.compose("exec", "--no-TTY", "demo-server", "cat", "/tmp/demo-effects.log").stdout
-    ran = Counter(json.loads(line).get("token") for line in log.splitlines())
-    outcomes = Counter(rows(stack, "SELECT status || ' ' || reason FROM turns"))
-    print(outcomes, len(ran), Counter(ran.values()))
-    assert load.wrong == []
-    assert {name for name in load.answers if name.startswith("5")} <= {"503"}
-    assert load.answers["503"] <= sum(load.answers.values()) / 100
-    assert max(load.refused, default=0) <= REFUSED_SECONDS
+def installed(commit: str, folder: Path) -> Generator[Installation]:
+    """Two engines on a PostgreSQL and two workers of a commit. The tag `now` is what is here now."""
+    now = clone(folder / "now")
+    for command in (
+        ["git", "clone", "--quiet", "--no-checkout", str(ROOT), "callstream"],
+        ["git", f"--git-dir={folder}/callstream/.git", f"--work-tree={now}", "add", "--all"],
+        ["git", "-C", "callstream", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", "now"],
+        ["git", "-C", "callstream", "tag", "now"],
+        ["git", "-C", "callstream", "checkout", "--quiet", "--force", commit],
+    ):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"the history of this clone does not have {commit}: {done.stderr}")
+    files = folder / "callstream"
+    settings = {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
+    (files / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    stack = Stack(f"callstream-test-{uuid.uuid4().hex[:8]}", free_port(), settings, ("scale",), files)
+    env = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
+    env |= {"COMPOSE_PROJECT_NAME": stack.project, "PORT": str(stack.port)}
+    with stack.running("--scale", "engine=2", "--scale", "worker=2"):
+        yield Installation(stack, Shell(files, env, variables={"VERSION": "now", "EARLIER": EARLIER}))
+
+
+def test_an_upgrade_from_the_first_version_loses_no_call(tmp_path: Path) -> None:
+    with installed(FIRST, tmp_path) as installation, installation.without_loss():
+        replaced = installation.run("test_an_upgrade_from_the_first_version_loses_no_call")
+    assert replaced == ["redis", "worker", "worker", "engine", "engine", "proxy"]
+
+
+def test_the_way_back_to_the_version_before_loses_no_call(tmp_path: Path) -> None:
+    with installed(EARLIER, tmp_path) as installation:
+        with installation.without_loss():
+            replaced = installation.run("test_an_upgrade_from_the_first_version_loses_no_call")
+        assert replaced == ["redis", "worker", "worker", "engine", "engine"]
+        assert installation.shell.run("make upgrade").splitlines()[-1:] == ["upgrade: everything is up to date"]
+        with installation.without_loss():
+            replaced = installation.run("test_the_way_back_to_the_version_before_loses_no_call")
+        assert replaced == ["engine", "engine", "worker", "worker", "redis"]
