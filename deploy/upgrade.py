@@ -1,9 +1,9 @@
 """`make upgrade`: replaces the containers of a Compose project by those of this version, while it is in use.
 
-The order is Redis, if its definition has changed, the workers, the engines, the proxy. A new worker or engine is started
-beside the old ones, and when it is healthy one old one is stopped: it lets its calls or turns end, or hands them over.
-With `--back`, for the way to an earlier version, the order is the reverse. PostgreSQL, the monitoring and the demos stay
-as they are. It may be run again: what is up to date stays.
+The order is Redis, if its definition has changed, the workers, the engines, the proxy. A new worker or engine is
+started beside the old ones, and when it is healthy one old one is stopped: it lets its calls or turns end, or hands
+them over. With `--back`, for the way to an earlier version, the order is the reverse. PostgreSQL, the monitoring and
+the demos stay as they are. It may be run again: what is up to date stays.
 
 One engine on its SQLite file cannot have another one beside it: it is replaced in its place, and requests wait.
 """
@@ -109,7 +109,7 @@ def upgrade(project: Project, *, back: bool = False, restart: bool = False) -> N
             if service in beside:
                 project.replace(service, each)
             else:
-                # A proxy that waits for the end of its streams does not listen: they are cut, and clients connect again.
+                # A proxy that waits for the end of its streams does not listen: it cuts them, clients connect again.
                 project.up(service, "--force-recreate", *(("--timeout", "0") if service == "proxy" else ()))
             print(f"upgrade: {each['Name'].lstrip('/')} is replaced", flush=True)
     print("upgrade: everything is up to date", flush=True)

@@ -1,4 +1,4 @@
-"""`make upgrade` in Compose, as docs/operations.md says it, under load: no call is lost, from earlier versions and back."""
+"""`make upgrade` in Compose, as docs/operations.md says it, under load: no call is lost, on the way there and back."""
 
 import http.client
 import json
@@ -24,6 +24,7 @@ from tests.support.compose import KEY, Stack
 from tests.support.documents import Shell, blocks, clone
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
+from tests.support.waiting import wait_until_blocking
 
 pytestmark = [
     pytest.mark.docker,
@@ -61,15 +62,14 @@ class Load:
 
     def run(self, client: int) -> None:
         """One client, until `over` is set."""
-        number = 0
         while not self.over.is_set():
-            number += 1
-            message = COUNT.format(seconds=SECONDS[client % 2], token=f"c{client}n{number}")
+            message = COUNT.format(seconds=SECONDS[client % 2], token=uuid.uuid4().hex)
             turn, last, steps, end = "", "", list[str](), ""
             while not end:
                 with self._open(turn, last, message) as response:
                     turn = response.headers["x-turn-id"] or turn
-                    for last, (kind, data) in self._events(response, last):
+                    for event_id, kind, data in self._events(response):
+                        last = event_id or last
                         if kind == "control" and data["type"] == "tool":
                             steps.append(data["status"])
                         if kind == "done":
@@ -95,6 +95,8 @@ class Load:
                     yield response
                     return
             except urllib.error.HTTPError as error:
+                if error.code < 500:
+                    raise
                 self.answers[f"{error.code}{'' if error.headers.get('retry-after') else ' without Retry-After'}"] += 1
             except OSError:
                 # Docker accepts connections for a container that does not listen, and closes them.
@@ -102,8 +104,8 @@ class Load:
                 began = began or time.monotonic()
             time.sleep(0.1)
 
-    def _events(self, response: http.client.HTTPResponse, last: str) -> Generator[tuple[str, tuple[str, Any]]]:
-        """The whole events of a stream, each with its id, until it ends or is cut."""
+    def _events(self, response: http.client.HTTPResponse) -> Generator[tuple[str, str, Any]]:
+        """The events that arrived whole: the id of each, its type and data. Ends when the stream ends or is cut."""
         fields: dict[str, str] = {}
         try:
             for line in response:
@@ -111,8 +113,7 @@ class Load:
                 if name:
                     fields[name] = value
                 elif "event" in fields:
-                    last = fields.get("id", last)
-                    yield last, (fields["event"], json.loads(fields["data"]))
+                    yield fields.get("id", ""), fields["event"], json.loads(fields["data"])
                     fields = {}
         except (http.client.HTTPException, OSError):
             self.answers["cut"] += 1
@@ -129,6 +130,12 @@ class Installation:
         """Run the commands of that test; returns the services of the containers that were replaced, in order."""
         output = self.shell.run(DOCUMENTED[test])
         return [line.split("-")[-2] for line in output.splitlines() if line.endswith(" is replaced")]
+
+    def ends_of_turns(self) -> set[str]:
+        """How the turns in the store ended."""
+        query = "SELECT DISTINCT status || ' ' || coalesce(reason, '') FROM turns"
+        psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
+        return set(self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines())
 
     @contextmanager
     def without_loss(self) -> Generator[None]:
@@ -148,6 +155,8 @@ class Installation:
         print(load.ends, load.answers, load.refused, Counter(ran.values()))
         assert load.wrong == []
         assert set(ran.values()) == {1}
+        # Also of requests whose answer was cut before it named its turn.
+        wait_until_blocking(lambda: self.ends_of_turns() == {"done stop"}, 60, what="the end of all turns")
         assert {answer for answer in load.answers if answer.startswith("5")} <= {"503"}
         assert load.answers["503"] <= load.answers.total() / 100
         assert max(load.refused, default=0) <= REFUSED_SECONDS
