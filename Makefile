@@ -28,7 +28,7 @@ run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=
 
 trace: ## in Compose: the history of a call, a turn, a session or a trace (ID=…), from the store, Redis and all logs
 	@test -n "$$ID" || { echo "make trace ID=…: the id of a call, a turn, a session or a trace is missing" >&2; exit 2; }
-	@docker compose logs --no-color engine worker | \
+	@docker compose logs --no-color | \
 	docker compose run --rm --no-deps --no-TTY operator dialog-engine trace --log - -- "$$ID"
 
 backup: ## the store of the Compose project into a file (FILE=, else backups/…), while engines run

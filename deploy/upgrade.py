@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-ORDER = ("redis", "worker", "engine", "proxy")
-BESIDE = ("worker", "engine")
-"""The services whose new containers run beside the old ones."""
 READY_SECONDS = 180
 Container = dict[str, Any]
 
@@ -88,6 +85,12 @@ class Project:
         self.docker("stop", "--time", str(old["Config"].get("StopTimeout") or 10), old["Id"])
         self.docker("rm", old["Id"])
 
+    def workers(self) -> list[str]:
+        """The services of all pools."""
+        services = self.config()["services"].items()
+        pools = [name for name, service in services if "WORKER_POOL" in (service.get("environment") or {})]
+        return ["worker", *(name for name in pools if name != "worker")]
+
     def engines_share_a_store(self) -> bool:
         """Whether engines may run beside each other."""
         engine = self.config()["services"]["engine"]
@@ -101,17 +104,19 @@ def upgrade(project: Project, *, back: bool = False, restart: bool = False) -> N
     Raises:
         UpgradeError: something could not be replaced.
     """
-    project.docker("compose", "build", *ORDER[1:])
-    beside = BESIDE if project.engines_share_a_store() else BESIDE[:1]
-    for service in reversed(ORDER) if back else ORDER:
-        old = project.containers(service) if restart and service in BESIDE else project.outdated(service)
-        for each in old:
+    workers = project.workers()
+    beside = [*workers, "engine"] if project.engines_share_a_store() else workers
+    order = ["redis", *workers, "engine", "proxy"]
+    project.docker("compose", "build", *order[1:])
+    for service in reversed(order) if back else order:
+        everything = restart and service not in ("redis", "proxy")
+        for old in project.containers(service) if everything else project.outdated(service):
             if service in beside:
-                project.replace(service, each)
+                project.replace(service, old)
             else:
                 # A proxy that waits for the end of its streams does not listen: it cuts them, clients connect again.
                 project.up(service, "--force-recreate", *(("--timeout", "0") if service == "proxy" else ()))
-            print(f"upgrade: {each['Name'].lstrip('/')} is replaced", flush=True)
+            print(f"upgrade: {old['Name'].lstrip('/')} is replaced", flush=True)
     print("upgrade: everything is up to date", flush=True)
 
 

@@ -1,8 +1,9 @@
 """The tables of the store: one `schema.sql` and numbered migrations per dialect.
 
 `schema.sql` creates a new database. Migration n upgrades a database from version n - 1 to n; a test checks that both
-lead to the same tables. The release that migrated it is stored in the database, with two versions: the one that it has, and
-the one that an engine must know to start on it. An engine of the previous release may start where versions only added.
+lead to the same tables. The database stores the release that migrated it and two versions: the one that its tables
+have, and the one that an engine must know to start on them. An engine of the previous release may start where later
+versions only added.
 """
 
 from importlib.resources import files
