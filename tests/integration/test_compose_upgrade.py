@@ -131,11 +131,11 @@ class Installation:
         output = self.shell.run(DOCUMENTED[test])
         return [line.split("-")[-2] for line in output.splitlines() if line.endswith(" is replaced")]
 
-    def ends_of_turns(self) -> set[str]:
-        """How the turns in the store ended."""
-        query = "SELECT DISTINCT status || ' ' || coalesce(reason, '') FROM turns"
+    def turns(self, column: str) -> Counter[str]:
+        """The turns in the store, by a column."""
+        query = f"SELECT {column} FROM turns"  # noqa: S608
         psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
-        return set(self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines())
+        return Counter(self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines())
 
     @contextmanager
     def without_loss(self) -> Generator[None]:
@@ -152,11 +152,11 @@ class Installation:
                 client.result(timeout=100)
         log = self.stack.compose("exec", "--no-TTY", "demo-server", "cat", "/tmp/demo-effects.log").stdout
         ran = Counter(json.loads(line)["token"] for line in log.splitlines())
-        print(load.ends, load.answers, load.refused, Counter(ran.values()))
+        print(load.ends, load.answers, load.refused, "by epoch", self.turns("epoch"))
         assert load.wrong == []
         assert set(ran.values()) == {1}
         # Also of requests whose answer was cut before it named its turn.
-        wait_until_blocking(lambda: self.ends_of_turns() == {"done stop"}, 60, what="the end of all turns")
+        wait_until_blocking(lambda: set(self.turns("reason")) == {"stop"}, 60, what="the end of all turns")
         assert {answer for answer in load.answers if answer.startswith("5")} <= {"503"}
         assert load.answers["503"] <= load.answers.total() / 100
         assert max(load.refused, default=0) <= REFUSED_SECONDS
@@ -165,17 +165,18 @@ class Installation:
 @contextmanager
 def installed(commit: str, folder: Path) -> Generator[Installation]:
     """Two engines on a PostgreSQL and two workers of a commit. The tag `now` is what is here now."""
+    git = ("git", "-c", "user.name=test", "-c", "user.email=test@localhost")
+    if subprocess.run([*git, "cat-file", "-e", commit], cwd=ROOT, capture_output=True, check=False).returncode:
+        pytest.skip(f"the history of this clone does not have {commit}")
     now = clone(folder / "now")
     for command in (
-        ["git", "clone", "--quiet", "--no-checkout", str(ROOT), "callstream"],
-        ["git", f"--git-dir={folder}/callstream/.git", f"--work-tree={now}", "add", "--all"],
-        ["git", "-C", "callstream", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-qm", "now"],
-        ["git", "-C", "callstream", "tag", "now"],
-        ["git", "-C", "callstream", "checkout", "--quiet", "--force", commit],
+        ["clone", "--quiet", "--no-checkout", str(ROOT), "callstream"],
+        [f"--git-dir={folder}/callstream/.git", f"--work-tree={now}", "add", "--all"],
+        ["-C", "callstream", "commit", "--quiet", "--allow-empty", "--message=now"],
+        ["-C", "callstream", "tag", "now"],
+        ["-C", "callstream", "checkout", "--quiet", "--force", commit],
     ):
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"the history of this clone does not have {commit}: {done.stderr}")
+        subprocess.run([*git, *command], cwd=folder, check=True)
     files = folder / "callstream"
     settings = {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
     (files / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
