@@ -485,6 +485,7 @@ def _migrate(connection: "psycopg.Connection[Any]") -> None:
         else:
             found: dict[str, str] = dict(connection.execute(b"SELECT key, value FROM meta").fetchall())
             needed = int(found.get("schema_version", "0"))
+            schemas.check_not_too_old(DIALECT, needed)
             schemas.check_known(DIALECT, needed, found.get("release", ""))
             version = int(found.get("tables_version", needed))
             if version >= schemas.newest(DIALECT):

@@ -35,8 +35,6 @@ MAX_STATEMENTS = 256
 """How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
-OLDEST = 4
-"""The oldest schema version that this release can migrate."""
 
 
 class Connection(aiosqlite.Connection):
@@ -301,8 +299,7 @@ def _migrate(writer: sqlite3.Connection) -> None:
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    if needed < OLDEST:
-        raise sqlite3.DatabaseError(f"its schema version is {needed}, and this release migrates {OLDEST} and newer")
+    schemas.check_not_too_old(DIALECT, needed)
     found: dict[str, str] = dict(writer.execute("SELECT key, value FROM meta"))
     schemas.check_known(DIALECT, needed, found.get("release", ""))
     version = int(found.get("tables_version", needed))

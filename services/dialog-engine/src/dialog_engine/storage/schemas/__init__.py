@@ -12,6 +12,8 @@ from dialog_engine.errors import ConfigurationError
 from plugins_contract.version import __version__
 
 RELEASE = __version__
+OLDEST = {"sqlite": 7, "postgres": 3}
+"""The oldest versions that this release migrates: those of 0.1.0."""
 NEEDED = {"postgres": 9, "sqlite": 12}
 """The version that an engine must know to start on tables of this release: it may ignore what later versions added."""
 
@@ -30,6 +32,18 @@ def migrations(dialect: str) -> dict[int, str]:
 def newest(dialect: str) -> int:
     """The version of this release."""
     return max(migrations(dialect), default=1)
+
+
+def check_not_too_old(dialect: str, found: int) -> None:
+    """Refuse a database from before the first release.
+
+    Raises:
+        ConfigurationError: it names both versions.
+    """
+    if found < OLDEST[dialect]:
+        raise ConfigurationError(
+            f"the database has schema version {found}, and dialog-engine {RELEASE} migrates {OLDEST[dialect]} and newer"
+        )
 
 
 def needed(dialect: str, version: int) -> int:
