@@ -102,7 +102,7 @@ class Load:
                 # Docker accepts connections for a container that does not listen, and closes them.
                 self.answers["refused"] += 1
                 began = began or time.monotonic()
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
 
     def _events(self, response: http.client.HTTPResponse) -> Generator[tuple[str, str, Any]]:
         """The events that arrived whole: the id of each, its type and data. Ends when the stream ends or is cut."""
@@ -145,7 +145,8 @@ class Installation:
             clients = [threads.submit(load.run, number) for number in range(CLIENTS)]
             try:
                 yield
-                time.sleep(5)
+                before = load.ends.total()
+                wait_until_blocking(lambda: load.ends.total() >= before + CLIENTS, 60, what="turns after it")
             finally:
                 load.over.set()
             for client in clients:

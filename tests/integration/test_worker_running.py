@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -168,6 +169,26 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
             await anyio.to_thread.run_sync(demo.process.close)
         await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
         assert await catalog(caller) == seen
+
+
+async def test_a_call_that_needs_no_approval_waits_for_a_server_whose_tools_are_not_known_yet(
+    redis_url: str, tmp_path: Path, caller: Caller
+) -> None:
+    port = free_port()
+    options = {"trust": True, "approval": "destructive"}
+    config = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp", "callstream": options})
+    listening = socket.create_server(("127.0.0.1", port))  # it accepts, and answers nothing
+    request = msgspec.structs.replace(await caller.request(), tool="increment_counter", arguments={}, approved=None)
+    await caller.engine.enqueue(request)
+    async with working(redis_url, config):
+        await caller.started(request)
+        assert not await caller.has_ended(request)
+        listening.close()
+        demo = Demo(tmp_path, port)
+        try:
+            assert (await caller.outcome(request, timeout=60)).state is CallState.SUCCEEDED
+        finally:
+            demo.process.close()
 
 
 async def test_an_undefined_variable_breaks_that_server_only(

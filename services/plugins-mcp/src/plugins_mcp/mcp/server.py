@@ -137,7 +137,13 @@ class McpServer:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
-        if refused := self._refused(tool, approved=approved):
+        if not self.attempted.is_set():  # until the tools are known, each would seem to need approval
+            began = time.monotonic()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.attempted.wait()
+            timeout_s -= time.monotonic() - began
+        if self.listed and (refused := self._refused(tool, approved=approved)):
             return _redacted(refused, self.spec)
         result = await self._connection.call(
             tool,
