@@ -472,7 +472,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
     "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
-        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died_and_logged_with_the_subject",
         "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
     ),
     "an alert arrives at the receiver with a link that opens, and so does the watchdog": (
