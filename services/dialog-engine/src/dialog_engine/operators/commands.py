@@ -191,7 +191,7 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
     used = commands.add_parser("subjects", help="who uses most, now and over the last hour, at all engines")
     used.add_argument("--by", default="", choices=["", *OPEN, *COUNTED], help="sort by this (default: any share)")
-    used.add_argument("--limit", type=int, default=10, help="how many (default: 10)")
+    used.add_argument("--limit", type=positive, default=10, help="how many (default: 10)")
     used.add_argument("--json", action="store_true", help="one JSON object per line")
     used.add_argument("--of", default="", metavar="NAME", help="print the digest that stands for this subject in logs")
     counted = commands.add_parser("usage", help="what was used by day, subject, model and tool, and what it costs")
@@ -223,6 +223,13 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
     return parser.parse_args(argv)
+
+
+def positive(text: str) -> int:
+    """A number of 1 or more. Raises argparse.ArgumentTypeError when it is none."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
 
 
 def day(text: str) -> date:
