@@ -30,7 +30,7 @@ MAX_GROUP = 256
 CALLS_PER_MS = 16
 MAX_PAUSE_MS = 4
 """A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
-their units come together (ADR 0054)."""
+their units come together (docs/tuning.md)."""
 MAX_STATEMENTS = 256
 """How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"

@@ -1,7 +1,7 @@
 """The messages from and to a child process: lines on its standard streams.
 
 A request is written and awaited in the task of its caller. The SDK passes each request and each answer through three
-tasks and four streams, which costs twice the processor time (ADR 0051). The SDK still negotiates, subscribes to
+tasks and four streams, which costs twice the processor time (docs/tuning.md). The SDK still negotiates, subscribes to
 changes, answers the requests of the server, encodes requests and validates results; the `LineDispatcher` takes the
 place of its transport below a second session with the same child.
 """
