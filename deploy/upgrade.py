@@ -106,9 +106,9 @@ def upgrade(project: Project, *, back: bool = False, restart: bool = False) -> N
     """
     workers = project.workers()
     beside = [*workers, "engine"] if project.engines_share_a_store() else workers
-    order = ["redis", *workers, "engine", "proxy"]
-    project.docker("compose", "build", *order[1:])
-    for service in reversed(order) if back else order:
+    order = [*workers, "engine", "proxy"]
+    project.docker("compose", "build", *order)
+    for service in reversed(order) if back else ("redis", *order):
         everything = restart and service not in ("redis", "proxy")
         for old in project.containers(service) if everything else project.outdated(service):
             if service in beside:

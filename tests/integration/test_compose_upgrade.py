@@ -164,7 +164,7 @@ class Installation:
 
 
 @contextmanager
-def installed(commit: str, folder: Path) -> Generator[Installation]:
+def installed(commit: str, folder: Path, **settings: str) -> Generator[Installation]:
     """Two engines on a PostgreSQL and two workers of a commit. The tag `now` is what is here now."""
     git = ("git", "-c", "user.name=test", "-c", "user.email=test@localhost")
     if subprocess.run([*git, "cat-file", "-e", commit], cwd=ROOT, capture_output=True, check=False).returncode:
@@ -179,7 +179,7 @@ def installed(commit: str, folder: Path) -> Generator[Installation]:
     ):
         subprocess.run([*git, *command], cwd=folder, check=True)
     files = folder / "callstream"
-    settings = {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
+    settings |= {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
     (files / ".env").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     stack = Stack(f"callstream-test-{uuid.uuid4().hex[:8]}", free_port(), settings, ("scale",), files)
     env = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
@@ -195,11 +195,15 @@ def test_an_upgrade_from_the_first_version_loses_no_call(tmp_path: Path) -> None
 
 
 def test_the_way_back_to_the_version_before_loses_no_call(tmp_path: Path) -> None:
-    with installed(EARLIER, tmp_path) as installation:
+    # Without `approval`: a worker of that commit that has just started refuses calls for which nobody has to be asked.
+    servers = json.loads((ROOT / "examples" / "mcp.json").read_text())
+    del servers["mcpServers"]["demo"]["callstream"]["approval"]
+    (tmp_path / "mcp.json").write_text(json.dumps(servers))
+    with installed(EARLIER, tmp_path, MCP_CONFIG=str(tmp_path / "mcp.json")) as installation:
         with installation.without_loss():
             replaced = installation.run("test_an_upgrade_from_the_first_version_loses_no_call")
         assert replaced == ["redis", "worker", "worker", "engine", "engine"]
         assert installation.shell.run("make upgrade").splitlines()[-1:] == ["upgrade: everything is up to date"]
         with installation.without_loss():
             replaced = installation.run("test_the_way_back_to_the_version_before_loses_no_call")
-        assert replaced == ["engine", "engine", "worker", "worker", "redis"]
+        assert replaced == ["engine", "engine", "worker", "worker"]
