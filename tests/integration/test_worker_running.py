@@ -5,7 +5,6 @@ import json
 import logging
 import socket
 import sys
-import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
-from plugins_mcp.mcp.listing import to_catalog
+from plugins_mcp.pins import PinKeeper
 from tests.support.ledger import CANCELLED
 from tests.support.processes import Process, answers
 from tests.support.waiting import wait_until
@@ -193,22 +192,22 @@ async def test_a_call_that_needs_no_approval_waits_for_a_server_whose_tools_are_
             demo.process.close()
 
 
-async def test_a_call_waits_until_the_tools_of_its_server_were_checked(
+async def test_a_call_waits_until_the_tools_of_its_server_were_compared_with_the_accepted_ones(
     redis_url: str, config: Path, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checked = threading.Event()
+    compared, review_all = asyncio.Event(), PinKeeper.review_all
 
-    def checks_later(*listing: Any) -> ServerCatalog:
-        checked.wait(30)
-        return to_catalog(*listing)
+    async def compares_later(keeper: PinKeeper) -> None:
+        await compared.wait()
+        await review_all(keeper)
 
-    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalog", checks_later)
+    monkeypatch.setattr(PinKeeper, "review_all", compares_later)
     request = await caller.call("increment_counter")
     async with working(redis_url, config, mcp_max_retries=0):
         await caller.started(request)
         with pytest.raises(TimeoutError):
             await wait_until(lambda: caller.has_ended(request), 1)
-        checked.set()
+        compared.set()
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
