@@ -279,12 +279,10 @@ async def test_a_damaged_page_makes_the_file_unready_although_others_can_be_used
     with path.open("r+b") as file:
         file.seek((page - 1) * 4096)
         file.write(b"\xff" * 4096)
-    statement = "SELECT sum(length(value)) FROM damaged"
+    statement, database = "SELECT sum(length(value)) FROM damaged", sqlite.database
+    use = database.read(statement) if found_by == "a read" else database.write(lambda tx: tx.execute(statement))
     with pytest.raises(StorageUnavailableError, match="malformed"):
-        if found_by == "a read":
-            await sqlite.database.read(statement)
-        else:
-            await sqlite.database.write(lambda tx: tx.execute(statement))
+        await use
     await sqlite.database.write(lambda tx: tx.execute("INSERT INTO meta VALUES ('a', 'b')"))
     with pytest.raises(StorageUnavailableError, match="the database file is damaged, restore a backup"):
         await sqlite.database.check()
