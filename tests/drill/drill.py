@@ -98,6 +98,8 @@ class Drill:
         self.folder = folder
         self.broken = ExitStack()
         """What a fault has started; it ends with the repair."""
+        self.in_backup: set[str] | None = None
+        """The tokens of the calls in the backup that is restored: models ask again for what it has not."""
         self._prometheus = Prometheus(f"http://127.0.0.1:{stack.env['PROMETHEUS_PORT']}")
         self._old = set[str]()
         """What fires since an earlier fault."""
@@ -202,7 +204,9 @@ class Drill:
         line.lost = len(load.unfinished) + len(self.rows("SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"))
         effects = (self.folder / "effects.log").read_text().splitlines()
         tokens = Counter(token for effect in effects if (token := json.loads(effect).get("token")))
-        line.doubled = sum(count > 1 for token, count in tokens.items() if token.startswith(load.name))
+        own = {token for token in tokens if token.startswith(load.name)} & (self.in_backup or tokens.keys())
+        line.doubled = sum(tokens[token] > 1 for token in own)
+        self.in_backup = None
         line.slowest = max(load.answers, default=0.0)
         line.refused = load.refused
 

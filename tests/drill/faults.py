@@ -100,8 +100,9 @@ def restarted(drill: Drill) -> None:
         )
 
 
-def nothing(_: Drill) -> None:
-    """Its steps are the fault."""
+def noted(drill: Drill) -> None:
+    """The steps of a restore are the fault."""
+    drill.in_backup = set(drill.rows("SELECT arguments::json ->> 'token' FROM tool_calls"))
 
 
 FAULTS = {
@@ -170,7 +171,7 @@ FAULTS = {
     ),
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
     "restore": Fault(
-        "a restore", nothing,
+        "a restore", noted,
         steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),
         may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown"}),
     ),
