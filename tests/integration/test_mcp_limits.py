@@ -5,14 +5,14 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
-from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS
-from plugins_mcp.mcp.json_rpc import MAX_VALUES
+from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns
@@ -79,26 +79,25 @@ async def test_without_a_configured_idle_limit_silence_is_no_reason(trace: Path)
 
 
 TEXT = {"type": "text", "text": "a"}
-BLOCKS = {"content": [TEXT] * (MAX_BLOCKS + 5)}
-VALUES = {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}}
+RESULTS: dict[str, dict[str, Any]] = {
+    "blocks": {"content": [TEXT] * (MAX_BLOCKS + 5)},
+    "values": {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}},
+    "names": {"content": [TEXT], "structuredContent": {f"n{number}": 0 for number in range(MAX_VALUES // 2)}},
+}
 
 
 @asynccontextmanager
-async def answering(transport: str) -> AsyncGenerator[McpServer]:
+async def answering(transport: str, folder: Path) -> AsyncGenerator[McpServer]:
     """A server whose tool `t` answers with the result that is named in `which`."""
 
     async def answer(request: Request) -> None:
-        result = BLOCKS if request.params["arguments"]["which"] == "blocks" else VALUES
-        await request.result({"resultType": "complete", **result})
+        await request.result({"resultType": "complete", **RESULTS[request.params["arguments"]["which"]]})
 
     if transport == "stdio":
-        block = "block = {'type': 'text', 'text': 'a'}"
-        blocks = f"{{'content': [block] * {MAX_BLOCKS + 5}}}"
-        values = f"{{'content': [block], 'structuredContent': {{'all': [0] * {MAX_VALUES}}}}}"
+        results = folder / "results.json"
+        results.write_text(json.dumps(RESULTS))
         which = "request['params']['arguments']['which']"
-        async with connected(
-            speaking(f"{block}\nsay(request, {blocks} if {which} == 'blocks' else {values})")
-        ) as server:
+        async with connected(speaking(f"say(request, json.load(open({str(results)!r}))[{which}])")) as server:
             yield server
     else:
         era = MODERN if transport == "stateless" else LEGACY
@@ -107,15 +106,16 @@ async def answering(transport: str) -> AsyncGenerator[McpServer]:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
-async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str) -> None:
-    async with answering(transport) as server:
+async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str, tmp_path: Path) -> None:
+    async with answering(transport, tmp_path) as server:
         many = await server.call("t", {"which": "blocks"}, timeout_s=20)
         assert isinstance(many, Answered)
         assert len(many.result.content) == MAX_BLOCKS
         assert many.result.meta == {LEFT_OUT: 5}
-        assert await server.call("t", {"which": "values"}, timeout_s=20) == Ambiguous(
-            "Failed to parse the answer: it has more than 500,000 values"
-        )
+        for which in ("values", "names"):
+            assert await server.call("t", {"which": which}, timeout_s=20) == Ambiguous(
+                "Failed to parse the answer: it has more than 300,000 values"
+            )
 
 
 async def test_an_answer_of_many_values_stalls_nobody() -> None:
@@ -125,9 +125,9 @@ async def test_an_answer_of_many_values_stalls_nobody() -> None:
         )
         await request.raw(body.replace(b"7777", b"%4d" % request.message["id"]))
 
-    text = json.dumps([TEXT] * 150_000)
+    text = json.dumps([TEXT] * (MAX_VALUES // 6))
     body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
-    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.12):
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Answered)
         assert len(result.result.content) == MAX_BLOCKS

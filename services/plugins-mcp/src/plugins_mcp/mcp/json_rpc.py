@@ -14,6 +14,7 @@ from opentelemetry.trace import SpanKind
 from plugins_contract.json_values import exceeds
 from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.tracing import span
+from plugins_mcp.mcp.content import MAX_VALUES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 
 
@@ -124,10 +125,6 @@ def _error_for_invalid_answer(message: Any) -> JSONRPCError | None:
 def _unreadable(number: int | str | None, why: str) -> JSONRPCError:
     error = ErrorData(code=PARSE_ERROR, message=f"{FAILED_TO_PARSE} the answer: {why}")
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
-
-
-MAX_VALUES = 500_000
-"""The most values of a message, with those in its lists and objects: each becomes an object of 100 bytes and more."""
 
 
 class _Numbered(msgspec.Struct):
