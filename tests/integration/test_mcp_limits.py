@@ -11,6 +11,7 @@ import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.outcomes import CallProgress
+from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
@@ -138,6 +139,20 @@ async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
     lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 10_000)"
     async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+async def test_interim_responses_are_bounded(era: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * request.params["arguments"]["number"])
+        await request.text("hi")
+
+    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
+        for _ in range(2):
+            assert isinstance(await server.call("t", {"number": MAX_INTERIM}, timeout_s=30), Answered)
+        result = await server.call("t", {"number": 100_000}, timeout_s=30)
+        assert isinstance(result, Ambiguous)
+        assert TOO_MANY_INTERIM in result.reason
 
 
 @pytest.mark.parametrize("era", [MODERN, LEGACY])
