@@ -1,5 +1,6 @@
 """The limits of a call: the total, how long it may go without a word, and how much its answer may hold."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncGenerator
@@ -14,6 +15,7 @@ from plugins_contract.outcomes import CallProgress
 from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
+from plugins_mcp.mcp.transports import MAX_UNANSWERED
 from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns
@@ -139,6 +141,70 @@ async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
     lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 10_000)"
     async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+PINGING = """
+import os, threading
+threading.Thread(target=lambda: [*iter(lambda: os.read(0, 65536), b"")], daemon=True).start()
+for number in range(3_000):
+    print('{"jsonrpc": "2.0", "id": %d, "method": "ping"}' % number)
+say(request, {"content": []})
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("transport", ["stdio", "session"])
+async def test_a_flood_of_requests_of_a_server_is_read_as_fast_as_it_is_answered(transport: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.event_stream()
+        for number in range(1_000):
+            await request.event(b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}' % number)
+        await request.event(request.envelope(result={"content": []}))
+
+    async def count_tasks() -> None:
+        while True:
+            counts.append(len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+
+    counts: list[int] = []
+    async with (
+        scripted(LEGACY, t=answer) as peer,
+        connected(speaking(PINGING) if transport == "stdio" else remote(peer.url)) as server,
+    ):
+        counting = asyncio.create_task(count_tasks())
+        assert isinstance(await server.call("t", {}, timeout_s=60), Answered)
+        counting.cancel()
+    assert max(counts) < 2 * MAX_UNANSWERED
+
+
+PROGRESS = '{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": %d, "progress": 1%s}}'
+
+
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
+async def test_progress_beyond_all_floats_is_left_out(transport: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.event_stream()
+        await request.event((PROGRESS % (request.message["id"], "0" * 400)).encode())
+        await request.event(request.envelope(result={"content": [], "resultType": "complete"}))
+
+    reporting = f"print({PROGRESS!r} % (request['id'], '0' * 400))\nsay(request, {{'content': []}})"
+    async with (
+        scripted(MODERN if transport == "stateless" else LEGACY, t=answer) as peer,
+        connected(speaking(reporting) if transport == "stdio" else remote(peer.url)) as server,
+    ):
+        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+@pytest.mark.parametrize("id_first", [True, False])
+@pytest.mark.parametrize("beside", ["[]", "[0" + ",0" * MAX_VALUES + "]"])
+async def test_a_very_deep_answer_ends_its_call_at_once(*, id_first: bool, beside: str, tmp_path: Path) -> None:
+    fields = ['"jsonrpc": "2.0", "id": %d', f'"result": {{"a": {"[" * 100_000 + "]" * 100_000}, "b": {beside}}}']
+    answer = tmp_path / "answer.json"
+    answer.write_text("{" + ", ".join(fields if id_first else reversed(fields)) + "}")
+    async with connected(speaking(f"print(open({str(answer)!r}).read() % request['id'], flush=True)")) as server:
+        result = await server.call("t", {}, timeout_s=20)
+        assert isinstance(result, Ambiguous)
+        assert result.reason.startswith("Failed to parse the answer: it ")
 
 
 @pytest.mark.parametrize("era", [MODERN, LEGACY])

@@ -12,12 +12,12 @@ from mcp.client import streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
-from plugins_mcp.mcp.json_rpc import validated
+from plugins_mcp.mcp.json_rpc import progress_of, validated
 from plugins_mcp.mcp.spec import Http, Sse
 
 
@@ -28,6 +28,17 @@ class _MessageAdapter:
 
 
 cast("Any", streamable_http).jsonrpc_message_adapter = _MessageAdapter
+
+
+MAX_UNANSWERED = 100
+"""The most requests of a server, such as pings, whose answers wait to be written. The SDK has a task for each."""
+_POLL_SECONDS = 0.001
+
+
+async def room_for_request(unanswered: Callable[[], int]) -> None:
+    """Wait until fewer than MAX_UNANSWERED answers wait. A server that does not read them is not read meanwhile."""
+    while unanswered() >= MAX_UNANSWERED:  # noqa: ASYNC110 -- nothing signals it
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 class TransportListener(Protocol):
@@ -70,12 +81,16 @@ class _Closing:
 
 
 class ObservedReader(_Closing):
-    """Incoming messages. The SDK does not report the end of the stream, so it is observed here."""
+    """Incoming messages. The SDK does not report the end of the stream, so it is observed here.
 
-    def __init__(self, inner: _Reader, listener: TransportListener) -> None:
+    Progress that is not valid is left out: the SDK would end the session at a number that is larger than every float.
+    """
+
+    def __init__(self, inner: _Reader, listener: TransportListener, writer: "ObservedWriter") -> None:
         super().__init__(inner)
         self._inner = inner
         self._listener = listener
+        self._writer = writer
 
     @property
     def last_context(self) -> Any:
@@ -86,14 +101,24 @@ class ObservedReader(_Closing):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            item = await self._inner.__anext__()
-        except BaseException:
-            self._listener.lost()
-            raise
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            await self._listener.result(item.message.result)
-        return item
+        while True:
+            try:
+                item = await self._inner.__anext__()
+            except BaseException:
+                self._listener.lost()
+                raise
+            match item:
+                case SessionMessage(JSONRPCResponse(result=result)):
+                    await self._listener.result(result)
+                case SessionMessage(JSONRPCRequest()):
+                    await room_for_request(lambda: self._writer.waiting)
+                case SessionMessage(JSONRPCNotification(method="notifications/progress", params=params)) if (
+                    progress_of(params) is None
+                ):
+                    continue
+                case _:
+                    pass
+            return item
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._inner.receive()
@@ -105,15 +130,19 @@ class ObservedWriter(_Closing):
     def __init__(self, inner: _Writer) -> None:
         super().__init__(inner)
         self._inner = inner
+        self.waiting = 0
+        """How many messages wait to be written."""
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
         request = isinstance(message, JSONRPCRequest)
         outbound = Outbound(note_request(message.method)) if request else Outbound(expects_answer=False)
         token = outbound_message.set(outbound)
+        self.waiting += 1
         try:
             await self._inner.send(item)
         finally:
+            self.waiting -= 1
             outbound_message.reset(token)
 
 
@@ -141,7 +170,8 @@ async def open_transport(
                     httpx_client_factory=_sse_factory(listener.lost, certificates),
                 )
                 reader, writer = await stack.enter_async_context(sse)
-        yield ObservedReader(reader, listener), ObservedWriter(writer)
+        observed = ObservedWriter(writer)
+        yield ObservedReader(reader, listener, observed), observed
 
 
 def _sse_factory(on_lost: Callable[[], None], certificates: ssl.SSLContext) -> Any:
