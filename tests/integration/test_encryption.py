@@ -365,9 +365,12 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
     open_database: OpenDatabase, redis_url: str, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fact(turn_id: str) -> bytes:
-        ids = {"turn_id": turn_id, "session_id": "s", "subject": "ada"}
-        texts = {"user_message": MARKER, "assistant_message": ""}
-        return msgspec.json.encode(TurnFinished(**ids, reason="stop", usage=TurnUsage(1, 1), at=1, **texts))
+        usage, reason = TurnUsage(1, 1), "stop"
+        return msgspec.json.encode(
+            TurnFinished(
+                turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
+            )
+        )
 
     cipher = Cipher([NEW])
     async with open_database() as database:
@@ -393,7 +396,8 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
             await wait_until(lambda: redis.xlen("events.ltm"), what="the fact that waited")
         with pytest.raises(DecryptionError):
             await encrypt(database, cipher)
-    [(_, fields)] = await redis.xrange("events.ltm")
+    entries: Any = await redis.xrange("events.ltm")
+    [(_, fields)] = entries
     published = msgspec.json.decode(fields[b"event"], type=TurnFinished)
     assert published.user_message
     assert cipher.open_text(published.user_message, fact_owner("waited", "userMessage")) == MARKER

@@ -19,6 +19,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.tool_calls.approvals.rules import Decision
 from plugins_contract.messages import EVENT_TYPE, decode_request, encode_request
 from plugins_contract.outcomes import ToolOutcome
+from tests.integration.test_audit_chain import chain_of, record, seal, verified
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
 from tests.support.version_4 import VERSION_4
@@ -344,3 +345,27 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
     assert tables(postgres_url) == before | {"second", "third"}
     async with open_postgres(postgres_url, 1) as database:
         assert await database.read("SELECT value FROM meta WHERE key = 'schema_version'") == [(str(now + 2),)]
+
+
+async def test_the_audit_of_a_postgresql_of_version_8_is_sealed_from_its_first_event(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_postgres(postgres_url, 1) as database:
+        await record(database, "ada", "bob")
+    guard = schemas.migrations("postgres")[2].partition("CREATE FUNCTION")[2].partition("CREATE TRIGGER")[0]
+    change(
+        postgres_url,
+        "ALTER TABLE turns DROP COLUMN credential",
+        "DROP VIEW open_transactions, new_transaction",
+        "DROP TABLE audit_seals",
+        "DROP FUNCTION audit_seals_guard",
+        f"CREATE OR REPLACE FUNCTION{guard}",
+        "UPDATE meta SET value = '8' WHERE key = 'schema_version'",
+    )
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    async with open_postgres(postgres_url, 1) as database:
+        await record(database, "eve")
+        await seal(await chain_of(database))
+    assert next(verified().lines()) == "1 seals hold, over the events up to 3."
+    with pytest.raises(psycopg.IntegrityError, match="never changed"):
+        change(postgres_url, "DELETE FROM audit")

@@ -43,9 +43,12 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Database]:
     if settings.database_url is None:
         opened: AbstractAsyncContextManager[Database] = open_sqlite(settings.outbox_path)
     else:
-        from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
+        from dialog_engine.storage.postgres import (  # noqa: PLC0415 -- psycopg is slow to import
+            BULK_SECONDS,
+            open_postgres,
+        )
 
-        opened = open_postgres(settings.database_url.get_secret_value(), 1)
+        opened = open_postgres(settings.database_url.get_secret_value(), 1, statement_seconds=BULK_SECONDS)
     async with opened as database:
         await check_not_moved(database)
         yield database

@@ -367,7 +367,7 @@ def _rejected(row: OutboxRow, error: Exception) -> Rejected:
 
 
 def _check_sealed(row: OutboxRow) -> None:
-    """Raises DecryptionError when the fact has a clear text: `dialog-engine encrypt` has encrypted those that waited."""
+    """Raises DecryptionError for a fact with a clear text: `dialog-engine encrypt` has encrypted those that waited."""
     fact = msgspec.json.decode(row.payload, type=TurnFinished)
     if any(text and not key_of(text) for text in (fact.user_message, fact.assistant_message)):
         raise DecryptionError("the fact is not encrypted, and everything was: somebody without a key wrote it")
