@@ -101,7 +101,7 @@ chaos: sync ## every fault injection in full, minutes each, fault_pairs for hour
 	$(BIN)/python -m tests.chaos --full $(ARGS)
 
 drill: sync ## the product in containers, one part broken after the other (docs/drill.md); ARGS="workers poison" for some
-	$(BIN)/python -m tests.drill_compose $(ARGS)
+	$(BIN)/python -m tests.drill $(ARGS)
 
 fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one
 	$(BIN)/python -m tests.fuzz $(ARGS)

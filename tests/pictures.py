@@ -11,11 +11,14 @@ import subprocess
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
-from tests.drill import DEPLOYED, Load
+import httpx2
+import yaml
+
 from tests.support.dashboards import dashboards, runnable
 from tests.support.panels import picture
 from tests.support.processes import ROOT
@@ -23,6 +26,7 @@ from tests.support.prometheus import Prometheus, Series, running_prometheus
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
+DEPLOYED = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())["global"]
 FOLDER = ROOT / "docs" / "pictures"
 QUESTIONS = {
     "What time is it in Tokyo and in Paris?": 2,
@@ -45,12 +49,32 @@ def draw(folder: Path) -> None:
         began = time.time()
         with ExitStack() as users:
             for question, number in QUESTIONS.items():
-                users.enter_context(Load(stack.url).asking(question, number))
+                for _ in range(number):
+                    users.enter_context(_asking(stack.url, question))
             _lose_a_worker(stack, prometheus, folder)
         began += 2 * STEP_SECONDS  # nothing is known of the time before the first two scrapes
         ask = partial(_between, prometheus, began, time.time())
         for name in ("users", "stream", "servers"):
             (folder / f"{name}.svg").write_bytes(picture(dashboards()[name], ask, began=began))
+
+
+@contextmanager
+def _asking(url: str, question: str) -> Generator[None]:
+    """A user who asks again as soon as the question is answered, for as long as the block."""
+    over = threading.Event()
+
+    def ask() -> None:
+        with httpx2.Client(base_url=url, timeout=120) as http:
+            while not over.wait(1):
+                http.post("/v1/chat", json={"message": question})
+
+    user = threading.Thread(target=ask)
+    user.start()
+    try:
+        yield
+    finally:
+        over.set()
+        user.join()
 
 
 def _lose_a_worker(stack: Stack, prometheus: Prometheus, folder: Path) -> None:

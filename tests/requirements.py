@@ -561,14 +561,14 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "integration/test_postgres.py::test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back",
     ),
     "a file of the last release is taken over whole or not at all, and one of a later release is refused": (
-        "integration/test_storage_migration.py::test_every_conversation_of_a_file_of_version_4_is_there_again_and_again",
-        "integration/test_storage_migration.py::test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine",
+        "integration/test_storage_migration.py"
+        "::test_what_a_file_of_the_first_release_holds_is_there_and_its_turn_goes_on",
         "integration/test_storage_migration.py::test_a_file_that_was_migrated_has_the_shape_of_a_new_one",
         "integration/test_storage_migration.py"
         "::test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it",
         "integration/test_storage_migration.py"
         "::test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is",
-        "integration/test_storage_migration.py::test_a_database_of_a_later_release_is_refused_with_both_releases",
+        "integration/test_storage_migration.py::test_a_database_of_a_later_or_too_old_a_release_is_refused",
     ),
     "a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use": (
         "integration/test_move.py::test_every_row_is_moved_and_the_keys_go_on_behind_them",
@@ -888,7 +888,7 @@ TURNS: dict[str, tuple[str, ...] | str] = {
     "after a stop the page says what became of each call": (
         "e2e/test_chat_page.py::test_after_a_stop_each_card_says_what_became_of_its_call",
     ),
-    "SIGTERM says farewell to streams": (
+    "SIGTERM has streams reconnect": (
         "integration/test_http_turns.py::test_at_shutdown_streams_end_with_a_reconnect_hint",
         "integration/test_http_turns.py::test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end",
     ),

@@ -25,8 +25,8 @@ for service in engine worker operator; do
     chown -R 10001:10001 "$service"
 done
 create exporter/redis_url "redis://callstream-exporter:$(random)@redis:6379/0"
-# As redis_exporter reads it: the address, and the password.
-sed 's|^\(redis://[^:]*\):\([0-9a-f]*\)\(@[^/]*\)/0$|{"\1\3": "\2"}|' exporter/redis_url > exporter/passwords.json
+# As redis_exporter reads it: the address, and the password. Earlier versions of it look for the address without the user.
+sed 's|^redis://\([^:]*\):\([0-9a-f]*\)@\([^/]*\)/0$|{"redis://\1@\3": "\2", "redis://\3": "\2"}|' exporter/redis_url > exporter/passwords.json
 chown -R 10001:10001 exporter
 
 # Without a login only PING is allowed, which the health check sends.

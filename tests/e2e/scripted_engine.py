@@ -53,7 +53,7 @@ class Turn:
     cancelled: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     drops: int = 0
-    farewell: bool = False
+    reconnect: bool = False
 
     @property
     def ended(self) -> bool:
@@ -227,8 +227,8 @@ class ScriptedEngine:
                     await self._say(session, turn, step)
                 case Wait(gate):
                     await _first_of(self._gate(gate), turn.cancelled)
-                case Drop(farewell):
-                    turn.farewell = farewell
+                case Drop(reconnect):
+                    turn.reconnect = reconnect
                     await _drop(turn)
         if turn.cancelled.is_set() and not turn.ended:
             await self._stop(session, turn)
@@ -269,8 +269,8 @@ class ScriptedEngine:
                 while len(turn.log) == sent and turn.drops == drops:
                     await turn.changed.wait()
             if turn.drops > drops:
-                if turn.farewell:
-                    yield ": farewell\nretry: 250\n\n"
+                if turn.reconnect:
+                    yield ": reconnect\nretry: 250\n\n"
                 return
             while sent < len(turn.log):
                 sent += 1
@@ -287,9 +287,9 @@ def _rebuilt(session: Session, reset: Say) -> Say:
         each | {"data": each["data"] | {"messageId": ids[each["data"]["content"]]}}
         if each["event"] == "message"
         else each
-        for each in reset.data["told"]
+        for each in reset.data["events"]
     ]
-    return Say("reset", {**reset.data, "told": events})
+    return Say("reset", {**reset.data, "events": events})
 
 
 def _started(turn: Turn) -> Say:

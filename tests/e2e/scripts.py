@@ -27,9 +27,9 @@ class Wait:
 
 @dataclass(frozen=True)
 class Drop:
-    """Every connection to this turn is closed, with a farewell or without."""
+    """Every connection to this turn is closed, with a comment "reconnect" or without."""
 
-    farewell: bool = False
+    reconnect: bool = False
 
 
 Step = Say | Wait | Drop
@@ -86,7 +86,7 @@ def message(content: str, *calls: Call) -> Say:
 def reset(*says: Say) -> Say:
     """All events of the turn so far, once more."""
     events = [{"event": say.event, "data": say.data} for say in says]
-    return Say("reset", {"reason": "restart", "told": events})
+    return Say("reset", {"reason": "restart", "events": events})
 
 
 def answer(*deltas: str) -> list[Step]:

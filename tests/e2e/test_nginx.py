@@ -170,7 +170,7 @@ async def test_the_reconnect_hint_passes_nginx_and_the_restarted_engine_continue
             turn = answer.headers["x-turn-id"]
         # Read to its end without an error: nginx, too, saw it end well.
         rest = [line async for line in lines]
-        assert ": farewell" in rest
+        assert ": reconnect" in rest
         assert any(line.startswith("retry: ") for line in rest)
         path = f"/v1/turns/{turn}/events"
         assert (await through.client.get(path)).status_code == 502

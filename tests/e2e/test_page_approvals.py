@@ -49,7 +49,7 @@ def test_an_ended_call_needs_no_approval(chat: ChatPage) -> None:
 
 def test_a_missed_decision_is_in_a_reset(chat: ChatPage) -> None:
     replayed = [{"event": "control", "data": data} for data in (PENDING, EDITED)]
-    reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "told": replayed}}
+    reset = {"id": "2-1", "type": "reset", "data": {"reason": "why", "events": replayed}}
     call = call_after(chat, control(1, PENDING), control(2, ASKED), reset)
 
     assert (call["waits"], call["approval"]["status"], call["arguments"]) == (False, "edited", {"x": 2})

@@ -210,8 +210,8 @@ def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, en
 def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one "),
-        Wait("farewell"),
-        Drop(farewell=True),
+        Wait("reconnect"),
+        Drop(reconnect=True),
         *text("two "),
         Wait("end"),
         message("one two "),
@@ -222,7 +222,7 @@ def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, eng
     expect(chat.answers).to_have_text("one")
     chat.page.evaluate(MARK)
     chat.page.evaluate(LISTEN)
-    engine.open_gate("farewell")
+    engine.open_gate("reconnect")
     expect(chat.answers).to_have_text("one two")
     assert chat.page.evaluate(MARKED) == ["article", "article"]
     # Between the end of a message and that of its turn the page may well say that the model thinks.

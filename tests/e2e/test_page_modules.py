@@ -97,9 +97,9 @@ def test_a_reset_removes_unfinished_text_and_later_events_continue(chat: ChatPag
         ATTACHED,
         event("1-5", "message", messageId=7, content="kept"),
         event("1-9", "text", delta="dropped"),
-        event("2-2", "reset", reason="", told=replayed),
+        event("2-2", "reset", reason="", events=replayed),
         event("2-3", "text", delta="again"),
-        event("2-2", "reset", reason="", told=replayed),
+        event("2-2", "reset", reason="", events=replayed),
     )
     assert texts(state) == ["kept", "again"]
     assert [item["kind"] for item in state["items"]] == ["user", "answer", "answer"]
@@ -200,5 +200,5 @@ def test_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
     assert waits_for(pending, held) == ["redis"]
     assert waits_for(pending, held, event("1-3", "control", **WAITS, status="pending")) == [None]
     assert waits_for(pending, held, event("1-3", "control", **WAITS, status="running", attempt=1)) == [None]
-    assert waits_for(pending, held, event("2-1", "reset", reason="", told=replayed)) == [None]
+    assert waits_for(pending, held, event("2-1", "reset", reason="", events=replayed)) == [None]
     assert waits_for(pending, held, event("1-3", "done", reason="error")) == [None]

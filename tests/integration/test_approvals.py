@@ -83,7 +83,7 @@ class Waiting:
         async with engine.stream("GET", f"/v1/turns/{self.turn_id}/events") as stream:
             async for event in stream:
                 updates = (
-                    [each["data"] for each in event.data.get("told", ())] if event.name == "reset" else [event.data]
+                    [each["data"] for each in event.data.get("events", ())] if event.name == "reset" else [event.data]
                 )
                 for data in updates:
                     if data.get("type") == "approval" and data["status"] == "asked":

@@ -242,8 +242,8 @@ async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
         assert rebuilt[2].data == events[-1].data
         # A client that has read a part of it gets a reset, and nothing more when it reconnects.
         [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
-        assert [each["event"] for each in reset.data["told"]] == ["message"]
-        assert (reset.name, reset.data["told"][0]["data"]) == ("reset", events[-2].data)
+        assert [each["event"] for each in reset.data["events"]] == ["message"]
+        assert (reset.name, reset.data["events"][0]["data"]) == ("reset", events[-2].data)
         assert done.data == events[-1].data
         assert Cursor.parse(events[-1].id) < Cursor.parse(reset.id) < Cursor.parse(done.id)
         assert (await engine.events("GET", path, params={"after": events[1].id}))[-1].id == done.id
@@ -502,7 +502,7 @@ async def test_at_shutdown_streams_end_with_a_reconnect_hint(tmp_path: Path, red
         rest = await stream.rest()
     assert time.monotonic() - began < 3  # it need not be cut
     assert rest.endswith(b"\r\n0\r\n\r\n")
-    assert re.search(rb": farewell\nretry: \d+\n\n", rest)
+    assert re.search(rb": reconnect\nretry: \d+\n\n", rest)
     assert b"event: done" not in rest
     assert b"error" not in rest
 
@@ -524,7 +524,7 @@ async def test_at_shutdown_streams_of_turns_of_other_engines_end_with_a_hint_too
             began = time.monotonic()
         rest = await elsewhere.rest()
         assert time.monotonic() - began < 3
-        assert b": farewell" in rest
+        assert b": reconnect" in rest
         model.held.set()
         assert (await stream.until("done")).data["reason"] == "stop"
 
@@ -540,7 +540,7 @@ async def test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end(
             asyncio.get_running_loop().call_later(0.5, model.held.set)
         rest = await stream.rest()
     assert b"event: done" in rest
-    assert b"farewell" not in rest
+    assert b"reconnect" not in rest
 
 
 class RawStream:

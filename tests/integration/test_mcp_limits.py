@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import free_port
+from plugins_contract.catalog import ServerState
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
+from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
+from plugins_mcp.mcp.server_connection import MAX_REASON
 from plugins_mcp.mcp.transports import MAX_UNANSWERED
-from tests.integration.servers import connected, demo_over_http, demo_stdio, remote, speaking, traced
+from tests.integration.servers import connected, demo_over_http, demo_stdio, owned, remote, script, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
@@ -229,3 +232,50 @@ async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_step
 
     async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=30), Ambiguous)
+
+
+TALKATIVE = """
+import json, sys
+
+pages = 0
+for line in sys.stdin:
+    request = json.loads(line)
+    match request["method"]:
+        case "initialize":
+            info = {"name": "s", "version": "1", "icons": [{"src": "x"}] * 150_000}
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/list":
+            pages += 1
+            tools = [{"name": f"t{pages}-{n}", "description": "d" * 40_000} for n in range(300)]
+            result = {"tools": [tool | {"inputSchema": {"type": "object"}} for tool in tools], "nextCursor": str(pages)}
+        case _:
+            continue
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+async def test_a_server_that_introduces_itself_and_lists_at_length_is_cut_and_stalls_nobody() -> None:
+    """100 pages of 30 MB were read: the worker had 750 MB after 15 s. Icons stalled it for 0.4 s."""
+    async with short_turns(), connected(script(TALKATIVE, protocol="legacy")) as server:
+        assert server.catalog
+        assert len(server.catalog.tools) == 600
+        assert server.catalog.quarantined[0].reason == "the server lists too much: only the first 2 pages were read"
+
+
+async def test_a_long_error_is_cut_in_the_log_and_for_users(caplog: pytest.LogCaptureFixture) -> None:
+    """20 MB of it were logged, shown by the worker's readiness, and written to Redis with each heartbeat."""
+    refuse = "import json; request = json.loads(input()); error = {'code': -1, 'message': 'no' * 10_000_000}"
+    say = "print(json.dumps({'jsonrpc': '2.0', 'id': request['id'], 'error': error}), flush=True)"
+    async with owned(script(f"{refuse}; {say}; input()", protocol="legacy")) as server, short_turns():
+        await wait_until(lambda: server.state is ServerState.FAILED)
+        assert (server.last_error or "").startswith("nono")
+        assert len(server.last_error or "") <= MAX_REASON
+        assert max(len(each.getMessage()) for each in caplog.records) < 3 * MAX_REASON
+
+
+def test_the_sdk_is_given_what_is_read_of_a_page_only() -> None:
+    prompt = {"name": "p", "icons": [{"src": "x"}], "arguments": [{"name": "a"}] * (MAX_ARGUMENTS + 1)}
+    page = {"prompts": [prompt] * (MAX_PER_PAGE + 1), "_meta": {"a": "b" * 1_000}, "nextCursor": "2"}
+    assert bound_page(page) > 1_000
+    reduced = {"name": "p", "arguments": [{"name": "a"}] * MAX_ARGUMENTS}
+    assert page == {"prompts": [reduced] * MAX_PER_PAGE, "nextCursor": "2"}

@@ -3,7 +3,6 @@
 The programs are Debian's. Their configuration is that of deploy/, with the ports of the test.
 """
 
-import json
 import re
 import shutil
 import subprocess
@@ -40,7 +39,9 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not on the path: {', '.join(MISSING)}"),
 ]
 ALERTMANAGER = ALERTS.parent / "alertmanager.yml"
-EXPORTER_RIGHTS = re.findall(r'user exporter "(.*)"', (ROOT / "deploy" / "compose" / "redis.sh").read_text())[0]
+SCRIPT = (ROOT / "deploy" / "compose" / "redis.sh").read_text()
+[EXPORTER_RIGHTS] = re.findall(r'user exporter "(.*)"', SCRIPT)
+[EXPORTER_PASSWORDS] = re.findall(r"^sed '(.*)' exporter/redis_url", SCRIPT, re.MULTILINE)
 
 
 @dataclass
@@ -80,10 +81,12 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Generator[Watched]:
         at = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
         metrics = {name: f"http://{address}/metrics" for name, address in at.items()}
         with Redis.from_url(redis.url) as client:
-            client.execute_command("ACL", "SETUSER", "callstream-exporter", "on", ">secret", *EXPORTER_RIGHTS.split())
+            client.execute_command("ACL", "SETUSER", "callstream-exporter", "on", ">5ec7e7", *EXPORTER_RIGHTS.split())
+            client.execute_command("ACL", "SETUSER", "default", "-info")
         address = redis.url.removesuffix("/0")
         passwords = folder / "passwords.json"
-        passwords.write_text(json.dumps({address.replace("//", "//callstream-exporter@"): "secret"}))
+        url = redis.url.replace("//", "//callstream-exporter:5ec7e7@")
+        passwords.write_bytes(subprocess.check_output(["sed", EXPORTER_PASSWORDS], input=url.encode()))
         login = [f"--redis.addr={address}", "--redis.user=callstream-exporter", f"--redis.password-file={passwords}"]
         run([PROGRAMS[2], *login, f"--web.listen-address={at['redis']}"], metrics["redis"])
         uri = f"127.0.0.1:{postgres.port}/postgres?sslmode=disable"

@@ -1,7 +1,10 @@
 """Tokens of a provider whose keys change, and people who sign in on the page."""
 
 import asyncio
+import gzip
 import sqlite3
+import time
+import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import closing
 from pathlib import Path
@@ -175,11 +178,63 @@ async def test_metadata_is_read_again_daily_and_a_provider_that_is_away_is_asked
     assert (await api.provider.metadata()).token_endpoint.endswith("/new-token")
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kid": ["a"]},
+        {"alg": "none"},
+        {"kty": "oct", "k": None},
+        # A 16,384-bit private key without its primes, which were looked for: 7 s of the event loop.
+        {"kty": "RSA", "n": "B" * 2730, "d": "B" * 2730, "e": "AQAB", "alg": "RS256"},
+    ],
+)
+async def test_keys_that_cannot_be_used_are_left_out(oidc: OidcProvider, api: Api, other: dict[str, Any]) -> None:
+    """They raised TypeError, NotImplementedError and KeyError, for every request with a token."""
+    oidc.published.append(oidc.signing.public() | {"kid": "other"} | other)
+    spent = time.thread_time()
+    assert await api.subject(oidc.token()) == "ann@oidc"
+    assert time.thread_time() - spent < 2
+
+
+@pytest.mark.parametrize(
+    "keys", ["http://a:b:c", "http://[::", "http://a\0b/", "http://a/" + "a" * 100_000, "javascript:"]
+)
+async def test_an_address_of_keys_that_is_none_makes_the_provider_unavailable(
+    oidc: OidcProvider, api: Api, keys: str
+) -> None:
+    oidc.keys_at = keys
+    with pytest.raises(IdentityProviderError) as refused:
+        await api.subject(oidc.token())
+    assert len(str(refused.value)) < 500
+    assert str(refused.value).isprintable()
+
+
 async def test_metadata_of_another_issuer_is_refused(oidc: OidcProvider) -> None:
     provider = Provider(f"{oidc.issuer}/")
     with pytest.raises(IdentityProviderError, match="the provider there is"):
         await provider.metadata()
     await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (b'{"keys":' + b"[" * 100_000 + b"]" * 100_000 + b"}", {}),
+        (gzip.compress(bytes(100_000_000)), {"content-encoding": "gzip"}),
+    ],
+    ids=["nested deeply", "compressed zeros"],
+)
+async def test_a_hostile_answer_of_the_provider_is_refused_in_bounded_memory(
+    oidc: OidcProvider, api: Api, body: bytes, headers: dict[str, str]
+) -> None:
+    oidc.answer = body, headers
+    tracemalloc.start()
+    try:
+        with pytest.raises(IdentityProviderError):
+            await api.subject(oidc.token())
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,22 +13,26 @@ import psycopg
 import pytest
 
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn, UserMessage
+from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.tool_calls.approvals.rules import Decision
-from plugins_contract.messages import EVENT_TYPE, decode_request, encode_request
+from plugins_contract.messages import EVENT_TYPE, encode_request
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.test_audit_chain import chain_of, record, seal, verified
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
-from tests.support.version_4 import VERSION_4
+from tests.support.processes import ROOT
 
 pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 OLD_ENGINE = "the-engine"
+FIRST_SCHEMA = (
+    "987949f6091a4904987d787d643a6e48f5a4541c:"
+    "services/dialog-engine/src/dialog_engine/storage/schemas/sqlite/schema.sql"
+)
 WHOLE = b'{"for_model": "all of it"}'
 PUBLISHED, WAITING, ASKED, ANSWERED = (
     ToolCall("call_1", f"{name}-00000000", "demo__add", "{}") for name in ("published", "waiting", "asked", "answered")
@@ -40,14 +45,6 @@ def insert(file: sqlite3.Connection, table: str, **columns: object) -> None:
     file.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(columns.values()))  # noqa: S608
 
 
-def add_turn(file: sqlite3.Connection, turn_id: str, session_id: str, status: str, owned: int, number: int) -> None:
-    insert(file, "turns", turn_id=turn_id, session_id=session_id, status=status, owned=owned, created_at=1, epoch=3)
-    insert(
-        file, "messages", session_id=session_id, turn_id=turn_id, number=number, role="user", content=f"Hi {turn_id}",
-        created_at=1,
-    )  # fmt: skip
-
-
 def add_call(file: sqlite3.Connection, call: ToolCall, ordinal: int, outcome: ToolOutcome | None = None) -> None:
     insert(
         file, "tool_calls", correlation_id=call.correlation_id, message_id=90, turn_id="running", ordinal=ordinal,
@@ -58,22 +55,25 @@ def add_call(file: sqlite3.Connection, call: ToolCall, ordinal: int, outcome: To
 
 @pytest.fixture
 def old_file(tmp_path: Path) -> Path:
-    """A file as the last release of version 4 left it when it was killed."""
+    """A file as an engine of the first release left it when it was killed."""
+    schema = subprocess.run(["git", "show", FIRST_SCHEMA], cwd=ROOT, capture_output=True, text=True, check=False)
+    if schema.returncode:
+        pytest.skip("the history of this clone does not have the first release")
     path = tmp_path / "engine.sqlite3"
     with closing(sqlite3.connect(path)) as file, file:
-        file.executescript(VERSION_4)
+        file.executescript(schema.stdout)
+        file.execute("PRAGMA user_version = 7")
         insert(file, "meta", key="engine_id", value=OLD_ENGINE)
-        for session_id in ("mine", "copy", "copy-that-ran"):
-            insert(file, "sessions", session_id=session_id, subject="ada", title="Hi", created_at=1, updated_at=1)
-            insert(file, "journal", session_id=session_id, turn_id="t", epoch=1, step="s", payload=b"{}")
-        for session_id in ("copy", "copy-that-ran"):
-            insert(file, "copies", session_id=session_id, version=7)
-        add_turn(file, "done", "mine", "done", 1, 1)
-        add_turn(file, "running", "mine", "running", 1, 2)
-        add_turn(file, "done-elsewhere", "copy", "done", 0, 1)
-        add_turn(file, "running-elsewhere", "copy-that-ran", "running", 0, 1)
+        insert(file, "sessions", session_id="mine", subject="ada", title="Hi", created_at=1, updated_at=1)
         insert(
-            file, "messages", message_id=90, session_id="mine", turn_id="running", number=3, role="assistant",
+            file, "turns", turn_id="running", session_id="mine", status="running", owner=OLD_ENGINE, created_at=1,
+            epoch=3,
+        )  # fmt: skip
+        insert(
+            file, "messages", session_id="mine", turn_id="running", number=1, role="user", content="Hi", created_at=1
+        )  # fmt: skip
+        insert(
+            file, "messages", message_id=90, session_id="mine", turn_id="running", number=2, role="assistant",
             content="Let me see", created_at=1,
         )  # fmt: skip
         for ordinal, call in enumerate((PUBLISHED, WAITING, ASKED, ANSWERED)):
@@ -82,13 +82,11 @@ def old_file(tmp_path: Path) -> Path:
         insert(file, "whole_results", correlation_id=ANSWERED.correlation_id, whole=WHOLE)
         insert(file, "approvals", correlation_id=ASKED.correlation_id, question=msgspec.json.encode(question()))
         for call, published_at in ((PUBLISHED, 5), (WAITING, None)):
-            payload = encode_request(requested(RUNNING, call, "an old mailbox"))
+            payload = encode_request(requested(RUNNING, call, mailbox_of(OLD_ENGINE)))
             insert(
-                file, "outbox", event_type=EVENT_TYPE, event_id=call.correlation_id, payload=payload, created_at=1,
-                published_at=published_at,
+                file, "outbox", owner=OLD_ENGINE, turn_id="running", event_type=EVENT_TYPE,
+                event_id=call.correlation_id, payload=payload, created_at=1, published_at=published_at,
             )  # fmt: skip
-        insert(file, "outbox", event_type="TurnFinished", event_id="done", payload=b"{}", created_at=1)
-        insert(file, "outbox", event_type="TurnFinished", event_id="of a deleted session", payload=b"{}", created_at=1)
     return path
 
 
@@ -126,62 +124,37 @@ def shape(path: Path) -> Shape:
         return found
 
 
-# --- SQLite: a file of version 4 ---
+# --- SQLite ---
 
 
-async def test_every_conversation_of_a_file_of_version_4_is_there_again_and_again(old_file: Path) -> None:
-    for _ in range(2):  # the second start finds a file of this release
-        async with open_sqlite(old_file) as database:
-            store = EngineStore(database, await database.engine_id())
-            assert {session.session_id for session in await store.sessions.list("ada", limit=9, before=None)} == {
-                "mine", "copy", "copy-that-ran",
-            }  # fmt: skip
-            asked, *answered = (await store.messages("mine"))[2:]
-            assert isinstance(asked, AssistantMessage)
-            assert [each.correlation_id for each in asked.tool_calls] == [
-                call.correlation_id for call in (PUBLISHED, WAITING, ASKED, ANSWERED)
-            ]
-            assert len(answered) == 1
-            assert await store.messages("copy") == [UserMessage("Hi done-elsewhere")]
-            whole = await store.archive.whole("ada", "running", ANSWERED.correlation_id)
-            assert whole is not None
-            assert whole.for_model == "all of it"
-
-
-async def test_open_turns_of_a_file_of_version_4_go_on_in_the_same_engine(old_file: Path) -> None:
+async def test_what_a_file_of_the_first_release_holds_is_there_and_its_turn_goes_on(old_file: Path) -> None:
     async with open_sqlite(old_file) as database:
         store = EngineStore(database, await database.engine_id())
         assert store.engine_id == OLD_ENGINE
+        asked, *answered = (await store.messages("mine"))[1:]
+        assert isinstance(asked, AssistantMessage)
+        assert [each.correlation_id for each in asked.tool_calls] == [
+            call.correlation_id for call in (PUBLISHED, WAITING, ASKED, ANSWERED)
+        ]
+        assert len(answered) == 1
+        whole = await store.archive.whole("ada", "running", ANSWERED.correlation_id)
+        assert whole is not None
+        assert whole.for_model == "all of it"
+
         [adopted] = await store.engines.adopt_own(None)
         turn = adopted.turn
-
         assert (turn.turn_id, turn.subject, turn.epoch) == ("running", "ada", 4)
-        assert [row.event_id for row in adopted.rows] == [WAITING.correlation_id]
-        assert decode_request(adopted.rows[0].payload).mailbox == mailbox_of(OLD_ENGINE)
         assert {each.request.correlation_id for each in await store.calls.open_calls(turn)} == {
             PUBLISHED.correlation_id, WAITING.correlation_id,
         }  # fmt: skip
-        assert [each.call.correlation_id for each in await store.approvals.waiting(turn)] == [ASKED.correlation_id]
-        assert {row.event_id for row in await store.outbox.waiting(9)} == {
-            WAITING.correlation_id, "done", "of a deleted session",
-        }  # fmt: skip
+        assert [row.event_id for row in await store.outbox.waiting(9)] == [WAITING.correlation_id]
         assert [row.event_id for row in await store.outbox.unanswered()] == [PUBLISHED.correlation_id]
-
         assert await store.calls.add_result(turn, PUBLISHED, OUTCOME)
+        [question] = await store.approvals.waiting(turn)
         decision = Decision(status=ApprovalStatus.REFUSED, at=1)
-        [asked] = await store.approvals.waiting(turn)
-        assert await store.approvals.decide(turn.turn_id, asked, decision, None, OUTCOME)
-        assert await store.end(turn) == 4
+        assert await store.approvals.decide(turn.turn_id, question, decision, None, OUTCOME)
+        assert await store.end(turn)
         assert await begin(store.turns, "ada", "mine", "And then?")
-
-
-async def test_a_copy_of_a_turn_that_ran_elsewhere_is_ended_and_its_session_is_free(old_file: Path) -> None:
-    async with open_sqlite(old_file) as database:
-        store = EngineStore(database, OLD_ENGINE)
-        record = await store.archive.turn("ada", "running-elsewhere")
-        assert record.failure is not None
-        assert (record.status, record.reason, record.failure.code) == ("failed", "error", "INTERNAL_ERROR")
-        assert await begin(store.turns, "ada", "copy-that-ran", "Again")
 
 
 async def test_a_file_that_was_migrated_has_the_shape_of_a_new_one(old_file: Path, tmp_path: Path) -> None:
@@ -252,7 +225,7 @@ async def test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_
     assert everything(old_file) == before
 
 
-@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("version", [0, 6])
 async def test_a_file_that_is_too_old_is_refused_and_left_as_it_is(tmp_path: Path, version: int) -> None:
     path = tmp_path / "engine.sqlite3"
     with closing(sqlite3.connect(path)) as file, file:
@@ -261,9 +234,7 @@ async def test_a_file_that_is_too_old_is_refused_and_left_as_it_is(tmp_path: Pat
         file.execute(f"PRAGMA user_version = {version}")
     before = everything(path)
 
-    with pytest.raises(
-        StorageUnavailableError, match=rf"OUTBOX_PATH .*schema version is {version}.* migrates 4 and newer"
-    ):
+    with pytest.raises(ConfigurationError, match=rf"schema version {version}, .* migrates 7 and newer"):
         async with open_sqlite(path):
             pass
     assert everything(path) == before
@@ -314,7 +285,7 @@ def change(url: str, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
-async def test_a_database_of_a_later_release_is_refused_with_both_releases(postgres_url: str) -> None:
+async def test_a_database_of_a_later_or_too_old_a_release_is_refused(postgres_url: str) -> None:
     await open_and_begin(postgres_url)
     change(
         postgres_url,
@@ -322,6 +293,9 @@ async def test_a_database_of_a_later_release_is_refused_with_both_releases(postg
         "UPDATE meta SET value = '9.8.7' WHERE key = 'release'",
     )
     with pytest.raises(ConfigurationError, match=rf"version 99.* 9\.8\.7; .*dialog-engine {schemas.RELEASE}"):
+        await open_and_begin(postgres_url)
+    change(postgres_url, "UPDATE meta SET value = '2' WHERE key = 'schema_version'")
+    with pytest.raises(ConfigurationError, match=r"version 2, .* migrates 3 and newer"):
         await open_and_begin(postgres_url)
 
 

@@ -240,6 +240,17 @@ async def test_no_more_is_taken_from_all_streams_together_than_there_are_slots(c
     assert [await caller.redis.xlen(stream) for stream in streams] == [0, 0, 0]
 
 
+async def test_a_single_slot_waits_at_no_empty_stream_while_another_has_requests(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins_mcp.consumer.TURN_SECONDS", BLOCK_SECONDS)
+    crew.member_of = ("p", "q")
+    requests = [await crew.caller.call() for _ in range(40)]
+    async with crew.consuming(concurrency=1, times=LeaseTimes(sweep=60)) as (_, gate):
+        gate.open.set()
+        await wait_until(lambda: len(gate.taken) == len(requests))
+
+
 async def test_what_waits_for_a_slot_waits_where_another_worker_sees_it(crew: Crew) -> None:
     for _ in range(4):
         await crew.caller.call()

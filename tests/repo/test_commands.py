@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.check import OVERLAYS, built
+from tests.drill.faults import FAULTS
 from tests.support.documents import Shell, blocks, clone, inline_commands
 from tests.support.processes import ROOT
 
@@ -49,6 +50,18 @@ def test_a_command_within_a_sentence_is_one_of_a_tested_block() -> None:
         if not known:
             unknown.append(f"{document}: {command}")
     assert unknown == []
+
+
+def test_every_command_of_the_drill_is_one_of_the_documents() -> None:
+    lines = re.findall(r"^(\S.*?)(?: +# (.*))?$", "\n".join(block.text for block in blocks()), re.MULTILINE)
+    known = {re.sub(" FILE=.*", "", command) for command, _ in lines}
+    # `docker compose start worker   # or engine, redis` is three commands.
+    known |= {
+        f"{command.rpartition(' ')[0]} {other}" for command, note in lines for other in re.findall(r"[\w-]+", note)
+    }
+    texts = "\n".join(block.text for block in blocks())
+    steps = {re.sub(" FILE=.*", "", step) for fault in FAULTS.values() for step in fault.steps}
+    assert {step for step in steps if step not in texts} - known == set()
 
 
 def cluster(folder: Path, overlay: str) -> Shell:

@@ -34,7 +34,7 @@ TOP_LEVEL = {
 LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_settings", "redis", "sse_starlette"}
 """Libraries that the product uses instead of own code."""
 MAY_SLEEP = {
-    "tests/drill_compose.py": "the pause between two looks at the alerts",
+    "tests/drill/drill.py": "the pause between two looks at the alerts",
     "tests/support/waiting.py": "the pause between two looks at a condition",
     "tests/support/recorded_backlog.py": "samples are taken once a second",
     "tests/chaos/effect_server.py": "a tool takes its time",

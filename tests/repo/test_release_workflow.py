@@ -43,6 +43,11 @@ def test_both_images_are_built_for_both_platforms_described_and_signed() -> None
     assert steps["Sign what was built"]["run"] == 'cosign sign --yes "$IMAGE@$DIGEST"'
 
 
+def test_the_drill_is_run_before_images_are_built() -> None:
+    assert JOBS["image"]["needs"] == ["check", "drill"]
+    assert [step.get("run") for step in JOBS["drill"]["steps"]][1:] == ["make drill"]
+
+
 def test_the_tag_must_be_the_version() -> None:
     [step] = [each for each in JOBS["check"]["steps"] if each.get("name") == "The tag is the version"]
     script = step["run"].replace("services/", f"{ROOT}/services/")

@@ -4,13 +4,14 @@ import http.client
 import json
 import os
 import subprocess
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until_blocking
@@ -58,8 +59,16 @@ class Stack:
 
     def make(self, *args: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """A target of the Makefile, for this project."""
-        own = {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull}
-        return self._run(["make", *args], ROOT, own, check=check)
+        return self._run(["make", *args], ROOT, self._named, check=check)
+
+    def shell(self, line: str) -> str:
+        """The output, errors among it, of a command line as the documents have it, which is for this project."""
+        own = self._named | {"COMPOSE_PROFILES": ",".join(self.profiles)}
+        return self._run(["bash", "-c", f"{{ {line}; }} 2>&1"], self.folder, own, check=True).stdout
+
+    @property
+    def _named(self) -> dict[str, str]:
+        return {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_ENV_FILES": os.devnull}
 
     def _run(
         self, argv: list[str], folder: Path, env: dict[str, str], *, check: bool
@@ -71,14 +80,14 @@ class Stack:
         return done
 
     @contextmanager
-    def running(self, *options: str) -> Generator[None]:
-        """What it was made of goes with it: containers, volumes and images."""
+    def running(self, *options: str, logs: TextIO | None = None) -> Generator[None]:
+        """What it was made of goes with it: containers, volumes and images. Its logs are printed, or are in `logs`."""
         try:
             self.compose("up", "--build", "--detach", "--wait", *options)
             wait_until_blocking(lambda: self.servers() == {"demo": "ready", "time": "ready"}, 180, what="tools")
             yield
-            print(self.compose("logs", "--no-color", "--tail", "200", check=False).stdout)
         finally:
+            print(self.compose("logs", "--no-color", "--tail", "200", check=False).stdout, file=logs)
             self.compose("--profile=*", "down", "--volumes", "--rmi", "local", "--timeout", "5", check=False)
 
     def config(self) -> dict[str, Any]:
@@ -122,21 +131,21 @@ class Stack:
         status, tools = self.ask("/v1/tools")
         return {server["server"]: server["state"] for server in json.loads(tools)["servers"]} if status == 200 else {}
 
-    def chat(self, message: str) -> list[Event]:
+    def chat(self, message: str, *, key: str | None = KEY) -> list[Event]:
         """The events of one turn: each one's type and data."""
-        status, text = self.ask("/v1/chat", {"message": message})
+        status, text = self.ask("/v1/chat", {"message": message}, key=key)
         assert status == 200, text
         return events_of(text)
 
-    def chat_through_failures(self, message: str) -> list[Event]:
+    def chat_through_failures(self, message: str, *, key: str | None = KEY) -> list[Event]:
         """The events of one turn for a client that reconnects, as the chat page does, until the turn is done."""
         seen: list[Event] = []
         turn, last = "", ""
         while not seen or seen[-1][0] != "done":
             if turn:
-                request = self.request(f"/v1/turns/{turn}/events", last_event_id=last)
+                request = self.request(f"/v1/turns/{turn}/events", key=key, last_event_id=last)
             else:
-                request = self.request("/v1/chat", {"message": message})
+                request = self.request("/v1/chat", {"message": message}, key=key)
             try:
                 with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
                     turn = response.headers["x-turn-id"] or turn
@@ -145,6 +154,7 @@ class Stack:
             except urllib.error.HTTPError as error:
                 if error.code not in {502, 503, 504}:
                     raise
+                threading.Event().wait(float(error.headers["Retry-After"] or 0.5))
             except (http.client.HTTPException, OSError):
                 if not turn:  # the message may have been accepted: a repetition would be a second turn
                     raise

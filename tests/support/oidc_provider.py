@@ -47,6 +47,10 @@ class OidcProvider:
         self.available = True
         self.requests = self.key_requests = 0
         self.token_path = "/token"
+        self.keys_at = ""
+        """Another address of the keys."""
+        self.answer: tuple[bytes, dict[str, str]] | None = None
+        """The answer to a request for keys, with its headers, in place of the keys."""
         self._codes: dict[str, dict[str, str]] = {}
 
     def rotate(self) -> None:
@@ -93,7 +97,7 @@ class OidcProvider:
         return web.json_response(
             {
                 "issuer": self.issuer,
-                "jwks_uri": f"{self.issuer}/keys",
+                "jwks_uri": self.keys_at or f"{self.issuer}/keys",
                 "authorization_endpoint": f"{self.issuer}/authorize",
                 "token_endpoint": f"{self.issuer}{self.token_path}",
             }
@@ -101,6 +105,8 @@ class OidcProvider:
 
     async def _keys(self, _: web.Request) -> web.Response:
         self.key_requests += 1
+        if self.answer:
+            return web.Response(body=self.answer[0], headers=self.answer[1])
         return web.json_response({"keys": self.published})
 
     async def _authorize(self, request: web.Request) -> web.Response:

@@ -44,7 +44,7 @@ class Transcript:
                 self.messages.clear()
                 self.calls.clear()
                 self.open_text = ""
-                for each in data["told"]:
+                for each in data["events" if "events" in data else "told"]:  # an engine 0.1.0 says told
                     self._apply(each["event"], each["data"])
             case "done":
                 self.done = data

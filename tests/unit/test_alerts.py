@@ -68,7 +68,7 @@ ERRORS = 'dialog_turns_total{reason="error"}'
 FAILED = 'dialog_tool_calls_total{tool="demo__fail",status="failed"}'
 TIMEOUT = 'dialog_tool_calls_total{tool="demo__slow",status="timeout"}'
 MODEL = 'dialog_llm_requests_total{outcome="MODEL_OVERLOADED",model="m"}'
-GONE = "1x45 _x15"
+GONE = "1x45 stale"
 
 FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
     "TurnErrors": ({ERRORS: "0+2x60"}, {"TurnErrors", "TurnErrorsSlow"}),
@@ -88,6 +88,14 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
     "UnsignedCatalogsAccepted": (
         {'dialog_accepts_unsigned_catalogs{instance="e1"}': "0x40 1x20"},
         {"UnsignedCatalogsAccepted"},
+    ),
+    "OutboxNotPublished without heartbeats": (
+        {
+            'dialog_workers{instance="e1"}': "2x54 0x6",
+            'dialog_workers{instance="e2"}': "2x54 0x6",
+            'dialog_outbox_oldest_seconds{instance="e1"}': "0x53 15+60x6",
+        },
+        {"OutboxNotPublished"},
     ),
     "RequestsWait": ({f"callstream_stream_oldest_waiting_seconds{STREAM}": "0x54 5+60x6"}, {"RequestsWait"}),
     "BacklogGrows": ({f"callstream_stream_lag{STREAM}": "0+20x60"}, {"BacklogGrows"}),
@@ -135,6 +143,7 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
     "WorkerNotConsuming": ({'plugins_consuming{instance="w1"}': "1x54 0x6"}, {"WorkerNotConsuming"}),
     "RedisDown": ({'plugins_redis_up{instance="w1"}': "1x57 0x3"}, {"RedisDown"}),
     "StoreDown": ({'dialog_store_up{instance="e1"}': "1x57 0x3"}, {"StoreDown"}),
+    "StoreSlow": ({'dialog_engine_lease_renewal_seconds{instance="e1"}': "0.02x50 0.35x10"}, {"StoreSlow"}),
     "McpServerDown": (
         {f'plugins_mcp_server_up{{server="demo",instance="{worker}"}}': "1x54 0x6" for worker in ("w1", "w2")},
         {"McpServerDown"},
@@ -198,13 +207,16 @@ SILENT: dict[str, dict[str, str]] = {
     "LeasesLost": {'plugins_leases_lost_total{server="demo"}': "1x60"},
     "CallsLost": {'dialog_calls_lost_total{loss="MISSING"}': "0+1x60"},
     "NoEngine": {'up{job="dialog-engine",instance="e2"}': "1x50 _x10"},
-    # Shut down and not replaced: a smaller number was wanted.
+    # Shut down and not replaced: a smaller number was wanted. Another one had died before, and was replaced.
     "EngineDown": {
-        'up{job="dialog-engine",instance="e3"}': GONE,
+        'up{job="dialog-engine",instance="e3"}': "1x20 stale stale 1x22 stale",
         'dialog_engines_adopted_total{lease="released"}': "0x45 1x15",
-        'dialog_engines_adopted_total{lease="expired"}': "0x60",
+        'dialog_engines_adopted_total{lease="expired"}': "0x20 1x40",
     },
-    "WorkerDown": {'up{job="plugins-mcp",instance="w1"}': GONE, "plugins_workers_removed_total": "0x60"},
+    "WorkerDown": {
+        'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale",
+        "plugins_workers_removed_total": "0x20 1x40",
+    },
     "EngineDown without a target": {
         'up{job="dialog-engine",instance="e1"}': "1x45 _x2 1x13",
         'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15",
@@ -217,6 +229,7 @@ SILENT: dict[str, dict[str, str]] = {
     "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x59 0"},
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
+    "StoreSlow": {'dialog_engine_lease_renewal_seconds{instance="e1"}': "0.29x60"},
     "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "0x60"},
     "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="closed",instance="w1"}': "1x60"},
     "EnginesAdopted": {'dialog_engines_adopted_total{lease="expired"}': "0x50 0+1x3 3x7"},

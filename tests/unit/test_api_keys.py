@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
@@ -13,6 +15,7 @@ from pydantic import SecretStr
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
 from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
+from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WARNING_SECONDS, WatchedFile
 
 
@@ -126,6 +129,29 @@ def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     replace("4444")
     clock.now += 1
     assert file.content == 4444
+
+
+REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a pipe": (os.mkfifo, "not a regular file"),  # was opened, which waits for a writer: the engine stood still
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    "a folder": (lambda path: path.mkdir(), "not a regular file"),
+    "2 MB": (lambda path: path.write_bytes(bytes(2_000_001)), "more than 2,000,000 bytes"),
+    "nested deeply": (lambda path: path.write_bytes(b"a = " + b"[" * 5_000), "nested too deeply"),  # kept its rights
+}
+
+
+@pytest.mark.parametrize("kind", REPLACED)
+def test_what_is_no_file_of_rights_is_closed_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    path, clock, nothing, (replace, why) = tmp_path / "file", Clock(), Rights(b""), REPLACED[kind]
+    path.touch()
+    rights = WatchedFile(path, Rights, nothing, now=clock)
+    path.unlink()
+    replace(path)
+    clock.now += 1
+    assert rights.content is not nothing
+    assert why in caplog.text
+    clock.now += WARNING_SECONDS
+    assert rights.content is nothing
 
 
 def test_a_key_that_replaces_another_under_its_id_is_another_credential(tmp_path: Path) -> None:

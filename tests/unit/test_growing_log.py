@@ -6,7 +6,14 @@ import pytest
 
 from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Cursor, LogGoneError
-from dialog_engine.event_log.growing_log import BATCH_CHARACTERS, BLOCK, Entry, GrowingLog, batches_of
+from dialog_engine.event_log.growing_log import (
+    BATCH_CHARACTERS,
+    BLOCK,
+    Entry,
+    GrowingLog,
+    batches_of,
+    entry_from_fields,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -20,6 +27,13 @@ class Log(GrowingLog):
 
 def entries(count: int, size: int) -> list[Entry]:
     return [Entry(1, number, "reset", "x" * size) for number in range(1, count + 1)]
+
+
+def test_a_reset_that_an_engine_0_1_0_has_stored_has_the_name_of_today() -> None:
+    entry = entry_from_fields(
+        Cursor(2, 1), {b"event": b"reset", b"data": b'{"reason":"restart","told":[{"data":"told"}]}'}
+    )
+    assert entry.data == '{"reason":"restart","events":[{"data":"told"}]}'
 
 
 async def test_a_reader_takes_a_bounded_batch_at_a_time() -> None:

@@ -62,7 +62,7 @@ from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
 from plugins_mcp.mcp.json_rpc import parse_line
-from plugins_mcp.mcp.listing import Listing, remove_malformed_tools, to_catalog
+from plugins_mcp.mcp.listing import Listing, bound_page, remove_malformed_tools, to_catalog
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.fakes.worker import tool
@@ -202,7 +202,8 @@ def _listed(number: int) -> dict[str, Any]:
 
 
 def _list(result: dict[str, Any]) -> None:
-    result = {"tools": [*result["tools"]]}  # the reader takes what is malformed out of it
+    result = {"tools": [*result["tools"]]}  # the readers take what is malformed out of it
+    bound_page(result)
     malformed = tuple(remove_malformed_tools(result))
     tools = tuple(map(Tool.model_validate, result["tools"]))
     to_catalog(ServerSpec("s", Stdio("echo")), Listing(tools=tools, malformed=malformed))

@@ -10,7 +10,7 @@ streams, so this module sets:
 - Timeouts, so that a silent server is noticed within 8 seconds: 3 to get a connection and 5 for an answer, or the time
   of a blocking command and 5 more.
 
-Small subclasses add what redis-py lacks; each says what and why (ADR 0031, ADR 0047).
+Small subclasses add what redis-py lacks; each says what and why (ADR 0031, docs/tuning.md).
 """
 
 import asyncio

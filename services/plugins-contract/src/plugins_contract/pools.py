@@ -14,7 +14,7 @@ import hashlib
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -75,6 +75,7 @@ class Pools:
     members: Mapping[str, Member]
     now_ms: int
     silent_ms: int
+    _found: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
 
     def is_live(self, member: Member) -> bool:
         """Whether a worker is running."""
@@ -82,7 +83,10 @@ class Pools:
 
     def fitting(self, server: str, version: int) -> list[str]:
         """The pools of running workers that fit, as `fitting` lists them."""
-        return fitting(filter(self.is_live, self.members.values()), server, version)
+        call = (server, version)
+        if call not in self._found:
+            self._found[call] = fitting(filter(self.is_live, self.members.values()), server, version)
+        return self._found[call]
 
     def abandoned(self) -> set[str]:
         """The pools without a running worker."""
@@ -99,7 +103,7 @@ class PoolDirectory:
         self._keys = keys
         self._clock = clock
         self._silent_ms = silent_ms
-        self._members: dict[str, Member] = {}
+        self._last = Pools({}, 0, silent_ms)
         self._read_at = float("-inf")
 
     async def find(self, server: str, version: int) -> str | None:
@@ -142,8 +146,9 @@ class PoolDirectory:
     async def _pools(self, max_age: float) -> Pools:
         if time.monotonic() - self._read_at >= max_age:
             rows: dict[bytes, bytes] = await self._redis.hgetall(self._keys.pools)
-            self._members, self._read_at = dict(_readable(rows)), time.monotonic()
-        return Pools(self._members, self._clock.now_ms(), self._silent_ms)
+            self._last = Pools(dict(_readable(rows)), self._clock.now_ms(), self._silent_ms)
+            self._read_at = time.monotonic()
+        return self._last
 
 
 def _readable(rows: Mapping[bytes, bytes]) -> Iterable[tuple[str, Member]]:

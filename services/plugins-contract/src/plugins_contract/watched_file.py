@@ -2,6 +2,7 @@
 
 import logging
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ CHECK_SECONDS = 1.0
 
 WARNING_SECONDS = 30.0
 """How long the content of a file that was deleted or broken stays in use, so that operators can repair it."""
+
+MAX_BYTES = 2_000_000
+"""The largest file that is read: it is read and parsed in the event loop. 10,000 API keys have this size."""
 
 T = TypeVar("T")
 
@@ -80,11 +84,24 @@ def read_file(path: Path, parse: Callable[[bytes], T]) -> T:
         ValueError: it cannot be read, or `parse` has raised this. The text names the file.
     """
     try:
-        return parse(path.read_bytes())
+        return parse(_read_regular(path))
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ValueError(f"{path}: is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _read_regular(path: Path) -> bytes:
+    """The bytes of a regular file. Others, such as a named pipe, may block the reader or have no end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("is not a regular file: replace it with one")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"has more than {MAX_BYTES:,} bytes: make it shorter")
+    return data
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -43,7 +43,7 @@ SETTLE_SECONDS = 1.0
 first, if Redis lost them. More than the time in which a worker notices and renews (`LeaseTimes.renew_again`)."""
 SETTLE_POLL_SECONDS = 0.25
 TURN_SECONDS = 0.02
-"""How long one stream is waited for while the streams take turns."""
+"""How long one stream is read first, and waited for, while there are fewer free slots than streams."""
 OWN_PAGE = 100
 SWEEP_PAGES = 100
 """The most pages of pending entries that one sweep reads."""
@@ -123,6 +123,7 @@ class Consumer:
         self._in_progress: dict[tuple[str, str], asyncio.Task[None]] = {}
         """By stream and entry."""
         self._freed = asyncio.Event()
+        self._turn_ends = 0.0
         self._cursors = dict.fromkeys(self._streams, "0-0")
         self._sweep_at = 0.0
         self.reading = False
@@ -207,20 +208,28 @@ class Consumer:
             await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
         seconds = min(BLOCK_SECONDS, max(self._sweep_at - asyncio.get_running_loop().time(), 0.01))
-        # Each stream may give as many entries as are asked for. With fewer slots than streams they take turns.
-        streams = [*self._streams][:free]
-        if len(streams) < len(self._streams):
-            self._streams.rotate()
-            seconds = min(TURN_SECONDS, seconds)
-        answer: Any = await self._blocking.xreadgroup(
-            GROUP,
-            self._name,
-            dict.fromkeys(streams, ">"),
-            count=free // len(streams),
-            block=int(seconds * 1000),
-        )
+        # A read of several streams takes as many entries from each as it asks for.
+        if free >= len(self._streams):
+            answer = await self._read_new(self._streams, free // len(self._streams), seconds)
+        else:
+            answer = await self._read_one(free, min(TURN_SECONDS, seconds))
         for stream, entry, fields in _entries(answer):
             await self._take(stream, entry, fields)
+
+    async def _read_one(self, count: int, seconds: float) -> Any:
+        """New entries of one stream: of the first one in turn that has some, which stays the first for TURN_SECONDS."""
+        if (now := asyncio.get_running_loop().time()) >= self._turn_ends:
+            self._streams.rotate()
+            self._turn_ends = now + TURN_SECONDS
+        for _ in range(len(self._streams)):
+            if answer := await self._read_new([self._streams[0]], count):
+                return answer
+            self._streams.rotate()
+        return await self._read_new([self._streams[0]], count, seconds)
+
+    async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> Any:
+        block = None if seconds is None else int(seconds * 1000)
+        return await self._blocking.xreadgroup(GROUP, self._name, dict.fromkeys(streams, ">"), count=count, block=block)
 
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has expired, as many as there are free slots.

@@ -51,7 +51,7 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
         case Reset(reason, events):
             return RESET, {
                 "reason": reason,
-                "told": [dict(zip(("event", "data"), encode(e), strict=True)) for e in events],
+                "events": [dict(zip(("event", "data"), encode(e), strict=True)) for e in events],
             }
         case TurnFailed(code, message):
             return "error", {"code": code, "message": message}

@@ -37,8 +37,11 @@ class OwnershipObserver:
     def moved(self, turn: Turn, how: str) -> None:
         """A turn has changed its owner: "restart", "takeover" (from a dead engine) or "lost" (to another engine)."""
 
-    def renewed(self, *, ok: bool) -> None:
-        """The engine's lease was renewed, or, without `ok`, could not be because the store did not answer."""
+    def renewed(self, seconds: float) -> None:
+        """The engine's lease was renewed, which took so long."""
+
+    def not_renewed(self) -> None:
+        """The engine's lease could not be renewed, because the store did not answer."""
 
     def counted(self, engines: int) -> None:
         """So many engines share the store, including this one."""
@@ -110,12 +113,13 @@ class Ownership:
         async with self._lease:
             if self._released:
                 return
+            began = self._clock()
             try:
                 rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue)
             except StorageUnavailableError:
-                self._observer.renewed(ok=False)
+                self._observer.not_renewed()
                 raise
-            self._observer.renewed(ok=True)
+            self._observer.renewed(self._clock() - began)
         owned = {(row.turn_id, row.epoch) for row in rows}
         doubtful = [turn for turn in running if (turn.turn_id, turn.epoch) not in owned]
         fenced = set(await self._engines.fenced(doubtful))

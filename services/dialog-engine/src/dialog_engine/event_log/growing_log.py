@@ -57,7 +57,10 @@ def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:
 
 def entry_from_fields(place: Cursor, fields: dict[bytes, bytes]) -> Entry:
     """The entry at `place` of a Redis stream."""
-    return Entry(place.epoch, place.seq, sys.intern(fields[b"event"].decode()), fields[b"data"].decode())
+    name, data = sys.intern(fields[b"event"].decode()), fields[b"data"].decode()
+    if name == events.RESET:  # 0.1.0 had another name there; no reason has a quotation mark in it
+        data = data.replace('","told":', '","events":', 1)
+    return Entry(place.epoch, place.seq, name, data)
 
 
 BLOCK = 25

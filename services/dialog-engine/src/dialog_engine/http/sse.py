@@ -105,8 +105,7 @@ async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEv
                 yield ServerSentEvent(frame.data, event=frame.name, id=frame.id, sep=NEWLINE)
                 last = frame.name
         if last != DONE:
-            # "farewell" is the word of the protocol for it (docs/protocol.md).
-            yield ServerSentEvent(comment="farewell", retry=random.randint(*HINT_RETRY_MS), sep=NEWLINE)
+            yield ServerSentEvent(comment="reconnect", retry=random.randint(*HINT_RETRY_MS), sep=NEWLINE)
 
 
 def _ping() -> ServerSentEvent:

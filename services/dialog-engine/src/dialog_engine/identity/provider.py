@@ -13,6 +13,8 @@ import jwt
 import msgspec
 
 from dialog_engine.errors import IdentityProviderError
+from plugins_contract.unpacking import ACCEPT, unpack_in_steps
+from plugins_contract.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,12 @@ ANSWER_SECONDS = 5.0
 METADATA_SECONDS = 86_400.0
 """The age of metadata at which it is read again."""
 MAX_ANSWER_BYTES = 1_000_000
+MAX_KEYS = 100
+"""How many keys of the provider are read, in the event loop. Providers have less than ten."""
+MAX_SHOWN = 200
+"""Characters of what the provider names that are shown."""
+_PUBLIC = ("kty", "crv", "x", "y", "n", "e", "alg", "kid")
+"""The members of a public key. With a private exponent as well, a key is factored, which takes seconds."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -97,10 +105,13 @@ class Provider:
 
     def _check(self, found: Metadata) -> None:
         if found.issuer != self.issuer:
-            raise IdentityProviderError(f"OIDC_ISSUER is {self.issuer}, and the provider there is {found.issuer}")
+            raise IdentityProviderError(
+                f"OIDC_ISSUER is {self.issuer}, and the provider there is {_shown(found.issuer)}"
+            )
+        scheme = urlsplit(self.issuer).scheme
         for endpoint in (found.jwks_uri, found.authorization_endpoint, found.token_endpoint):
-            if urlsplit(endpoint).scheme != urlsplit(self.issuer).scheme:
-                raise IdentityProviderError(f"{endpoint} must be {urlsplit(self.issuer).scheme}, as OIDC_ISSUER is")
+            if not endpoint.startswith(f"{scheme}://"):
+                raise IdentityProviderError(f"{_shown(endpoint)} must be {scheme}, as OIDC_ISSUER is")
 
     async def prepare(self, kid: str | None) -> None:
         """Fetch the keys if this one is not known, or if they are old, unless they were asked for a moment ago.
@@ -138,25 +149,36 @@ class Provider:
         Raises:
             IdentityProviderError: there is none. The text contains neither what was sent nor what was answered.
         """
-        if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=ANSWER_SECONDS, follow_redirects=False)
+        http = self._http or await self._connected()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS), self._http.stream(method, url, **options) as response:
+            async with asyncio.timeout(ANSWER_SECONDS), http.stream(method, url, **options) as response:
                 body = b""
                 async for part in response.aiter_bytes():
                     body += part
                     if len(body) > MAX_ANSWER_BYTES:
-                        raise IdentityProviderError(f"{url} answered with more than {MAX_ANSWER_BYTES} bytes")
+                        raise IdentityProviderError(f"{_shown(url)} answered with more than {MAX_ANSWER_BYTES} bytes")
             if response.status_code not in statuses:
-                raise IdentityProviderError(f"{url} answered with status {response.status_code}")
+                raise IdentityProviderError(f"{_shown(url)} answered with status {response.status_code}")
             answer = msgspec.json.decode(body)
-        except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            raise IdentityProviderError(f"{url} cannot be asked now: {type(error).__name__}") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError) as error:
+            raise IdentityProviderError(f"{_shown(url)} cannot be asked now: {type(error).__name__}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise IdentityProviderError(f"{url} answered with something else than a JSON object")
+            raise IdentityProviderError(f"{_shown(url)} answered with something else than a JSON object")
         return cast("dict[str, Any]", answer)
+
+    async def _connected(self) -> httpx2.AsyncClient:
+        certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+        if self._http is None:  # another request may have come first
+            self._http = httpx2.AsyncClient(
+                verify=certificates,
+                timeout=ANSWER_SECONDS,
+                follow_redirects=False,
+                headers=ACCEPT,
+                event_hooks={"response": [unpack_in_steps]},
+            )
+        return self._http
 
     def _outdated(self, kid: str | None) -> bool:
         if self._now() - self._asked_at < ASK_AGAIN_SECONDS:
@@ -173,18 +195,24 @@ class Provider:
 
 
 def _usable(keys: object) -> list[tuple[str | None, jwt.PyJWK]]:
-    """The public keys for signatures, by key id. Others, and those that cannot be read, are left out."""
+    """MAX_KEYS public keys for signatures, by key id. Others, and those that cannot be read, are left out."""
     found: list[tuple[str | None, jwt.PyJWK]] = []
-    for each in cast("list[object]", keys) if isinstance(keys, list) else []:
+    for each in cast("list[object]", keys)[:MAX_KEYS] if isinstance(keys, list) else []:
         if not isinstance(each, dict):
             continue
         data = cast("dict[str, Any]", each)
-        if data.get("use", "sig") != "sig":
+        public = {name: value for name in _PUBLIC if (value := data.get(name)) is not None}
+        if data.get("use", "sig") != "sig" or not all(isinstance(value, str) for value in public.values()):
             continue
         try:
-            key = jwt.PyJWK.from_dict(data)
-        except (jwt.PyJWTError, ValueError, TypeError):
+            key = jwt.PyJWK.from_dict(public)
+        except (jwt.PyJWTError, LookupError, ValueError, TypeError, NotImplementedError):
             continue
         if key.algorithm_name in ALGORITHMS:
             found.append((key.key_id, key))
     return found
+
+
+def _shown(text: str) -> str:
+    """What a provider has named, for logs and users."""
+    return visible(text[:MAX_SHOWN])

@@ -141,6 +141,10 @@ class Metrics:
         self.lease_renewals = Counter(
             "dialog_engine_lease_renewals", "Renewals of the engine's lease.", ["outcome"], registry=registry
         )
+        # How long the last renewal took that succeeded: a small transaction, which a slow store makes slow.
+        self.lease_renewal_seconds = Gauge(
+            "dialog_engine_lease_renewal_seconds", "Duration of the last renewal of the lease.", registry=registry
+        )
         # Engines that share the store, including this one, as of the last look at their leases.
         self.engines = Gauge("dialog_engines", "Engines that share the store.", registry=registry)
         # Engines that had released their lease when they were shut down, or let it expire because they died or stalled.

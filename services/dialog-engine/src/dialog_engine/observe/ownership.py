@@ -22,8 +22,12 @@ class ObservedOwnership(OwnershipObserver):
         fields = {"epoch": turn.epoch, "how": how}
         log.warning("turn changed its owner", extra=turn_ids(turn) | fields)
 
-    def renewed(self, *, ok: bool) -> None:
-        self._metrics.lease_renewals.labels("ok" if ok else "failed").inc()
+    def renewed(self, seconds: float) -> None:
+        self._metrics.lease_renewals.labels("ok").inc()
+        self._metrics.lease_renewal_seconds.set(seconds)
+
+    def not_renewed(self) -> None:
+        self._metrics.lease_renewals.labels("failed").inc()
 
     def counted(self, engines: int) -> None:
         self._metrics.engines.set(engines)

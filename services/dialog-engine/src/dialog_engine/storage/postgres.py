@@ -518,6 +518,7 @@ def _migrate(connection: "psycopg.Connection[Any]") -> None:
         else:
             found: dict[str, str] = dict(connection.execute(b"SELECT key, value FROM meta").fetchall())
             version = int(found.get("schema_version", "0"))
+            schemas.check_not_too_old(DIALECT, version)
             schemas.check_known(DIALECT, version, found.get("release", ""))
             if version == schemas.newest(DIALECT):
                 return

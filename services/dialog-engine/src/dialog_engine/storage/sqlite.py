@@ -30,13 +30,11 @@ MAX_GROUP = 256
 CALLS_PER_MS = 16
 MAX_PAUSE_MS = 4
 """A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
-their units come together (ADR 0054)."""
+their units come together (docs/tuning.md)."""
 MAX_STATEMENTS = 256
 """How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
-OLDEST = 4
-"""The oldest schema version that this release can migrate."""
 
 
 class Connection(aiosqlite.Connection):
@@ -301,8 +299,7 @@ def _migrate(writer: sqlite3.Connection) -> None:
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    if version < OLDEST:
-        raise sqlite3.DatabaseError(f"its schema version is {version}, and this release migrates {OLDEST} and newer")
+    schemas.check_not_too_old(DIALECT, version)
     made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
     schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
     for number, script in schemas.migrations(DIALECT).items():

@@ -177,9 +177,14 @@ def bound_blocks(result: dict[str, Any]) -> None:
         result["_meta"] = (cast("dict[str, Any]", meta) if isinstance(meta, dict) else {}) | {LEFT_OUT: left_out}
 
 
-def size_of(result: CallToolResult, most: int = LOOP_CHARACTERS) -> int:
-    """About how many characters a result has. Counting ends beyond `most`."""
-    size, waiting = 0, cast("list[Any]", [result.structured_content, *result.content])
+def size_of(result: CallToolResult) -> int:
+    """About how many characters a result has. Counting ends beyond LOOP_CHARACTERS."""
+    return characters([result.structured_content, *result.content], LOOP_CHARACTERS)
+
+
+def characters(values: list[Any], most: int) -> int:
+    """About how many characters these values have. Counting ends beyond `most`."""
+    size, waiting = 0, [*values]
     while waiting and size <= most:
         size += 1
         part = waiting.pop()

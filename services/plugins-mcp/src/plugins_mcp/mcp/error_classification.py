@@ -20,6 +20,7 @@ from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD
 from pydantic import ValidationError
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_mcp.mcp.calls import Ambiguous, CallResult, NotSent, Rejected, RetryLater, SendState
 
 FAILED_TO_PARSE = "Failed to parse"
@@ -127,8 +128,8 @@ def is_expected(error: BaseException) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """What went wrong, in one line for people. The text may contain secrets of the server: redact it."""
-    return "; ".join(dict.fromkeys(_describe(leaf) for leaf in leaf_errors(error)))
+    """What went wrong, in one line for people. It may contain secrets of the server: redact it, and cut it then."""
+    return "; ".join(dict.fromkeys(_describe(leaf) for leaf in leaf_errors(error)))[:LOOP_CHARACTERS]
 
 
 def _describe(error: BaseException) -> str:

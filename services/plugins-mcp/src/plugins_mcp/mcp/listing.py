@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import unquote
@@ -24,6 +24,7 @@ from plugins_contract.catalog import (
     exposed_name,
 )
 from plugins_contract.messages import ExecutionClass
+from plugins_mcp.mcp.content import characters
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 
 MAX_SCHEMA_BYTES = 32 * 1024
@@ -35,9 +36,25 @@ MAX_INSTRUCTIONS_CHARS = 32_768
 MAX_CATALOG_BYTES = 16 * 1024 * 1024
 """The most bytes of all tools of one server: engines keep them in memory, and Redis as one value."""
 MAX_NAME_CHARS = 200
-"""Characters of the name of a tool in quarantine."""
+"""Characters of a name that are kept, except that of a tool, which is needed whole."""
+MAX_URI_CHARS = 2_048
+"""Resources with a longer address are left out."""
 MAX_OTHERS = 1_000
 """The most resources, prompts, and tools in quarantine of one server that are listed."""
+MAX_PER_PAGE = 5_000
+"""The most items of one page that are read. The SDK reads them in the event loop, in 10 microseconds each."""
+MAX_ARGUMENTS = 100
+"""The most arguments of a prompt that are listed."""
+_READ = {
+    "tools": ("name", "title", "description", "inputSchema", "annotations", "execution"),
+    "resources": ("uri", "name", "description", "mimeType"),
+    "resourceTemplates": ("uriTemplate", "name", "description", "mimeType"),
+    "prompts": ("name", "description", "arguments"),
+}
+"""The lists of the pages of a listing, and what is read of their items."""
+LISTS = _READ.keys()
+MAX_VERSION_CHARS = 50
+"""Characters of the version of the protocol that a server wants: the SDK names it in its error."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,34 @@ class Listing:
     resources: tuple[sdk.Resource, ...] = ()
     templates: tuple[sdk.ResourceTemplate, ...] = ()
     prompts: tuple[sdk.Prompt, ...] = ()
+
+
+def bound_introduction(result: dict[str, Any]) -> None:
+    """Remove from the raw result of a handshake what is not used, and may be as large as a message."""
+    for name, unused in (("serverInfo", "icons"), ("capabilities", "experimental")):
+        if isinstance(part := result.get(name), dict):
+            cast("dict[str, Any]", part).pop(unused, None)
+    if isinstance(version := result.get("protocolVersion"), str):
+        result["protocolVersion"] = version[:MAX_VERSION_CHARS]
+
+
+def bound_page(result: dict[str, Any]) -> int:
+    """Reduce a raw page of a listing to what is read of it. Returns about how many characters it had."""
+    size = characters([result], MAX_CATALOG_BYTES)
+    result.pop("_meta", None)
+    for name, fields in _READ.items():
+        if isinstance(items := result.get(name), list):
+            result[name] = [_reduced(item, fields) for item in cast("list[Any]", items)[:MAX_PER_PAGE]]
+    return size
+
+
+def _reduced(item: Any, fields: Sequence[str]) -> Any:
+    if not isinstance(item, dict):
+        return item
+    reduced = {name: cast("dict[str, Any]", item)[name] for name in fields if name in item}
+    if isinstance(arguments := reduced.get("arguments"), list):
+        reduced["arguments"] = cast("list[Any]", arguments)[:MAX_ARGUMENTS]
+    return reduced
 
 
 def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
@@ -96,17 +141,17 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
             entries.append(entry)
     return ServerCatalog(
         server=spec.name,
-        title=(listing.info.title or listing.info.name) if listing.info else None,
-        version=listing.info.version if listing.info else None,
+        title=_trimmed(listing.info.title or listing.info.name, MAX_NAME_CHARS) if listing.info else None,
+        version=_trimmed(listing.info.version, MAX_NAME_CHARS) if listing.info else None,
         instructions=listing.instructions and _trimmed(listing.instructions, MAX_INSTRUCTIONS_CHARS),
         tools=tuple(sorted(entries, key=lambda entry: entry.name)),
         quarantined=tuple(dict.fromkeys(map(_short, quarantined)))[:MAX_OTHERS],
         resources=_resources(listing)[:MAX_OTHERS],
         prompts=tuple(
             PromptEntry(
-                name=prompt.name,
+                name=_trimmed(prompt.name, MAX_NAME_CHARS),
                 description=_trimmed(prompt.description or ""),
-                arguments=tuple(argument.name for argument in prompt.arguments or ()),
+                arguments=tuple(_trimmed(each.name, MAX_NAME_CHARS) for each in prompt.arguments or ())[:MAX_ARGUMENTS],
             )
             for prompt in listing.prompts[:MAX_OTHERS]
         ),
@@ -171,23 +216,19 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
 
 
 def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
-    plain = (
+    plain = ((item.uri, item, False) for item in listing.resources)
+    templates = ((item.uri_template, item, True) for item in listing.templates)
+    return tuple(
         ResourceEntry(
-            uri=item.uri, name=item.name, description=_trimmed(item.description or ""), mime_type=item.mime_type
-        )
-        for item in listing.resources
-    )
-    templates = (
-        ResourceEntry(
-            uri=item.uri_template,
-            name=item.name,
+            uri=uri,
+            name=_trimmed(item.name, MAX_NAME_CHARS),
             description=_trimmed(item.description or ""),
-            mime_type=item.mime_type,
-            template=True,
+            mime_type=item.mime_type and _trimmed(item.mime_type, MAX_NAME_CHARS),
+            template=template,
         )
-        for item in listing.templates
+        for uri, item, template in (*plain, *templates)
+        if len(uri) <= MAX_URI_CHARS
     )
-    return (*plain, *templates)
 
 
 def _short(found: Quarantined) -> Quarantined:

@@ -32,6 +32,9 @@ from plugins_mcp.mcp.spec import ServerSpec
 
 log = logging.getLogger(__name__)
 
+MAX_REASON = 1_000
+"""Characters of what is wrong with a server that are kept and logged. It may have sent an error of 32 MB."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Admitted:
@@ -73,7 +76,7 @@ class ServerConnection:
         """What is wrong, without the server's secrets and addresses; None when nothing is."""
         if self._error is not None or self.breaker.reason is None:
             return self._error
-        return self._spec.redact_for_users(self.breaker.reason)
+        return self._spec.redact_for_users(self.breaker.reason)[:MAX_REASON]
 
     # Called by the owner.
 
@@ -252,13 +255,13 @@ class ServerConnection:
     # State changes.
 
     def _set_state(self, state: ServerState, error: str | None, *, notify: bool = False) -> None:
-        error = visible(self._spec.redact_for_users(error)) if error is not None else None
+        error = visible(self._spec.redact_for_users(error)[:MAX_REASON]) if error is not None else None
         if notify or (state, error) != (self._owner_state, self._error):
             self._owner_state, self._error = state, error
             self._on_change()
 
     def _logged(self, reason: str) -> str:
-        return visible(self._spec.redact(reason))
+        return visible(self._spec.redact(reason)[:MAX_REASON])
 
     def _breaker_changed(self) -> None:
         """Wake the calls that wait, if the breaker's state decides about them, and publish a new state."""

@@ -22,7 +22,14 @@ from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
-from plugins_mcp.mcp.listing import Listing, remove_malformed_tools
+from plugins_mcp.mcp.listing import (
+    LISTS,
+    MAX_CATALOG_BYTES,
+    Listing,
+    bound_introduction,
+    bound_page,
+    remove_malformed_tools,
+)
 from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
 from plugins_mcp.mcp.stdio_lines import LineDispatcher, calling_session
@@ -75,6 +82,8 @@ class Session:
         self._changed = changed
         self._calls = 0
         self._malformed: list[Quarantined] = []
+        self._listed = 0
+        """About how many characters all pages of all listings had."""
 
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
@@ -110,8 +119,10 @@ class Session:
         self.ended.set()
 
     async def result(self, result: dict[str, Any]) -> None:
-        """Remove malformed tools from a listing, and blocks beyond the limit, before the SDK makes objects of them."""
+        """Remove what is not used, malformed, or beyond a limit, before the SDK makes objects of it."""
         bound_blocks(result)
+        bound_introduction(result)
+        self._listed += await asyncio.to_thread(bound_page, result) if result.keys() & LISTS else 0
         if "tools" in result:
             self._malformed += await asyncio.to_thread(remove_malformed_tools, result)
 
@@ -221,7 +232,7 @@ class Session:
 
     async def _optional(self, fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
         try:
-            return await _pages(fetch)
+            return await self._pages(fetch)
         except (MCPError, ValueError) as error:
             log.warning(
                 "MCP server %r: resources or prompts cannot be listed: %s",
@@ -233,11 +244,26 @@ class Session:
     async def _tools(self) -> list[sdk.ListToolsResult]:
         session = self._direct or self.client.session
         try:
-            return await _pages(lambda cursor: session.list_tools(params=sdk.PaginatedRequestParams(cursor=cursor)))
+            return await self._pages(
+                lambda cursor: session.list_tools(params=sdk.PaginatedRequestParams(cursor=cursor))
+            )
         except MCPError as error:
             if error.code == METHOD_NOT_FOUND and self.client.server_capabilities.tools is None:
                 return []  # a server with resources or prompts only
             raise
+
+    async def _pages(self, fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
+        most, pages = self._listed + MAX_CATALOG_BYTES, [await fetch(None)]
+        seen: set[str] = set()
+        # A server that repeats a cursor would otherwise be listed without end.
+        while (cursor := pages[-1].next_cursor) is not None and cursor not in seen:
+            if len(pages) >= MAX_PAGES or self._listed > most:
+                reason = f"the server lists too much: only the first {len(pages)} pages were read"
+                self._malformed.append(Quarantined(tool="…", reason=reason))
+                break
+            seen.add(cursor)
+            pages.append(await fetch(cursor))
+        return pages
 
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
@@ -254,13 +280,3 @@ def _valid_progress(progress: float, total: float | None, message: str | None) -
     if message is not None and len(message) > MAX_PROGRESS_CHARS:
         message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
     return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
-
-
-async def _pages(fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
-    pages = [await fetch(None)]
-    seen: set[str] = set()
-    # A server that repeats a cursor would otherwise be listed without end.
-    while (cursor := pages[-1].next_cursor) is not None and cursor not in seen and len(pages) < MAX_PAGES:
-        seen.add(cursor)
-        pages.append(await fetch(cursor))
-    return pages

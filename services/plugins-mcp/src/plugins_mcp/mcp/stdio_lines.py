@@ -1,7 +1,7 @@
 """The messages from and to a child process: lines on its standard streams.
 
 A request is written and awaited in the task of its caller. The SDK passes each request and each answer through three
-tasks and four streams, which costs twice the processor time (ADR 0051). The SDK still negotiates, subscribes to
+tasks and four streams, which costs twice the processor time (docs/tuning.md). The SDK still negotiates, subscribes to
 changes, answers the requests of the server, encodes requests and validates results; the `LineDispatcher` takes the
 place of its transport below a second session with the same child.
 """
@@ -81,7 +81,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
 
     def __init__(self, child_input: asyncio.StreamWriter, listener: TransportListener) -> None:
         self._input = child_input
-        self._listener = listener
+        self.listener = listener
         self._last_id = FIRST_ID
         self._waiting: dict[RequestId, asyncio.Queue[Progress | JSONRPCResponse | JSONRPCError | None]] = {}
         """What came for each request; None at the end of the connection."""
@@ -117,7 +117,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
             answer = await self._exchange(request_id, message, send_state, report)
         if isinstance(answer, JSONRPCError):
             raise MCPError.from_error_data(answer.error)
-        await self._listener.result(answer.result)
+        await self.listener.result(answer.result)
         return answer.result
 
     async def _exchange(
@@ -168,7 +168,7 @@ class LineDispatcher(Dispatcher[TransportContext]):
     def close(self) -> None:
         """End the requests that wait for an answer; later ones are not sent. For the end of the child's output."""
         self._closed = True
-        self._listener.lost()
+        self.listener.lost()
         for waiting in self._waiting.values():
             waiting.put_nowait(None)
 
@@ -212,8 +212,13 @@ async def read_lines(
                 message = await reading(len(line), parse_line, line)
                 if message is not None:
                     if not lines.take(message):
-                        if isinstance(message, JSONRPCRequest):
-                            await room_for_request(unanswered)
+                        match message:
+                            case JSONRPCRequest():
+                                await room_for_request(unanswered)
+                            case JSONRPCResponse(result=result):
+                                await lines.listener.result(result)
+                            case _:
+                                pass
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True

@@ -203,13 +203,13 @@ function onDecision(state, { messagesLeftOut: count }) {
 /**
  * The server sends the whole turn again, in one event: what is still true keeps its place, the rest is removed.
  * @param {State} state
- * @param {{told?: {event: string, data: any}[]}} data
+ * @param {{events?: {event: string, data: any}[], told?: {event: string, data: any}[]}} data `told`: from an engine 0.1.0
  */
-function onReset(state, { told = [] }) {
+function onReset(state, { told = [], events = told }) {
   const others = state.items.filter(({ kind, turnId }) => kind === "user" || turnId !== state.turn?.turnId);
   /** @type {State} */
   const start = { ...state, items: others };
-  return reconciled(state, told.reduce((sofar, { event, data }) => take(sofar, event, data), start));
+  return reconciled(state, events.reduce((sofar, { event, data }) => take(sofar, event, data), start));
 }
 
 /** @param {State} state @param {string} kind @param {string} delta */

@@ -10,6 +10,8 @@ from dialog_engine.errors import ConfigurationError
 from plugins_contract.version import __version__
 
 RELEASE = __version__
+OLDEST = {"sqlite": 7, "postgres": 3}
+"""The oldest versions that this release migrates: those of 0.1.0."""
 
 
 def schema(dialect: str) -> str:
@@ -26,6 +28,18 @@ def migrations(dialect: str) -> dict[int, str]:
 def newest(dialect: str) -> int:
     """The version of this release."""
     return max(migrations(dialect), default=1)
+
+
+def check_not_too_old(dialect: str, found: int) -> None:
+    """Refuse a database from before the first release.
+
+    Raises:
+        ConfigurationError: it names both versions.
+    """
+    if found < OLDEST[dialect]:
+        raise ConfigurationError(
+            f"the database has schema version {found}, and dialog-engine {RELEASE} migrates {OLDEST[dialect]} and newer"
+        )
 
 
 def check_known(dialect: str, found: int, made_by: str) -> None:

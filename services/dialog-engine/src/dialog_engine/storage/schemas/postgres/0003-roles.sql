@@ -1,2 +1,0 @@
--- The roles of the sender of a turn, one in each line.
-ALTER TABLE turns ADD COLUMN roles text NOT NULL DEFAULT '';

@@ -1,0 +1,200 @@
+"""Breaks one part of a stack, looks at the alerts, and repairs it by the commands of the documents."""
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.drill.load import USERS, Load
+from tests.support.compose import Stack
+from tests.support.dashboards import queries
+from tests.support.prometheus import Prometheus
+from tests.support.waiting import wait_until_blocking
+
+ALERT_SECONDS = 120.0
+QUIET_SECONDS = 45.0
+"""How long a fault without an alert is watched: alerts wait for 30 seconds, and are evaluated every 15."""
+HEALED_SECONDS = 180.0
+STALL_SECONDS = 3.0
+"""A chat without tools that waits longer for its first text, or for being refused, stalls."""
+ALWAYS = {"Watchdog"}
+LOOKS_BACK_SECONDS = {
+    "EngineLeaseNotRenewed": 120,
+    **dict.fromkeys(("TurnErrors", "ToolFailures", "ToolTimeouts", "McpServerFailing", "RequestsLimited"), 300),
+    **dict.fromkeys(("ProducerMistakes", "CallsTakenOver", "LeasesLost", "TurnsLost"), 900),
+    **dict.fromkeys(("TurnErrorsSlow", "ToolFailuresSlow", "ToolTimeoutsSlow"), 1800),
+}
+"""For how long after a repair an alert may still begin, and end, on account of what was broken before."""
+HEAD = "| broken | alerts, after | healed, after | lost, doubled | slowest chat; refused | |\n" + "|---" * 6 + "|"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is broken, and what must be seen.
+
+    `alerts` must fire, and `may_follow` may. `panels` show the cause. `steps` are the commands of the documents that
+    find and end it. Beside two users who chat, `callers` call a tool.
+    """
+
+    what: str
+    breaks: Callable[["Drill"], object]
+    alerts: frozenset[str] = frozenset()
+    panels: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+    may_follow: frozenset[str] = frozenset()
+    callers: int = 2
+
+
+@dataclass
+class Line:
+    """What was seen of one fault. Times are seconds since the part was broken, and since the repair."""
+
+    fault: Fault
+    after: dict[str, float] = field(default_factory=dict[str, float])
+    healed: float | None = None
+    lost: int = 0
+    doubled: int = 0
+    slowest: float = 0.0
+    refused: int = 0
+
+    @property
+    def short(self) -> list[str]:
+        """Where it falls short."""
+        late = {alert for alert in self.fault.alerts if self.after.get(alert, ALERT_SECONDS + 1) > ALERT_SECONDS}
+        wrong = self.after.keys() - self.fault.alerts - self.fault.may_follow
+        return [
+            *(f"{alert} did not fire in time" for alert in sorted(late)),
+            *(f"{alert} fired wrongly" for alert in sorted(wrong)),
+            *(["it did not heal"] if self.healed is None else []),
+            *([f"{self.lost} calls lost"] if self.lost else []),
+            *([f"{self.doubled} calls ran twice"] if self.doubled else []),
+            *([f"a chat stalled for {self.slowest:.1f} s"] if self.slowest > STALL_SECONDS else []),
+        ]
+
+    def __str__(self) -> str:
+        alerts = ", ".join(f"`{alert}` {seconds:.0f} s" for alert, seconds in self.after.items()) or "none"
+        healed = "no" if self.healed is None else f"{self.healed:.0f} s"
+        return (
+            f"| {self.fault.what} | {alerts} | {healed} | {self.lost}, {self.doubled} |"
+            f" {self.slowest:.1f} s; {self.refused} | {'; '.join(self.short) or 'held'} |"
+        )
+
+
+class Drill:
+    """One stack with a Prometheus, and the faults on it."""
+
+    def __init__(self, stack: Stack, folder: Path) -> None:
+        """`folder` is where backups go, and where the demo server logs what its tools did."""
+        self.stack = stack
+        self.folder = folder
+        self.broken = ExitStack()
+        """What a fault has started; it ends with the repair."""
+        self._prometheus = Prometheus(f"http://127.0.0.1:{stack.env['PROMETHEUS_PORT']}")
+        self._old = set[str]()
+        """What fires since an earlier fault."""
+        self._old_until = dict[str, float]()
+        """Until when, on the monotonic clock, an alert that fires is on account of an earlier fault."""
+
+    def docker(self, *argv: str) -> str:
+        """Run a command of Docker; returns its output."""
+        return subprocess.run(["docker", *argv], capture_output=True, text=True, check=True, timeout=120).stdout
+
+    def named(self, service: str, count: int | None = None) -> list[str]:
+        """So many containers of a service."""
+        return self.stack.names(service)[:count]
+
+    def rows(self, query: str) -> list[str]:
+        """What the store answers."""
+        psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
+        return self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.split()
+
+    def run(self, fault: Fault) -> Line:
+        """Break a part, wait for its alerts, repair it, and wait until the product works and its alerts have ended.
+
+        What is seen is printed.
+        """
+        print(f"\n## {fault.what}\n", flush=True)
+        with suppress(TimeoutError):
+            wait_until_blocking(lambda: not self._prometheus.firing() & fault.alerts, ALERT_SECONDS)
+        line = Line(fault)
+        self._old = self._prometheus.firing()
+        load = Load(self.stack, fault.callers)
+        with load.running(), self.broken:
+            wait_until_blocking(lambda: load.answers, 60, what="the load")
+            began = time.monotonic()
+            load.answers.clear()
+            fault.breaks(self)
+            broken = time.monotonic()
+            while not self._seen_enough(line, broken):
+                self._look(line, began)
+            self._show(fault.panels)
+            repaired = time.monotonic()
+            for step in fault.steps:
+                print(f"\n```\n$ {step}\n{self.stack.shell(step).rstrip()}\n```", flush=True)
+            self.broken.close()
+            while line.healed is None and time.monotonic() - repaired < HEALED_SECONDS:
+                if not self._look(line, began) and self._answers():
+                    line.healed = time.monotonic() - repaired
+        ended = time.monotonic()
+        self._old_until |= {
+            alert: ended + LOOKS_BACK_SECONDS.get(alert, 0) for alert in fault.alerts | fault.may_follow
+        }
+        self._count(line, load)
+        print(f"\n{HEAD}\n{line}", flush=True)
+        return line
+
+    def _seen_enough(self, line: Line, broken: float) -> bool:
+        if line.fault.alerts <= line.after.keys() and line.fault.alerts:
+            return True
+        return time.monotonic() - broken > (ALERT_SECONDS if line.fault.alerts else QUIET_SECONDS)
+
+    def _look(self, line: Line, began: float) -> set[str]:
+        """What fires on account of this fault; of what looks back, only whether it is new is of interest."""
+        time.sleep(2)
+        try:
+            firing = self._prometheus.firing() - ALWAYS
+        except OSError:
+            return {"Prometheus does not answer"}
+        now = time.monotonic()
+        self._old &= firing
+        earlier = self._old | {alert for alert in firing - line.fault.alerts if now < self._old_until.get(alert, 0)}
+        for alert in sorted(firing - earlier - line.after.keys()):
+            line.after[alert] = now - began
+            print(f"- {now - began:.0f} s: `{alert}` fires", flush=True)
+        return firing - earlier - LOOKS_BACK_SECONDS.keys()
+
+    def _show(self, panels: tuple[str, ...]) -> None:
+        for query in queries():
+            if query.panel in panels and query.source == "prometheus":
+                samples = [
+                    f"{_labels(sample['metric'])}{float(sample['value'][1]):.3g}"
+                    for sample in self._prometheus.query(query.runnable)
+                ]
+                print(f"- panel *{query.panel}* ({query.dashboard}): {', '.join(samples) or 'no data'}", flush=True)
+
+    def _answers(self) -> bool:
+        try:
+            events = self.stack.chat("What is 17 * 23?", key=USERS["user0"])
+        except (OSError, AssertionError):
+            return False
+        return any("391" in str(data.get("content")) for kind, data in events if kind == "message")
+
+    def _count(self, line: Line, load: Load) -> None:
+        # A call of a turn that ended has its outcome when the turn has ended.
+        with suppress(TimeoutError):
+            wait_until_blocking(lambda: not self.rows("SELECT turn_id FROM turns WHERE status = 'running'"), 90)
+        line.lost = len(load.unfinished) + len(self.rows("SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"))
+        effects = (self.folder / "effects.log").read_text().splitlines()
+        tokens = Counter(token for effect in effects if (token := json.loads(effect).get("token")))
+        line.doubled = sum(count > 1 for token, count in tokens.items() if token.startswith(load.name))
+        line.slowest = max(load.answers, default=0.0)
+        line.refused = load.refused
+
+
+def _labels(metric: dict[str, str]) -> str:
+    shown = {name: value for name, value in metric.items() if name not in ("__name__", "job", "stream", "group")}
+    return " ".join(shown.values()) + " " if shown else ""
