@@ -1,6 +1,7 @@
 """The sockets that a service listens on."""
 
 import errno
+import socket
 
 import pytest
 
@@ -16,13 +17,17 @@ def test_each_address_gets_a_socket() -> None:
 
 def test_of_a_name_the_addresses_of_this_machine_count_and_it_must_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def named(*addresses: str) -> None:
-        found = [(2, 1, 6, "", (address, 0)) for address in addresses]
-        monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)  # pyright: ignore[reportUnknownLambdaType]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
 
-    named("192.0.2.1", "127.0.0.1", "192.0.2.2")
+        def answer(*_: object, **__: object) -> list[object]:
+            return [*found]
+
+        monkeypatch.setattr("plugins_contract.listening.socket.getaddrinfo", answer)
+
+    named("203.0.113.1", "127.0.0.1", "198.51.100.1")
     [listener] = listeners("service", 0)
     listener.close()
-    named("192.0.2.1")
+    named("203.0.113.1")
     with pytest.raises(OSError, match="service is no address of this machine") as caught:
         listeners("service", 0)
     assert caught.value.errno == errno.EADDRNOTAVAIL

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dialog_engine.errors import ConfigurationError, EngineError
 from plugins_contract.environment import hide_environment
 from plugins_contract.garbage import tune_gc
+from plugins_contract.listening import listeners
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings

@@ -41,7 +41,8 @@ async def health_server(
 ) -> AsyncGenerator[None]:
     """Serve /healthz, /readyz and /metrics while the context is open.
 
-    `hosts`: see `listeners`. `metrics` takes the `Accept` field of a request, and returns the metrics and their content type.
+    `hosts`: see `listeners`. `metrics` takes the `Accept` field of a request, and returns the metrics and their content
+    type.
 
     Raises:
         OSError: an address cannot be listened on.
