@@ -242,7 +242,7 @@ for line in sys.stdin:
     request = json.loads(line)
     match request["method"]:
         case "initialize":
-            info = {"name": "s", "version": "1", "icons": [{"src": "x"}] * 150_000}
+            info = {"name": "s", "version": "1", "icons": [{"src": "x"}] * 90_000}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
         case "tools/list":
             pages += 1
