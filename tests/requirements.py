@@ -472,7 +472,7 @@ RELIABILITY: dict[str, tuple[str, ...] | str] = {
         "unit/test_fair_scheduler.py::test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order",
     ),
     "the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls": (
-        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died",
+        "integration/test_other_producers.py::test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died_and_logged_with_the_subject",
         "unit/test_alerts.py::test_each_scenario_fires_these_alerts_and_no_others",
     ),
     "an alert arrives at the receiver with a link that opens, and so does the watchdog": (
@@ -1171,6 +1171,14 @@ OPERATIONS: dict[str, tuple[str, ...] | str] = {
         "integration/test_subjects.py::test_very_many_subjects_take_bounded_memory_and_do_not_hide_those_that_use_most",
         "integration/test_subjects.py::test_without_redis_an_engine_reports_its_own_numbers_and_the_command_says_so",
         "integration/test_subjects.py::test_a_flood_is_named_by_the_api_and_the_command",
+    ),
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased": (
+        "integration/test_usage.py::test_a_turn_counts_once_for_each_model_that_answered_and_for_the_tools_that_ran",
+        "integration/test_usage.py::test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only",
+        "integration/test_usage.py::test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_once",
+        "integration/test_usage.py::test_the_counts_outlive_sessions_and_an_erased_subject_is_not_among_them_by_name",
+        "integration/test_usage.py::test_operators_alone_see_it_by_the_api_and_the_command_with_prices",
+        "integration/test_usage.py::test_no_name_is_a_formula_in_a_spreadsheet",
     ),
     "logs have digests of subjects where that is set": (
         "unit/test_log_lines.py::test_subjects_are_logged_as_digests_by_a_key_that_all_services_share",

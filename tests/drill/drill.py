@@ -60,6 +60,8 @@ class Line:
     doubled: int = 0
     slowest: float = 0.0
     refused: int = 0
+    failed: int = 0
+    """How many commands of the documents failed."""
 
     @property
     def short(self) -> list[str]:
@@ -69,6 +71,7 @@ class Line:
         return [
             *(f"{alert} did not fire in time" for alert in sorted(late)),
             *(f"{alert} fired wrongly" for alert in sorted(wrong)),
+            *([f"{self.failed} commands failed"] if self.failed else []),
             *(["it did not heal"] if self.healed is None else []),
             *([f"{self.lost} calls lost"] if self.lost else []),
             *([f"{self.doubled} calls ran twice"] if self.doubled else []),
@@ -134,7 +137,9 @@ class Drill:
             self._show(fault.panels)
             repaired = time.monotonic()
             for step in fault.steps:
-                print(f"\n```\n$ {step}\n{self.stack.shell(step).rstrip()}\n```", flush=True)
+                done = self.stack.shell(step)
+                line.failed += done.returncode != 0
+                print(f"\n```\n$ {step}\n{done.stdout.rstrip()}\n```", flush=True)
             self.broken.close()
             while line.healed is None and time.monotonic() - repaired < HEALED_SECONDS:
                 if not self._look(line, began) and self._answers():

@@ -63,9 +63,9 @@ def hung(drill: Drill) -> None:
 
 
 def slowed(drill: Drill) -> None:
-    """PostgreSQL has a third of a processor, most of which six reports use."""
+    """PostgreSQL has a twentieth of a processor, most of which six reports use."""
     [postgres] = drill.named("postgres")
-    drill.docker("update", "--cpus", "0.3", postgres)
+    drill.docker("update", "--cpus", "0.05", postgres)
     drill.broken.callback(drill.docker, "update", "--cpus", "2", postgres)
     for _ in range(6):
         drill.docker("exec", "--detach", postgres, "psql", "--username=callstream", f"--command={REPORT}")
@@ -163,8 +163,7 @@ FAULTS = {
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
     "restore": Fault(
         "a restore", nothing,
-        steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump",
-               "docker compose exec -T worker plugins-mcp tools accept demo --yes"),
+        steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),
         may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown"}),
     ),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from redis import Redis
 from redis.exceptions import NoPermissionError
 
 from deploy.check import OVERLAYS, built, problems
+from dialog_engine.config import OperatorSettings
 from dialog_engine.config import Settings as EngineSettings
 from plugins_contract.keys import GROUP, Keys
 from plugins_mcp.config import OperatorSettings as WorkerSettings
@@ -26,34 +27,49 @@ Resource = dict[str, Any]
 def secrets() -> dict[str, dict[str, str]]:
     """The files of each Secret."""
     env = {"PATH": os.environ["PATH"], "API_KEYS": "me:it's-a-key-for-tests", "OPENAI_API_KEY": "sk-1"}
+    env["DATABASE_URL"] = "postgresql://db"
     done = subprocess.run(["sh", SCRIPT], env=env, capture_output=True, text=True, check=True)
     resources: list[Resource] = list(yaml.safe_load_all(done.stdout))
     assert [problem for resource in resources for problem in problems(resource)] == []
     return {resource["metadata"]["name"]: resource["stringData"] for resource in resources}
 
 
-def mounted(name: str, workload: str) -> dict[str, list[str]]:
-    """The names of the Secrets in each volume of a workload."""
+def pod(name: str, workload: str) -> Resource:
     [found] = [
         each for each in built(OVERLAYS / name) if each["kind"] in ("Deployment", "StatefulSet")
         and each["metadata"]["name"] == workload
     ]  # fmt: skip
-    volumes = found["spec"]["template"]["spec"]["volumes"]
+    return found["spec"]["template"]["spec"]
+
+
+def mounted(name: str, workload: str) -> dict[str, list[Resource]]:
+    """The sources of Secrets in each volume of a workload."""
     return {
-        volume["name"]: [source["secret"]["name"] for source in volume.get("projected", {}).get("sources", [])]
-        + ([volume["secret"]["secretName"]] if "secret" in volume else [])
-        for volume in volumes
+        volume["name"]: [source["secret"] for source in volume.get("projected", {}).get("sources", [])]
+        + ([{"name": volume["secret"]["secretName"]}] if "secret" in volume else [])
+        for volume in pod(name, workload)["volumes"]
     }
 
 
 @pytest.mark.parametrize("overlay", NAMES)
-@pytest.mark.parametrize(("service", "kind"), [("engine", EngineSettings), ("worker", WorkerSettings)])
+@pytest.mark.parametrize(
+    ("service", "workload", "kind"),
+    [
+        ("engine", "engine", EngineSettings),
+        ("worker", "worker", WorkerSettings),
+        ("operator", "engine", OperatorSettings),
+    ],
+)
 def test_a_service_reads_its_login_and_the_request_keys_from_its_secrets(
-    overlay: str, service: str, kind: Any, secrets: dict[str, dict[str, str]], tmp_path: Path
+    overlay: str, service: str, workload: str, kind: Any, secrets: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    for name in mounted(overlay, f"callstream-{service}")["secrets"]:
-        for file, text in secrets[name].items():
-            (tmp_path / file).write_text(text)
+    volumes = mounted(overlay, f"callstream-{workload}")
+    [container] = [each for each in pod(overlay, f"callstream-{workload}")["containers"] if each["name"] == service]
+    [volume] = [each["name"] for each in container["volumeMounts"] if each["mountPath"] == "/run/secrets"]
+    for source in volumes[volume]:
+        for file, text in secrets[source["name"]].items():
+            if "items" not in source or file in [each["path"] for each in source["items"]]:
+                (tmp_path / file).write_text(text)
 
     settings = kind(_secrets_dir=tmp_path, _env_file=None, request_keys_file=tmp_path / "request_keys")
 
@@ -62,6 +78,9 @@ def test_a_service_reads_its_login_and_the_request_keys_from_its_secrets(
     assert settings.request_keys
     if service == "engine":
         assert set(settings.api_keys) == {"me"}
+    if service == "operator":
+        assert settings.database_url
+        assert not (tmp_path / "api_keys").exists()
 
 
 def test_the_autoscaler_logs_in_as_the_worker(secrets: dict[str, dict[str, str]]) -> None:
@@ -75,7 +94,7 @@ def test_the_autoscaler_logs_in_as_the_worker(secrets: dict[str, dict[str, str]]
 def test_the_redis_of_the_small_overlay_admits_the_users_and_what_the_autoscaler_asks(
     secrets: dict[str, dict[str, str]], tmp_path: Path
 ) -> None:
-    assert mounted("small", "redis")["users"] == ["callstream-redis"]
+    assert mounted("small", "redis")["users"] == [{"name": "callstream-redis"}]
     (tmp_path / "users.acl").write_text(secrets["callstream-redis"]["users.acl"])
     server = LocalServer(embedded_binary(), tmp_path, "--aclfile", str(tmp_path / "users.acl"))
     server.start()

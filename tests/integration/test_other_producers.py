@@ -337,14 +337,14 @@ async def test_an_entry_of_an_engine_of_the_previous_release_is_run(producer: Pr
     assert (await caller.outcome(request)).state == "succeeded"
 
 
-async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died(
-    producer: Producer, caller: Caller
+async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died_and_logged_with_the_subject(
+    producer: Producer, caller: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
     health = free_port()
     await producer.work(health_port=health)
-    await producer.submit(minimal(1, "demo__typo"))
-    await producer.submit("no json", correlationId=call_id(2))
-    await caller.command("XADD", KEYS.requests, "*", "event", "of a release to come", "ledger", "1")
+    await producer.submit(minimal(1, "demo__typo") | {"subject": "ann"})
+    await producer.submit("no json", correlationId=call_id(2), subject="bob")
+    await caller.command("XADD", KEYS.requests, "*", "event", '{"subject": "eve"}', "ledger", "1")
 
     async def counted() -> bool:
         async with httpx2.AsyncClient(trust_env=False) as http:
@@ -353,6 +353,8 @@ async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died
         return counts == ['cause="producer"} 2.0', 'cause="call"} 1.0']
 
     await wait_until(counted, what="two mistakes and one other dead letter")
+    logged = [record.__dict__ for record in caplog.records if "dead letter" in record.getMessage()]
+    assert sorted(record["subject"] for record in logged) == ["ann", "bob", "eve"]
 
 
 async def test_the_same_id_with_other_arguments_keeps_the_answer_of_the_first(producer: Producer) -> None:

@@ -106,6 +106,7 @@ def test_the_commands_for_kubernetes_name_what_is_there(tmp_path: Path, overlay:
         "kubectl -n callstream get pods -l app.kubernetes.io/name=callstream-workers",
         "kubectl -n callstream exec deployment/callstream-worker -- plugins-mcp tools accepts demo",
         "kubectl -n callstream exec deployment/callstream-engine -- dialog-engine back-up",
+        "kubectl -n callstream exec deployment/callstream-engine -c operators -- dialog-engine subjects",
         "kustomize edit set image engine=x:1",
     ],
 )

@@ -84,6 +84,8 @@ def _kubectl(argv: list[str]) -> None:
         _refuse("it names no object")
     found = [_exists(KINDS[kind], name) for kind, name in (each.split("/") for each in names)]
     if command == "exec":
+        if (name := _value(rest, "-c")) and name not in [each["name"] for each in _pod(found[0])["containers"]]:
+            _refuse(f"the pod has no container {name}")
         _inside(inside)
     if path := _value(rest, "-o"):
         key = path.removeprefix("jsonpath={.data.").removesuffix("}").replace("\\.", ".")

@@ -61,10 +61,10 @@ class Stack:
         """A target of the Makefile, for this project."""
         return self._run(["make", *args], ROOT, self._named, check=check)
 
-    def shell(self, line: str) -> str:
-        """The output, errors among it, of a command line as the documents have it, which is for this project."""
+    def shell(self, line: str) -> "subprocess.CompletedProcess[str]":
+        """A command line as the documents have it, for this project. Its output has its errors too."""
         own = self._named | {"COMPOSE_PROFILES": ",".join(self.profiles)}
-        return self._run(["bash", "-c", f"{{ {line}; }} 2>&1"], self.folder, own, check=True).stdout
+        return self._run(["bash", "-c", f"{{ {line}; }} 2>&1"], self.folder, own, check=False)
 
     @property
     def _named(self) -> dict[str, str]:

@@ -242,6 +242,7 @@ SILENT: dict[str, dict[str, str]] = {
     "RequestsLimited": {'dialog_requests_refused_total{code="LIMIT_EXCEEDED"}': "0+19x60"},
     "RedisMemoryHigh": {
         'redis_memory_used_bytes{instance="r"}': "399x60",
+        'redis_memory_used_bytes{instance="none"}': "399x60",
         'redis_memory_max_bytes{instance="none"}': "0x60",
     },
     "PostgresConnectionsHigh": {'pg_stat_database_numbackends{instance="p",datname="postgres"}': "130x60"},

@@ -16,6 +16,7 @@ from tests.drill.drill import Fault, Line
         ({"after": {"Expected": 121.0}}, ["Expected did not fire in time"]),
         ({"after": {"Expected": 60.0, "Other": 1.0}}, ["Other fired wrongly"]),
         ({"healed": None}, ["it did not heal"]),
+        ({"failed": 1}, ["1 commands failed"]),
         ({"lost": 2}, ["2 calls lost"]),
         ({"doubled": 1}, ["1 calls ran twice"]),
         ({"slowest": 3.1}, ["a chat stalled for 3.1 s"]),

@@ -404,12 +404,12 @@ plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
 dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
-    operators.commands operators.encrypt operators.trace tool_calls.local_tools traces
+    operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
 plugins_contract: connections rights settings signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
-dialog_engine: http.turns identity.authenticator identity.principal identity.provider identity.tokens
+dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
 plugins_contract: http_connection
 """,
     "in test_bounded_validation.py: a budget of time": """

@@ -192,6 +192,7 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
         servers: Mapping[str, str] = NO_SERVERS,
         *,
         cost: Usage = NO_COST,
+        model: str = "",
     ) -> int:
         def unit() -> int:
             asked = {request.correlation_id: request for request in requests}

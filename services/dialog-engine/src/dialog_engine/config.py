@@ -150,6 +150,10 @@ class StoreSettings(EncryptionSettings, BaseSettings):
         description="The same for classes of subjects, the first that matches: pattern:days,pattern:days.",
     )
 
+    prices_file: Path | None = Field(
+        None, description="TOML file: the prices of models and tools, for the report of what was used."
+    )
+
     @property
     def retention_rules(self) -> list[tuple[str, int]]:
         """Patterns of subjects, and for how many days the sessions of each are kept. The last one is for everybody."""

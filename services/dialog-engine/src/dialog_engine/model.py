@@ -111,6 +111,9 @@ class Usage:
             self.estimated or other.estimated,
         )
 
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens, self.estimated)
+
 
 @dataclass(slots=True)
 class Meter:
@@ -389,7 +392,8 @@ class Done:
     """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last.
 
     `tool_calls` counts the calls of the whole turn. `total_ms` is the time since this epoch of the turn began, on the
-    same clock as `ttft_ms`; 0 for an end that is read from the store.
+    same clock as `ttft_ms`; 0 for an end that is read from the store. `by_model` is the part of `usage` that is known
+    to be of a model, in this epoch.
     """
 
     turn_id: str
@@ -399,6 +403,7 @@ class Done:
     model: str | None = None
     tool_calls: int = 0
     total_ms: int = 0
+    by_model: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
 
 
 TurnEvent = (

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
+    AnsweredBy,
     ChatEvent,
     FinishReason,
     Meter,
@@ -62,6 +63,7 @@ class Reply:
     tool_calls: tuple[ToolCallEvent, ...] = ()
     finish_reason: FinishReason = FinishReason.STOP
     usage: Usage = Usage()
+    model: str = ""
 
 
 class SideBand:
@@ -90,6 +92,7 @@ class SideBand:
         text, reasoning = TextBuffer(), TextBuffer()
         calls: list[ToolCallEvent] = []
         end: StreamEnd | None = None
+        model = ""
         meter = meter or Meter()
         async with aclosing(stream) as events:
             async for event in events:
@@ -110,10 +113,11 @@ class SideBand:
                     case StreamEnd():
                         end = event
                     case _:
+                        model = event.model if isinstance(event, AnsweredBy) else model
                         self.emit(event)
         if end is None:
             raise LLMStreamBrokenError("the model's stream stopped before its end")
-        return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage)
+        return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage, model)
 
     async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
         """Yield the events of `work`, which emits into this band, until it ends.

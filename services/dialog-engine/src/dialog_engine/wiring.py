@@ -57,6 +57,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.storage.usage import SqlUsage
 from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
@@ -70,6 +71,7 @@ from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.traces import RedisTraces
+from dialog_engine.usage import NO_PRICES, Prices, watched_prices
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.encryption import Cipher
@@ -136,6 +138,7 @@ class _Base:
     rights: WatchedFile[Rights] | None
     cipher: Cipher
     subjects: SubjectUse
+    prices: WatchedFile[Prices] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,10 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
         rights = watched_rights(settings.rights_file)
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
+    try:
+        prices = watched_prices(settings.prices_file)
+    except ValueError as error:
+        raise ConfigurationError(f"PRICES_FILE: {error}") from None
     return _Base(
         settings,
         keys,
@@ -252,6 +259,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
         rights,
         cipher,
         SubjectUse(connections.commands, keys),
+        prices,
     )
 
 
@@ -424,6 +432,8 @@ def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials)
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
         subjects=base.subjects,
+        usage=SqlUsage(base.database),
+        prices=lambda: base.prices.content if base.prices else NO_PRICES,
         on_refused=partial(_refused, base),
     )
 

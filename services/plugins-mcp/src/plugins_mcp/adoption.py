@@ -57,12 +57,19 @@ SEND_AGAIN = "correct it and send it under a new correlationId (docs/wire.md)"
 
 @dataclass(frozen=True, slots=True)
 class ReturnAddress:
-    """Where to answer a request that is not run: the fields of it that are usable, otherwise empty."""
+    """Where to answer a request that is not run: the fields of it that are usable, otherwise empty. `subject` is what
+    the entry says, which is not proved unless the entry is signed."""
 
     correlation_id: str = ""
     tool_call_id: str = ""
     channel: str = ""
     mailbox: str = ""
+    subject: str = ""
+
+    @property
+    def log_ids(self) -> dict[str, str]:
+        """The ids of its log lines."""
+        return {"correlationId": self.correlation_id, "subject": self.subject}
 
 
 class RefusedError(ValueError):
@@ -200,7 +207,7 @@ class RequestAdopter:
 
     async def _refuse(self, entry: str, fields: dict[bytes, bytes], refusal: RefusedError, stream: str) -> None:
         address = return_address(fields, self._keys)
-        ids = {"correlationId": address.correlation_id, "code": str(refusal.code)}
+        ids = address.log_ids | {"code": str(refusal.code)}
         log.warning("entry %s goes to the dead letters: %s", entry, refusal, extra=ids)
         self._observer.dead_letter("producer")
         await self._ledger.bury(
@@ -257,6 +264,7 @@ def return_address(fields: dict[bytes, bytes], keys: Keys) -> ReturnAddress:
         text("toolCallId"),
         channel if _below(channel, keys.response("")) else "",
         mailbox if _below(mailbox, keys.mailbox("")) else "",
+        text("subject"),
     )
 
 

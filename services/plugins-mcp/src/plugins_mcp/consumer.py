@@ -316,7 +316,7 @@ class Consumer:
             return False
         event = fields.get(b"event", b"")
         if not self._request_keys.accept(event, fields.get(SIGNATURE, b""), has_ledger=True):
-            ids = {"correlationId": return_address(fields, self._keys).correlation_id, "code": "PERMISSION_DENIED"}
+            ids = return_address(fields, self._keys).log_ids | {"code": "PERMISSION_DENIED"}
             log.warning("entry %s becomes a dead letter: %s", entry, NOT_SIGNED, extra=ids)
             self._observer.dead_letter("call")
             await self._bury(stream, entry, fields, NOT_SIGNED, ErrorCode.PERMISSION_DENIED)
@@ -329,7 +329,8 @@ class Consumer:
             header = error.header if isinstance(error, NewerEventError) else None
             if header and await self._leave_to_newer(stream, entry, header):
                 return False
-            log.warning("request becomes a dead letter: %s", error, extra={"entry": entry})
+            ids = return_address(fields, self._keys).log_ids
+            log.warning("entry %s becomes a dead letter: %s", entry, error, extra=ids)
             self._observer.dead_letter("call")
             await self._bury(stream, entry, fields, str(error))
             return True

@@ -51,6 +51,8 @@ class Draft:
     text: TextBuffer = field(default_factory=TextBuffer)
     reasoning: TextBuffer = field(default_factory=TextBuffer)
     usage: Usage = Usage()
+    by_model: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    """The part of `usage` that was spent in this life of the turn, by the model that had answered."""
     calls: int = 0
     """The tool calls of all epochs of the turn."""
     ttft_ms: int | None = None
@@ -84,10 +86,10 @@ class Draft:
             case AnsweredBy():
                 self.answered_by = event
             case TokensSpent(usage):
-                self.usage = usage
+                self._spent(usage)
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
-                self.usage = usage
+                self._spent(usage)
             case RoundComplete() | ToolCallEvent():
                 pass
 
@@ -105,7 +107,13 @@ class Draft:
 
     def done(self, turn_id: str, reason: DoneReason) -> Done:
         """The last event, if the turn ends now."""
-        return Done(turn_id, reason, self.usage, self.ttft_ms, self.model, self.calls, self._elapsed_ms())
+        by_model = dict(self.by_model)
+        return Done(turn_id, reason, self.usage, self.ttft_ms, self.model, self.calls, self._elapsed_ms(), by_model)
+
+    def _spent(self, usage: Usage) -> None:
+        if self.model:
+            self.by_model[self.model] = self.by_model.get(self.model, Usage()) + (usage - self.usage)
+        self.usage = usage
 
     def _first_token(self) -> None:
         if self.ttft_ms is None:

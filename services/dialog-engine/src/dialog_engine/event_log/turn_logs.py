@@ -19,6 +19,7 @@ from dialog_engine.model import Turn
 from plugins_contract.connections import is_outage
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
+from plugins_contract.logs import turn_ids
 
 log = logging.getLogger(__name__)
 
@@ -213,13 +214,19 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         for live, last in zip(logs, await self._store.append(logs), strict=True):
             match last:
                 case Cursor(epoch) if epoch > live.turn.epoch:
-                    log.warning("turn %s is owned by another engine in epoch %d", live.turn.turn_id, epoch)
+                    log.warning(
+                        "turn %s is owned by another engine in epoch %d",
+                        live.turn.turn_id,
+                        epoch,
+                        extra=turn_ids(live.turn),
+                    )
                     live.give_up()
                     self._drop(live)
                 case Cursor(epoch, seq):
                     count = seq if epoch == live.turn.epoch else 0
                     if count < live.stored:
-                        log.warning("Redis has lost log entries of turn %s: storing them again", live.turn.turn_id)
+                        text = "Redis has lost log entries of turn %s: storing them again"
+                        log.warning(text, live.turn.turn_id, extra=turn_ids(live.turn))
                     live.set_stored(count)
                     if live.to_store():
                         self._note_growth(live)
@@ -227,4 +234,6 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                     raise error
                 case error:
                     # It is retried when it grows. The other logs are not held up.
-                    log.error("the log of turn %s cannot be stored: %s", live.turn.turn_id, error)
+                    log.error(
+                        "the log of turn %s cannot be stored: %s", live.turn.turn_id, error, extra=turn_ids(live.turn)
+                    )

@@ -16,7 +16,7 @@ OPEN = frozenset({"/", "/healthz", "/readyz", "/sign-in", SIGN_IN_CALLBACK})
 """Paths without a role, as are those below ASSETS. `/readyz` shows its details to operators only."""
 ASSETS = "/assets/"
 PROBED = frozenset({"/metrics", "/openapi.json"})
-OPERATORS = PROBED | {"/operators/subjects"}
+OPERATORS = PROBED | {"/operators/subjects", "/operators/usage"}
 """Paths for operators."""
 PROBES = PROBED | {"/healthz", "/readyz"}
 """The paths that are served at OPERATIONS_PORT."""

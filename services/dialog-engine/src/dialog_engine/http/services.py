@@ -22,6 +22,7 @@ from dialog_engine.model import Choice
 from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
+from dialog_engine.usage import Prices, UsageReport
 
 LARGE_AT_ONCE = 4
 """How many answers of one subject that may be large are in memory at once, until their clients have read them.
@@ -111,6 +112,8 @@ class Services:
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     max_message_chars: int
     subjects: SubjectUse
+    usage: UsageReport
+    prices: Callable[[], Prices]
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str, str], None] = lambda code, subject: None
     """Called for each request that is answered with a problem document, with its code and its sender."""

@@ -285,8 +285,11 @@ class ObservedRounds(CallStore):
         servers: Mapping[str, str] = NO_SERVERS,
         *,
         cost: Usage = NO_COST,
+        model: str = "",
     ) -> int:
-        message_id = await self._store.add_round(turn, message, requests, answered, questions, servers, cost=cost)
+        message_id = await self._store.add_round(
+            turn, message, requests, answered, questions, servers, cost=cost, model=model
+        )
         for call in message.tool_calls if answered else ():
             outcome = answered.get(call.correlation_id)
             if outcome is not None and outcome.error is not None:  # calls of the engine's own tools have run

@@ -6,17 +6,18 @@ import os
 import re
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_operator_settings, load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError
-from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention, subjects
+from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention, subjects, usage
 from dialog_engine.operators.split_media import split_media
 from dialog_engine.operators.trace import trace
 from dialog_engine.subjects import COUNTED, OPEN, first
+from dialog_engine.usage import Wanted
 from plugins_contract.encryption import DecryptionError
 from plugins_contract.settings import digest_of_subject
 
@@ -37,6 +38,8 @@ def run(argv: list[str]) -> int:
                 return _audit(found)
             case "subjects":
                 return _subjects(found)
+            case "usage":
+                return _usage(found)
             case "trace":
                 return trace(load_operator_settings(), found.id, found.log)
             case "split-media":
@@ -93,6 +96,20 @@ def _subjects(found: argparse.Namespace) -> int:
         else subjects.as_text(report, found.limit, found.by)
     )
     sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
+
+
+def _usage(found: argparse.Namespace) -> int:
+    settings = load_store_settings()
+    prices = usage.prices_of(settings)
+    names = {"subject": found.subject, "model": found.model, "tool": found.tool}
+    try:
+        wanted = Wanted.between(found.first, found.last, datetime.now(UTC).date(), **names)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+    show = {"csv": usage.as_csv, "json": usage.as_json, "text": usage.as_text}[found.form]
+    with audit.opened(settings) as query:
+        sys.stdout.writelines(show(usage.pages(query, wanted), prices))
     return 0
 
 
@@ -174,9 +191,22 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     shown.add_argument("--json", action="store_true", help="one JSON object per line, with every field")
     used = commands.add_parser("subjects", help="who uses most, now and over the last hour, at all engines")
     used.add_argument("--by", default="", choices=["", *OPEN, *COUNTED], help="sort by this (default: any share)")
-    used.add_argument("--limit", type=int, default=10, help="how many (default: 10)")
+    used.add_argument("--limit", type=positive, default=10, help="how many (default: 10)")
     used.add_argument("--json", action="store_true", help="one JSON object per line")
     used.add_argument("--of", default="", metavar="NAME", help="print the digest that stands for this subject in logs")
+    counted = commands.add_parser("usage", help="what was used by day, subject, model and tool, and what it costs")
+    counted.add_argument(
+        "--from", dest="first", type=day, help="such as 2026-11-01, UTC (default: 29 days before --to)"
+    )
+    counted.add_argument("--to", dest="last", type=day, help="such as 2026-11-30 (default: today)")
+    counted.add_argument("--subject", default="", help="only of this subject")
+    counted.add_argument("--model", default="", help="only of this model, such as openai:gpt-5")
+    counted.add_argument("--tool", default="", help="only of this tool, or of this server's tools")
+    forms = counted.add_mutually_exclusive_group()
+    forms.add_argument(
+        "--csv", dest="form", action="store_const", const="csv", default="text", help="for a spreadsheet"
+    )
+    forms.add_argument("--json", dest="form", action="store_const", const="json", help="one JSON object per line")
     traced = commands.add_parser("trace", help="the history of a call, a turn, a session or a trace")
     traced.add_argument("id", metavar="ID", help="of a call, a turn, a session or a trace")
     text = (
@@ -193,6 +223,21 @@ def read_arguments(argv: list[str]) -> argparse.Namespace:
     encrypted = commands.add_parser("encrypt", help="encrypt the whole store with the first key, to retire the others")
     encrypted.add_argument("--remove", action="store_true", help="decrypt the store instead")
     return parser.parse_args(argv)
+
+
+def positive(text: str) -> int:
+    """A number of 1 or more. Raises argparse.ArgumentTypeError when it is none."""
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def day(text: str) -> date:
+    """A day. Raises argparse.ArgumentTypeError when it is none."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day such as 2026-11-23") from None
 
 
 def since(text: str) -> int:

@@ -39,7 +39,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 
 _ADD_ROUND = (
     ", rounds = rounds + 1, input_tokens = input_tokens + $4, output_tokens = output_tokens + $5,"
-    " estimated = estimated | $6"
+    " estimated = estimated | $6, model = coalesce($7, model)"
 )
 _ADD_CALL = (
     "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
@@ -100,6 +100,7 @@ class SqlCalls(CallStore):
         servers: Mapping[str, str] = NO_SERVERS,
         *,
         cost: Usage = NO_COST,
+        model: str = "",
     ) -> int:
         seal, seal_text = self._cipher.seal, self._cipher.seal_text
         offered_to = self._offers_to(requests)
@@ -107,7 +108,8 @@ class SqlCalls(CallStore):
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
 
         def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
-            fence(tx, turn, self._engine_id, _ADD_ROUND, cost.input_tokens, cost.output_tokens, int(cost.estimated))
+            spent = cost.input_tokens, cost.output_tokens, int(cost.estimated)
+            fence(tx, turn, self._engine_id, _ADD_ROUND, *spent, model or None)
             message_id, number = insert_message(tx, self._cipher, turn, "assistant", message)
             tx.execute_many(
                 _ADD_CALL,
@@ -249,10 +251,11 @@ def answer_call(
     """
     kept, media = split(outcome)
     answered = tx.execute(
-        "UPDATE tool_calls SET outcome = $1, answered_at = now_ms() WHERE correlation_id = $2 AND outcome IS NULL"
-        " RETURNING answered_at, server",
+        "UPDATE tool_calls SET outcome = $1, answered_at = now_ms(), ran = $3 WHERE correlation_id = $2"
+        " AND outcome IS NULL RETURNING answered_at, server",
         cipher.seal(msgspec.json.encode(kept), owner("tool_calls.outcome", call.correlation_id)),
         call.correlation_id,
+        int(outcome.attempts > 0 or outcome.state is CallState.UNKNOWN),
     )
     if not answered:
         return []

@@ -22,6 +22,7 @@ from dialog_engine.chat.retention import Idle, OldSessions
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
+from dialog_engine.storage.usage import forget_subjects
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class SqlErasures(Erasures, OldSessions):
 
         def unit(tx: Transaction) -> tuple[Left, list[OutboxRow]]:
             tx.execute(_REQUEST, requested_by, subject)
+            forget_subjects(tx, [subject])
             left = _left(tx, requested_by)
             outcome = f"{left.sessions} sessions to delete, {len(left.running)} of them running"
             done = AuditEvent(AuditAction.DATA_ERASED, subject, key_id=key_id, outcome=outcome)
@@ -200,6 +202,10 @@ class SqlErasures(Erasures, OldSessions):
             *ids,
             AUDIT_RECORDED,
         )
+        asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
+        erased = {each for (each,) in tx.execute(asked, *ids)}
+        # Of an erased subject a turn may have ended, and been counted, after the request.
+        forget_subjects(tx, (subject for session_id, subject, _ in sessions if session_id in erased))
         tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
         left: list[tuple[object, ...]] = []
         for session_id, subject, created_at in sessions:

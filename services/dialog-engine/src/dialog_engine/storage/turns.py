@@ -20,6 +20,7 @@ from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_text, owner
+from dialog_engine.storage.usage import count_turn
 from plugins_contract.encryption import CLEAR, Cipher, fact_owner
 
 OnFree = Callable[[str], None]
@@ -38,8 +39,8 @@ _BEGIN = (
 )
 _FINISH = (
     "UPDATE turns SET status = $1, reason = $2, input_tokens = $3, output_tokens = $4, estimated = $5, ttft_ms = $6,"
-    " model = $7, error_code = $8, error_message = $9, finished_at = now_ms()"
-    " WHERE turn_id = $10 AND owner = $11 AND epoch = $12 AND status = 'running' RETURNING finished_at"
+    " model = coalesce($7, model), error_code = $8, error_message = $9, finished_at = now_ms()"
+    " WHERE turn_id = $10 AND owner = $11 AND epoch = $12 AND status = 'running' RETURNING finished_at, model"
 )
 
 
@@ -147,8 +148,10 @@ class SqlTurns(TurnStore):
                 return None, [], False
             number = insert_message(tx, self._cipher, turn, "assistant", message)[1] if message else None
             tx.execute("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
-            payload = msgspec.json.encode(self._fact(tx, turn, message, done, at=ended[0][0]))
+            [(at, model)] = ended
+            payload = msgspec.json.encode(self._fact(tx, turn, message, done, at=at))
             fact = add_event(tx, self._engine_id, turn.turn_id, TURN_FINISHED, turn.turn_id, payload)
+            count_turn(tx, self._engine_id, turn, done, model or "", at=at)
             return number, [fact], self._others_wait(tx, turn.session_id)
 
         number, rows, others_wait = await self._database.write(unit)

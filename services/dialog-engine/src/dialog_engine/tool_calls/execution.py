@@ -149,6 +149,7 @@ class ToolExecution:
             {correlation_id: each.question for correlation_id, each in asked.items()},
             planned.servers,
             cost=ctx.reply.usage,
+            model=ctx.reply.model,
         )
         ctx.band.emit(MessageFinished(message_id, message))
         for each in planned.calls:

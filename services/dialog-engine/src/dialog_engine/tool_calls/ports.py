@@ -59,12 +59,13 @@ class CallStore(Protocol):
         servers: Mapping[str, str] = NO_SERVERS,
         *,
         cost: Usage = NO_COST,
+        model: str = "",
     ) -> int:
         """Commit the assistant's message with its calls, and an outbox row per request, in one transaction.
 
         By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` those that wait
         for approval and get no outbox row, and `servers` the servers of calls whose tool is known. `cost` is the
-        usage of the message, and is added to the turn's. Returns the id of the message.
+        usage of the message, and is added to the turn's; `model` wrote it. Returns the id of the message.
         """
         ...
 

@@ -1,4 +1,4 @@
--- Version 10. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 11. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -90,7 +90,8 @@ CREATE TABLE tool_calls (
     extra          bytea,
     outcome        bytea,
     created_at     bigint NOT NULL,
-    answered_at    bigint
+    answered_at    bigint,
+    ran            bigint -- whether a worker has run it, or may have; NULL: not known
 );
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);
@@ -148,6 +149,23 @@ CREATE TABLE erasures (
 );
 CREATE INDEX erasures_by_subject ON erasures (subject, due_at);
 CREATE INDEX erasures_by_time ON erasures (due_at);
+
+-- What was used on each day (UTC), by subject, and by model or tool: added when a turn ends. It outlives its session.
+CREATE TABLE usage (
+    day           bigint NOT NULL, -- since 1970-01-01
+    subject       TEXT NOT NULL, -- '' when it was erased
+    model         TEXT NOT NULL, -- '' in the row of a tool, or when none has answered
+    server        TEXT NOT NULL,
+    tool          TEXT NOT NULL,
+    shard         bigint NOT NULL, -- of the engine: engines do not wait for each other's commits
+    turns         bigint NOT NULL,
+    estimated     bigint NOT NULL, -- the turns of which a part of the tokens is an estimate
+    input_tokens  bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    calls         bigint NOT NULL,
+    PRIMARY KEY (day, subject, model, server, tool, shard)
+);
+CREATE INDEX usage_by_subject ON usage (subject);
 
 -- Who did what and when, with ids and digests and without texts. Written with what it records; outlives its session.
 CREATE TABLE audit (

@@ -1,4 +1,4 @@
--- Version 13. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 14. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -90,7 +90,8 @@ CREATE TABLE tool_calls (
     extra          BLOB,
     outcome        BLOB,
     created_at     INTEGER NOT NULL,
-    answered_at    INTEGER
+    answered_at    INTEGER,
+    ran            INTEGER -- whether a worker has run it, or may have; NULL: not known
 ) STRICT;
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);
@@ -148,6 +149,23 @@ CREATE TABLE erasures (
 ) STRICT;
 CREATE INDEX erasures_by_subject ON erasures (subject, due_at);
 CREATE INDEX erasures_by_time ON erasures (due_at);
+
+-- What was used on each day (UTC), by subject, and by model or tool: added when a turn ends. It outlives its session.
+CREATE TABLE usage (
+    day           INTEGER NOT NULL, -- since 1970-01-01
+    subject       TEXT NOT NULL, -- '' when it was erased
+    model         TEXT NOT NULL, -- '' in the row of a tool, or when none has answered
+    server        TEXT NOT NULL,
+    tool          TEXT NOT NULL,
+    shard         INTEGER NOT NULL, -- of the engine: engines do not wait for each other's commits
+    turns         INTEGER NOT NULL,
+    estimated     INTEGER NOT NULL, -- the turns of which a part of the tokens is an estimate
+    input_tokens  INTEGER NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    calls         INTEGER NOT NULL,
+    PRIMARY KEY (day, subject, model, server, tool, shard)
+) STRICT;
+CREATE INDEX usage_by_subject ON usage (subject);
 
 -- Who did what and when, with ids and digests and without texts. Written with what it records; outlives its session.
 CREATE TABLE audit (
