@@ -336,7 +336,7 @@ async def test_interim_responses_are_bounded(provider: Provider, client: OpenAIM
     def script(number: int) -> Script:
         async def interim(exchange: Exchange) -> None:
             with suppress(ConnectionError):
-                await exchange.raw(b"HTTP/1.1 100 \r\n\r\n" * number)
+                await exchange.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * number)
                 await answer(*HELLO)(exchange)
 
         return interim

@@ -97,7 +97,12 @@ async def answering(transport: str, folder: Path) -> AsyncGenerator[McpServer]:
     """A server whose tool `t` answers with the result that is named in `which`."""
 
     async def answer(request: Request) -> None:
-        await request.result({"resultType": "complete", **RESULTS[request.params["arguments"]["which"]]})
+        result = {"resultType": "complete", **RESULTS[request.params["arguments"]["which"]]}
+        if transport == "events":
+            await request.event_stream()
+            await request.event(request.envelope(result=result))
+        else:
+            await request.result(result)
 
     if transport == "stdio":
         results = folder / "results.json"
@@ -111,7 +116,7 @@ async def answering(transport: str, folder: Path) -> AsyncGenerator[McpServer]:
             yield server
 
 
-@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session", "events"])
 async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str, tmp_path: Path) -> None:
     async with answering(transport, tmp_path) as server:
         many = await server.call("t", {"which": "blocks"}, timeout_s=20)
@@ -124,16 +129,19 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
             )
 
 
-async def test_an_answer_of_many_values_stalls_nobody() -> None:
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_answer_of_many_values_stalls_nobody(kind: str) -> None:
     async def answer(request: Request) -> None:
-        await request.raw(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-        )
-        await request.raw(body.replace(b"7777", b"%4d" % request.message["id"]))
+        data = body.replace(b"7777", b"%4d" % request.message["id"])
+        if kind == "text/event-stream":
+            data = b"data: %b\n\n" % data
+        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % kind.encode())
+        await request.raw(b"content-length: %d\r\n\r\n" % len(data))
+        await request.raw(data)
 
     text = json.dumps([TEXT] * (MAX_VALUES // 6))
     body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
-    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.3):
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Answered)
         assert len(result.result.content) == MAX_BLOCKS

@@ -12,10 +12,20 @@ from aiohttp.http_exceptions import HttpProcessingError
 from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 
 
+READ_BYTES = 16 * 1024
+"""How much is parsed at once."""
+
+
 class BoundedResponses(ResponseHandler):
     """A connection that ends, with an error for its request, after MAX_INTERIM interim responses."""
 
     _interim = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived, in parts."""
+        for at in range(0, len(data) or 1, READ_BYTES):
+            if self._interim <= MAX_INTERIM:
+                super().data_received(data[at : at + READ_BYTES])
 
     def feed_data(self, data: tuple[Any, Any], size: int = 0) -> None:
         """Take the head of a response."""

@@ -4,30 +4,75 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
+from dataclasses import dataclass, replace
+from types import SimpleNamespace, TracebackType
 from typing import Any, Protocol, Self, cast
 
 import httpx2
-from mcp.client import streamable_http
+from mcp.client import sse, streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
-from plugins_mcp.mcp.json_rpc import progress_of, validated
+from plugins_mcp.mcp.json_rpc import progress_of, refusal, validated
 from plugins_mcp.mcp.spec import Http, Sse
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a long event holds; None for what is no message."""
+
+    message: JSONRPCMessage | None
 
 
 class _MessageAdapter:
     """Takes the place of the SDK's own, with which it reads each answer in the event loop: see `validated`."""
 
-    validate_json = staticmethod(validated)
+    @staticmethod
+    def validate_json(data: "bytes | str | _Read", *, by_name: bool = False) -> JSONRPCMessage:
+        if not isinstance(data, _Read):
+            return validated(data, by_name=by_name)
+        if data.message is None:
+            raise ValueError("it is not valid JSON-RPC")
+        return data.message
 
 
+class _Events(httpx2.EventSource):
+    """Events whose messages, where they are long, are counted and read in a thread: the SDK reads them in the loop."""
+
+    async def __aiter__(self) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        async for event in super().__aiter__():
+            if event.event == "message" and len(event.data) > LOOP_CHARACTERS:
+                data = cast("Any", _Read(await asyncio.to_thread(_message, event.data)))
+                yield replace(event, data=data)
+            else:
+                yield event
+
+
+def _message(data: str) -> JSONRPCMessage | None:
+    try:
+        return refusal(data.encode(errors="replace")) or validated(data)
+    except ValueError:
+        return None
+
+
+@asynccontextmanager
+async def _events_within_origin(*request: Any, **options: Any) -> AsyncGenerator[httpx2.EventSource]:
+    async with sse_within_origin(*request, **options) as source:
+        yield _Events(source.response, max_event_size=MAX_ANSWER_BYTES)
+
+
+for _module in (streamable_http, sse):
+    cast("Any", _module).sse_within_origin = _events_within_origin
+cast("Any", streamable_http).EventSource = _Events
 cast("Any", streamable_http).jsonrpc_message_adapter = _MessageAdapter
+cast("Any", sse).types = SimpleNamespace(jsonrpc_message_adapter=_MessageAdapter)
 
 
 MAX_UNANSWERED = 100
@@ -163,13 +208,13 @@ async def open_transport(
                     streamable_http_client(url, http_client=client, max_sse_event_size=MAX_ANSWER_BYTES)
                 )
             case Sse(url=url, headers=headers):
-                sse = sse_client(
+                streams = sse_client(
                     url,
                     headers=dict(headers),
                     timeout=CONNECT_SECONDS,
                     httpx_client_factory=_sse_factory(listener.lost, certificates),
                 )
-                reader, writer = await stack.enter_async_context(sse)
+                reader, writer = await stack.enter_async_context(streams)
         observed = ObservedWriter(writer)
         yield ObservedReader(reader, listener, observed), observed
 

@@ -73,6 +73,8 @@ async def health_server(
     )
     server = _Server(config)
     sockets = listeners(hosts, port)  # uvicorn exits the process if it cannot bind
+    for each in sockets:
+        each.listen()
     serving = asyncio.create_task(server.serve(sockets=sockets), name="health server")
     try:
         yield
