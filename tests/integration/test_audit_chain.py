@@ -1,6 +1,7 @@
 """The hash chain of the audit: what was sealed cannot be changed unnoticed, and only what is complete is sealed."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import load_store_settings
+from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators import audit, audit_chain, commands
 from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
@@ -138,6 +140,18 @@ TAMPERED = {
         ["INSERT INTO meta VALUES ('audit_pruned_to', '9')", "DELETE FROM audit WHERE seq = 2"],
         "events up to 1 are there",
     ),
+    "a time is beyond the calendar": (
+        ["UPDATE audit_seals SET at = 9223372036854775807 WHERE number = 2"],
+        "seal 2, events 2 to 2, of 9223372036854775807 ms",
+    ),
+    "the mark of the retention is no number": (
+        [
+            "INSERT INTO meta VALUES ('audit_pruned_to', 'x')",
+            "DELETE FROM audit_seals WHERE number = 1",
+            "DELETE FROM audit WHERE seq = 1",
+        ],
+        "seal 2, events 1 to 2",
+    ),
 }
 
 
@@ -165,6 +179,30 @@ async def test_a_chain_that_was_written_anew_does_not_have_the_head_that_was_exp
     assert verified().problems == []
     [problem] = verified(head).problems
     assert problem.startswith(f"no seal is {head}")
+
+
+@pytest.mark.usefixtures("chain")
+async def test_a_forged_seal_over_all_events_is_found_in_bounded_memory(database: Database, dialect: str) -> None:
+    """One over a million events took 1.2 GB, and one over five events of 50 MB took 1 GB."""
+    events = [AuditEvent(AuditAction.SIGNED_IN, "s" * 200)] * 20_000
+    trail = AuditTrail("engine", b"key")
+    await database.write(lambda tx: trail.add(tx, *events))
+    long = "UPDATE audit SET outcome = $1 WHERE seq BETWEEN 10 AND 20"
+    await database.write(run_all(*UNGUARDED[dialect], "UPDATE audit_seals SET last_seq = 30000 WHERE number = 3"))
+    await database.write(lambda tx: tx.execute(long, "o" * 1_000_000))
+    tracemalloc.start()
+    try:
+        assert len(verified().problems) == 1
+        assert tracemalloc.get_traced_memory()[1] < 6_000_000
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_key_that_is_none_is_named(database: Database, chain: AuditChain) -> None:
+    await seal(chain)
+    await database.write(run_all("UPDATE meta SET value = 'zz' WHERE key = 'audit_digest_key'"))
+    with pytest.raises(ConfigurationError, match="the key of the audit was changed"):
+        verified()
 
 
 async def test_a_seal_cannot_be_made_or_verified_without_the_key_where_that_is_encrypted(database: Database) -> None:

@@ -37,7 +37,8 @@ def missing() -> str | None:
 
 @contextmanager
 def running_nginx(folder: Path, engine_ports: Sequence[int], *, http: str = "") -> Generator[str]:
-    """The URL of an nginx in front of the engines; `http` is put into its `http` block."""
+    """The URL of an nginx in front of the engines; `http` is put into its `http` block. It must write no answer to its
+    disk."""
     port = free_port()
     folder.mkdir(exist_ok=True)
     (folder / "callstream.conf").write_text(_for_test(CONFIG.read_text(), port, engine_ports))
@@ -46,6 +47,7 @@ def running_nginx(folder: Path, engine_ports: Sequence[int], *, http: str = "") 
     try:
         wait_until_blocking(lambda: nginx.ready((folder / "nginx.pid").exists), what="nginx to start")
         yield f"http://127.0.0.1:{port}"
+        assert "temporary file" not in nginx.output()
     finally:
         nginx.close()
 

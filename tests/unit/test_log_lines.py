@@ -154,3 +154,14 @@ def test_a_turn_has_the_trace_of_its_client_or_one_named_by_its_id() -> None:
     # Not sampled: nobody asked for this trace.
     assert own == "00-0199aa000000700080000000 0000abcd-800000000000abcd-00".replace(" ", "")
     assert tracing.trace_id(own, TURN) == tracing.trace_id(None, TURN) == TURN.replace("-", "")
+
+
+def test_a_line_of_json_is_ascii_whatever_it_is_about(set_up: SetUp, capsys: pytest.CaptureFixture[str]) -> None:
+    """Controls of terminals and invisible characters stood in it, and half a character made it a traceback instead."""
+    text, hostile = set_up("json"), "\x1b[31m\x9b2J\u202e\u2028\x85\ufeff\ud800"
+    log.info("refused %s", hostile, extra={"path": hostile})
+    line = text.getvalue()
+    assert line.isascii()
+    assert line.rstrip("\n").isprintable()
+    assert json.loads(line)["path"] == hostile
+    assert capsys.readouterr().err == ""

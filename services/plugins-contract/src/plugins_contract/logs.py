@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
-from pythonjsonlogger.msgspec import MsgspecFormatter
+from pythonjsonlogger.json import JsonFormatter
 
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.settings import LogFormat
@@ -80,7 +80,8 @@ def _add_ids(record: logging.LogRecord) -> None:
 
 
 def _json() -> logging.Formatter:
-    return MsgspecFormatter(
+    """Lines of ASCII: nothing in them reaches the terminal, and half a character cannot make a line fail."""
+    return JsonFormatter(
         ["levelname", "name", "message"], rename_fields={"levelname": "level", "name": "logger"}, timestamp=True
     )
 

@@ -71,7 +71,11 @@ def as_json(row: Row) -> str:
 
 def at_text(at_ms: int) -> str:
     """A time in Unix milliseconds, for people."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # no engine has written it
+        return f"{at_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def as_text(row: Row) -> str:

@@ -1,31 +1,36 @@
 """`dialog-engine audit verify` and `audit head`: whether the events of the audit are those that were sealed."""
 
+import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators.audit import PAGE, Query, at_text
-from dialog_engine.storage.audit import DIGEST_KEY
-from dialog_engine.storage.audit_chain import EVENT, LAST_SEAL, PRUNED_TO, Seal, next_seal
+from dialog_engine.storage.audit import COLUMNS, DIGEST_KEY, TEXT_MAX
+from dialog_engine.storage.audit_chain import LAST_SEAL, PRUNED_TO, SEALED_AT_ONCE, Seal, next_seal
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.sealed import open_text
-from plugins_contract.encryption import Cipher
+from plugins_contract.encryption import Cipher, DecryptionError
 
+_NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_PROBLEMS = 20
 """After so many problems the rest of the chain is not read."""
+_EVENT = ", ".join(("seq", "at", *(f"substr({column}, 1, {TEXT_MAX + 1})" for column in COLUMNS)))
+"""An event, without what no engine has written: a value may be of any size."""
 
 
 @dataclass(slots=True)
 class Verified:
     """What was found. Without `problems` every sealed event is as it was sealed, and none is missing.
 
-    `pruned_to` is the last event that the retention has deleted. Events that are not sealed yet are `unsealed`, up to
-    `unsealed_to`, the first of them at `unsealed_at` in Unix milliseconds.
+    `pruned_to` is the last event that the retention has deleted, sealed at `pruned_at`. Events that are not sealed yet
+    are `unsealed`, up to `unsealed_to`, the first of them at `unsealed_at`. Times are Unix milliseconds.
     """
 
     head: Seal
     pruned_to: int = 0
+    pruned_at: int = 0
     unsealed: int = 0
     unsealed_to: int = 0
     unsealed_at: int = 0
@@ -38,7 +43,7 @@ class Verified:
             yield f"{self.head.number} seals hold, over the events up to {self.head.last_seq}."
             yield f"The head is {named(self.head)}."
         if self.pruned_to:
-            yield f"The events up to {self.pruned_to} were deleted by the retention."
+            yield f"The events up to {self.pruned_to}, of {at_text(self.pruned_at)}, were deleted by the retention."
         if self.unsealed:
             since = f"from {self.head.last_seq + 1} to {self.unsealed_to}, since {at_text(self.unsealed_at)}"
             yield f"Not sealed yet: {self.unsealed} events, {since}."
@@ -59,7 +64,7 @@ def verify(query: Query, cipher: Cipher, expected: str = "") -> Verified:
     """Compare the events with their seals. `expected` is an earlier head, which must be one of the seals.
 
     Raises:
-        ConfigurationError: the store has no key of the chain.
+        ConfigurationError: the store has no key of the chain, or one that is none.
         DecryptionError: the key is encrypted, and cannot be read with the keys that are set.
     """
     found = Verified(head_of(query))
@@ -80,7 +85,7 @@ def _compare(query: Query, key: bytes, found: Verified, expected: str) -> None:
     before, first = Seal(), next(seals)
     problems: list[tuple[int, str]] = []
     if first.last_seq <= pruned_to:
-        found.pruned_to, before = first.last_seq, first
+        found.pruned_to, found.pruned_at, before = first.last_seq, first.at, first
         if query("SELECT seq FROM audit WHERE seq <= $1 LIMIT 1", first.last_seq):
             problems.append((first.last_seq, f"events up to {first.last_seq} are there, which were deleted"))
     else:
@@ -113,16 +118,17 @@ class _Events:
         self._next = next(self._rows, None)
 
     def upto(self, last_seq: int) -> list[Row]:
-        """The next events, up to that with this number."""
+        """The next events, up to that with this number. Of more than a seal of an engine covers, one more is kept."""
         found: list[Row] = []
         while self._next is not None and self._next[0] <= last_seq:
-            found.append(self._next)
+            if len(found) <= SEALED_AT_ONCE:
+                found.append(self._next)
             self._next = next(self._rows, None)
         return found
 
     @staticmethod
     def _read(query: Query, seq: int) -> Iterator[Row]:
-        while rows := query(f"SELECT {', '.join(EVENT)} FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2", seq, PAGE):
+        while rows := query(f"SELECT {_EVENT} FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2", seq, PAGE):
             yield from rows
             seq = rows[-1][0]
 
@@ -142,11 +148,18 @@ def _seals(query: Query, last: int) -> Iterator[Seal]:
 
 def _pruned_to(query: Query) -> int:
     rows = query("SELECT value FROM meta WHERE key = $1", PRUNED_TO)
-    return int(rows[0][0]) if rows else 0
+    return int(rows[0][0]) if rows and _NUMBER.fullmatch(rows[0][0]) else 0  # then the first seal is found missing
 
 
 def _key(query: Query, cipher: Cipher) -> bytes:
     rows = query("SELECT value FROM meta WHERE key = $1", DIGEST_KEY)
     if not rows:
         raise ConfigurationError("the store has no key of the audit: its seals cannot be verified")
-    return bytes.fromhex(open_text(cipher, rows[0][0], "meta.value", DIGEST_KEY))
+    try:
+        return bytes.fromhex(open_text(cipher, rows[0][0], "meta.value", DIGEST_KEY))
+    except DecryptionError:
+        raise
+    except ValueError:
+        raise ConfigurationError(
+            "the key of the audit was changed in the store: its seals cannot be verified"
+        ) from None
