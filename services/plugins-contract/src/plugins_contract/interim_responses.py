@@ -11,7 +11,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 
-
 READ_BYTES = 16 * 1024
 """How much is parsed at once."""
 
