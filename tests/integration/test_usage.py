@@ -82,8 +82,8 @@ async def one_round(store: EngineStore, turn: Turn, outcomes: dict[str, ToolOutc
         await store.calls.add_result(turn, each, outcome)
 
 
-async def end(store: EngineStore, turn: Turn, *events: Any, usage: Usage = Usage()) -> None:
-    draft = Draft(usage=usage)
+async def end(store: EngineStore, turn: Turn, *events: Any) -> None:
+    draft = Draft.of(turn)
     for event in events:
         draft.follow(event)
     await store.turns.finish(turn, None, draft.done(turn.turn_id, DoneReason.STOP), None)
@@ -121,9 +121,18 @@ async def test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only(store: Eng
     [adopted] = await other.engines.adopt(await other.seen(store), 9)
     with pytest.raises(TurnFencedError):
         await end(store, turn, AnsweredBy("openai:a"), StreamEnd(FinishReason.STOP, Usage(900, 90)))
-    await end(other, adopted.turn, usage=adopted.turn.usage)  # it has ended the turn without asking a model
+    await end(other, adopted.turn, AnsweredBy("openai:b"), StreamEnd(FinishReason.STOP, Usage(150, 12)))
+    refused = await begin(store.turns, "bob", None, "Hi")
+    await one_round(store, refused, {}, model="openai:a")
+    [adopted] = await other.engines.adopt(await other.seen(store), 9)
+    await end(other, adopted.turn)  # without asking a model
 
-    assert await counted(store) == [("ann", "demo__add", 0, 0, 0, 0, 1), ("ann", "openai:a", 1, 0, 100, 10, 0)]
+    assert await counted(store) == [
+        ("ann", "demo__add", 0, 0, 0, 0, 1),
+        ("ann", "openai:a", 0, 0, 100, 10, 0),
+        ("ann", "openai:b", 1, 0, 50, 2, 0),
+        ("bob", "openai:a", 1, 0, 100, 10, 0),
+    ]
 
 
 async def test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_once(store: EngineStore) -> None:

@@ -180,6 +180,8 @@ class Turn:
     """The same for `Credentials`; it is kept when the turn is adopted."""
     calls: int = 0
     resumed: ResetReason = ResetReason.RESTART
+    model: str = ""
+    """The one that wrote the last of these rounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,8 +394,8 @@ class Done:
     """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last.
 
     `tool_calls` counts the calls of the whole turn. `total_ms` is the time since this epoch of the turn began, on the
-    same clock as `ttft_ms`; 0 for an end that is read from the store. `by_model` is the part of `usage` that is known
-    to be of a model, in this epoch.
+    same clock as `ttft_ms`; 0 for an end that is read from the store. `by_model` is the part of `usage` whose model is
+    known.
     """
 
     turn_id: str

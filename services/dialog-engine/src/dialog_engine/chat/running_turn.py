@@ -55,7 +55,7 @@ class RunningTurn:
         self._log = logs.open(turn)
         self._outages = outages
         self._credentials = credentials
-        self._draft = draft or Draft(usage=turn.usage, calls=turn.calls)
+        self._draft = draft or Draft.of(turn)
         self._answer = answer
         self._failure = failure
         self._stopped = False

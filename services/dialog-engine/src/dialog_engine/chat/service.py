@@ -52,7 +52,7 @@ class Draft:
     reasoning: TextBuffer = field(default_factory=TextBuffer)
     usage: Usage = Usage()
     by_model: dict[str, Usage] = field(default_factory=dict[str, Usage])
-    """The part of `usage` that was spent in this life of the turn, by the model that had answered."""
+    """The part of `usage` whose model is known."""
     calls: int = 0
     """The tool calls of all epochs of the turn."""
     ttft_ms: int | None = None
@@ -64,6 +64,12 @@ class Draft:
     """The model that answered last, and what it was not sent."""
     asked: dict[str, ApprovalStep] = field(default_factory=dict[str, ApprovalStep])
     """The approvals that were asked for and not decided in the events so far, by correlation id."""
+
+    @classmethod
+    def of(cls, turn: Turn) -> "Draft":
+        """That of a turn which begins, or goes on after an earlier epoch."""
+        spent = {turn.model: turn.usage} if turn.model else {}
+        return cls(usage=turn.usage, by_model=spent, calls=turn.calls)
 
     def follow(self, event: ChatEvent) -> None:
         """Update the state from `event`."""

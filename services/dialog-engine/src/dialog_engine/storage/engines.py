@@ -41,7 +41,7 @@ _ADOPT = (
     " crashes = CASE WHEN $2 = 1 OR now_ms() - owned_since >= $3 THEN 0 ELSE crashes + 1 END"
     " WHERE turn_id IN (SELECT turn_id FROM turns WHERE owner = $4 AND status = 'running'{} ORDER BY created_at"
     " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, roles, credential,"
-    " input_tokens, output_tokens, estimated, chosen_model, tool_mode, stop_requested, crashes"
+    " input_tokens, output_tokens, estimated, chosen_model, tool_mode, stop_requested, crashes, model"
 )
 
 
@@ -151,15 +151,16 @@ class SqlEngines(Engines):
             roles,
             credential,
             *used,
-            model,
+            chosen_model,
             mode,
             stop,
             crashes,
+            model,
         ) in rows:
             [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
             [(calls,)] = tx.execute("SELECT count(*) FROM tool_calls WHERE turn_id = $1", turn_id)
             input_tokens, output_tokens, estimated = used
-            usage, choice = Usage(input_tokens, output_tokens, bool(estimated)), Choice(model, mode)
+            usage, choice = Usage(input_tokens, output_tokens, bool(estimated)), Choice(chosen_model, mode)
             turn = Turn(
                 turn_id,
                 session_id,
@@ -172,6 +173,7 @@ class SqlEngines(Engines):
                 roles_of(roles),
                 credential=credential,
                 calls=calls,
+                model=model or "",
             )
             requests = self._take_rows(tx, "turn_id = $1", turn_id)
             adopted.append(Adopted(turn, bool(stop), crashes, requests))

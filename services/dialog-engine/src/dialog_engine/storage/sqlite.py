@@ -149,6 +149,8 @@ class SqliteDatabase(Database):
         self._not_before = 0.0
         self._closed = False
         self._refused = False
+        self._damage = ""
+        """The first error that said that the file is damaged. The parts that are not may still be read and written."""
         self.commits = 0
 
     async def write(self, unit: Unit[T]) -> T:
@@ -164,10 +166,13 @@ class SqliteDatabase(Database):
         try:
             return await self._reader.run(lambda connection: _SqliteTransaction(connection).execute(sql, *parameters))
         except (sqlite3.Error, ValueError) as error:  # ValueError: aiosqlite's "Connection closed"
+            self._note_damage(error)
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
 
     async def check(self) -> None:
         """Writes only after a write has failed."""
+        if self._damage:
+            raise StorageUnavailableError(f"the database file is damaged, restore a backup: {self._damage}")
         await self.read("SELECT count(*) FROM meta")
         if self._refused:
             await self.write(_probe)
@@ -221,7 +226,16 @@ class SqliteDatabase(Database):
         if self._waiting:
             self._begin_soon()
         for write in writes:
+            if write.error is not None:
+                self._note_damage(write.error.__cause__)
             write.answer()
+
+    def _note_damage(self, error: BaseException | None) -> None:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        ):
+            self._damage = self._damage or str(error)
 
 
 def _probe(tx: Transaction) -> None:
