@@ -309,13 +309,14 @@ def _prepare(writer: sqlite3.Connection) -> None:
 
 def _migrate(writer: sqlite3.Connection) -> None:
     """Create or migrate the tables to the version of this release, each version in one transaction."""
-    [(version,)] = writer.execute("PRAGMA user_version").fetchall()
+    [(needed,)] = writer.execute("PRAGMA user_version").fetchall()
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    schemas.check_not_too_old(DIALECT, version)
-    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
-    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
+    schemas.check_not_too_old(DIALECT, needed)
+    found: dict[str, str] = dict(writer.execute("SELECT key, value FROM meta"))
+    schemas.check_known(DIALECT, needed, found.get("release", ""))
+    version = int(found.get("tables_version", needed))
     for number, script in schemas.migrations(DIALECT).items():
         if number > version:
             _run_script(writer, script, number)
@@ -326,8 +327,9 @@ def _run_script(writer: sqlite3.Connection, script: str, version: int) -> None:
     try:
         for statement in script.split(";\n"):
             writer.execute(_as_sqlite(statement))
-        writer.execute(f"PRAGMA user_version = {version}")
-        writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('release', ?)", (schemas.RELEASE,))
+        writer.execute(f"PRAGMA user_version = {schemas.needed(DIALECT, version)}")
+        for key, value in (("tables_version", str(version)), ("release", schemas.RELEASE)):
+            writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
     except BaseException:
         writer.execute("ROLLBACK")
         raise
