@@ -2,7 +2,8 @@
 
 redis-py takes a connection out of its pool for each command, waits under a timeout of its own and puts it back, which
 costs a script four times as much processor time as the rest of its way through the client (docs/tuning.md). redis-py
-still connects, logs in, follows Sentinels, builds commands and interprets replies. Its pool serves transactions and pub/sub.
+still connects, logs in, follows Sentinels, builds commands and interprets replies. Its pool serves transactions and
+pub/sub.
 """
 
 import asyncio
