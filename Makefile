@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run trace backup restore test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
+.PHONY: help run trace backup restore upgrade test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -28,7 +28,7 @@ run: sync-run ## the whole product on this machine: http://127.0.0.1:8000 (PORT=
 
 trace: ## in Compose: the history of a call, a turn, a session or a trace (ID=…), from the store, Redis and all logs
 	@test -n "$$ID" || { echo "make trace ID=…: the id of a call, a turn, a session or a trace is missing" >&2; exit 2; }
-	@docker compose logs --no-color engine worker | \
+	@docker compose logs --no-color | \
 	docker compose run --rm --no-deps --no-TTY operator dialog-engine trace --log - -- "$$ID"
 
 backup: ## the store of the Compose project into a file (FILE=, else backups/…), while engines run
@@ -36,6 +36,9 @@ backup: ## the store of the Compose project into a file (FILE=, else backups/…
 
 restore: ## replace the store of the Compose project by FILE=…; engines and workers stop for that time
 	@sh deploy/compose/restore.sh "$(FILE)"
+
+upgrade: ## the Compose project to this version, one container at a time; BACK=FOLDER for the way back to the one there
+	@python3 -m deploy.upgrade $(if $(BACK),--back "$(BACK)")
 
 # Tests start hundreds of Python processes: without compiled bytecode each of them costs a second of CPU time more.
 test test-all chaos: export PYTHONDONTWRITEBYTECODE :=

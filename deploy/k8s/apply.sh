@@ -17,7 +17,8 @@ fi
 overlay=${1:?names no overlay, such as deploy/k8s/overlays/scale}
 
 replaced() {
-    kubectl -n callstream rollout status "deployment/callstream-$1" --timeout="${ROLLOUT_TIMEOUT:-30m}"
+    # Of the workers there is one Deployment for each pool.
+    kubectl -n callstream rollout status deployment -l "app.kubernetes.io/name=callstream-$1" --timeout="${ROLLOUT_TIMEOUT:-30m}"
 }
 
 kubectl apply -k "$overlay" -l "app.kubernetes.io/name!=callstream-$last"

@@ -156,7 +156,7 @@ def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
 
     async def migrate(url: str) -> object:
         async with open_postgres(url, 1) as database:
-            return await database.read("SELECT value FROM meta WHERE key = 'schema_version'")
+            return await database.read("SELECT value FROM meta WHERE key = 'tables_version'")
 
     with parts(engine=previous.engine) as stack:
         assert stack.postgres

@@ -24,6 +24,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
     env = {"API_KEYS": f"tester:{KEY}", "POSTGRES_PASSWORD": uuid.uuid4().hex, "ACCEPT_FIRST_LISTINGS": "true"}
+    env["COMPOSE_FILE"] = "docker-compose.yml:deploy/compose/pool.yml"
     stack = Stack(f"callstream-test-{uuid.uuid4().hex[:8]}", free_port(), env=env, profiles=("scale",))
     with stack.running("--scale", "engine=2", "--scale", "worker=2"):
         yield stack
@@ -41,6 +42,17 @@ def traced(stack: Stack, name: str) -> "subprocess.CompletedProcess[str]":
         timeout=120,
         check=False,
     )
+
+
+def test_a_call_whose_server_another_pool_has_runs_there_and_its_history_says_so(stack: Stack) -> None:
+    events = stack.chat('Call clock__get_current_time {"timezone": "Asia/Tokyo"}')
+    [call] = {str(data["correlationId"]) for _, data in events if "correlationId" in data}
+    assert [data["status"] for _, data in events if data.get("type") == "tool"][-1] == "succeeded"
+    done = traced(stack, call)
+    assert re.search(r"published as entry \S+ of rpc\.plugins\.requests:(browser|servers-\w+), ", done.stdout), (
+        done.stdout
+    )
+    assert re.search(r"worker-browser-1 .*tool call finished", done.stdout), done.stdout
 
 
 def test_one_command_tells_the_whole_history_and_names_what_is_stopped(stack: Stack) -> None:

@@ -253,6 +253,7 @@ async def test_nothing_is_accepted_while_nothing_can_be_committed(engine: Engine
             engine.client.post("/v1/chat", json={"message": "Hi"}),
             engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}),
             engine.client.post("/v1/sessions"),
+            engine.client.get("/v1/me/data"),  # which is audited; a broken answer was begun
         )
         ready = await engine.client.get("/readyz")
     finally:

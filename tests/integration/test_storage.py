@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -263,6 +263,29 @@ async def test_a_full_disk_refuses_and_heals(sqlite: EngineStore) -> None:
 
     await sqlite.database.write(unlimited)
     await begin(sqlite.turns, "ann", turn.session_id, "x" * 100_000)
+
+
+@pytest.mark.parametrize("found_by", ["a read", "a write"])
+async def test_a_damaged_page_makes_the_file_unready_although_others_can_be_used(
+    sqlite: EngineStore, path: Path, found_by: str
+) -> None:
+    """Conversations were answered with 503, and readiness with 200: other pages could be read and written."""
+
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE damaged AS SELECT hex(zeroblob(100000)) AS value")
+        other.commit()
+        [(page,)] = other.execute("SELECT rootpage FROM sqlite_master WHERE name = 'damaged'").fetchall()
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    statement, database = "SELECT sum(length(value)) FROM damaged", sqlite.database
+    use = database.read(statement) if found_by == "a read" else database.write(lambda tx: tx.execute(statement))
+    with pytest.raises(StorageUnavailableError, match="malformed"):
+        await use
+    await sqlite.database.write(lambda tx: tx.execute("INSERT INTO meta VALUES ('a', 'b')"))
+    with pytest.raises(StorageUnavailableError, match="the database file is damaged, restore a backup"):
+        await sqlite.database.check()
 
 
 async def test_a_file_that_refused_a_write_is_asked_again_before_it_counts_as_well(

@@ -261,7 +261,11 @@ async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tab
     async with open_postgres(postgres_url, 2) as database:
         assert await database.read("SELECT count(*) FROM turns") == [(6,)]
         found = dict(await database.read("SELECT key, value FROM meta"))
-        assert found == {"schema_version": str(schemas.newest("postgres")), "release": schemas.RELEASE}
+        now = schemas.newest("postgres")
+        assert found == {
+            "schema_version": str(schemas.needed("postgres", now)), "tables_version": str(now),
+            "release": schemas.RELEASE,
+        }  # fmt: skip
 
 
 async def test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it(
@@ -317,4 +321,20 @@ async def test_a_migration_of_postgresql_is_done_once_whole_or_not_at_all(
     await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(4)))
     assert tables(postgres_url) == before | {"second", "third"}
     async with open_postgres(postgres_url, 1) as database:
-        assert await database.read("SELECT value FROM meta WHERE key = 'schema_version'") == [(str(now + 2),)]
+        assert await database.read("SELECT value FROM meta WHERE key = 'tables_version'") == [(str(now + 2),)]
+
+
+async def test_the_previous_release_starts_on_tables_that_were_only_added_to_and_leaves_them_as_they_are(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for dialect, opened in (
+        ("postgres", lambda: open_postgres(postgres_url, 1)),
+        ("sqlite", lambda: open_sqlite(tmp_path / "engine.sqlite3")),
+    ):
+        adding = schemas.migrations(dialect) | {99: "CREATE TABLE later (a text)"}
+        for known in (adding, schemas.migrations(dialect), adding):
+            with monkeypatch.context() as patched:
+                patched.setattr(schemas, "migrations", constant(known))
+                async with opened() as database:
+                    made_by = dict(await database.read("SELECT key, value FROM meta"))
+                    assert made_by["tables_version"] == "99"

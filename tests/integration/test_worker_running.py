@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
+from plugins_mcp.pins import PinKeeper
 from tests.support.ledger import CANCELLED
 from tests.support.processes import Process, answers
 from tests.support.waiting import wait_until
@@ -168,6 +170,45 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
             await anyio.to_thread.run_sync(demo.process.close)
         await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
         assert await catalog(caller) == seen
+
+
+async def test_a_call_that_needs_no_approval_waits_for_a_server_whose_tools_are_not_known_yet(
+    redis_url: str, tmp_path: Path, caller: Caller
+) -> None:
+    port = free_port()
+    options = {"trust": True, "approval": "destructive"}
+    config = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp", "callstream": options})
+    listening = socket.create_server(("127.0.0.1", port))  # it accepts, and answers nothing
+    request = msgspec.structs.replace(await caller.request(), tool="increment_counter", arguments={}, approved=None)
+    await caller.engine.enqueue(request)
+    async with working(redis_url, config):
+        await caller.started(request)
+        assert not await caller.has_ended(request)
+        listening.close()
+        demo = Demo(tmp_path, port)
+        try:
+            assert (await caller.outcome(request, timeout=60)).state is CallState.SUCCEEDED
+        finally:
+            demo.process.close()
+
+
+async def test_a_call_waits_until_the_tools_of_its_server_were_compared_with_the_accepted_ones(
+    redis_url: str, config: Path, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, review_all = asyncio.Event(), PinKeeper.review_all
+
+    async def compares_later(keeper: PinKeeper) -> None:
+        await compared.wait()
+        await review_all(keeper)
+
+    monkeypatch.setattr(PinKeeper, "review_all", compares_later)
+    request = await caller.call("increment_counter")
+    async with working(redis_url, config, mcp_max_retries=0):
+        await caller.started(request)
+        with pytest.raises(TimeoutError):
+            await wait_until(lambda: caller.has_ended(request), 1)
+        compared.set()
+        assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
 async def test_an_undefined_variable_breaks_that_server_only(

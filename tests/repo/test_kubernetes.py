@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from deploy.check import OVERLAYS, built, problems
 from dialog_engine.config import Settings as EngineSettings
+from plugins_contract.keys import Keys
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.support.processes import ROOT
 
@@ -221,9 +223,9 @@ def test_an_upgrade_replaces_one_part_wholly_before_the_other(
     excluded = f"callstream-{last}"
     assert (tmp_path / "commands").read_text().splitlines() == [
         f"kubectl apply -k an/overlay -l app.kubernetes.io/name!={excluded}",
-        f"kubectl -n callstream rollout status deployment/callstream-{first} --timeout=30m",
+        f"kubectl -n callstream rollout status deployment -l app.kubernetes.io/name=callstream-{first} --timeout=30m",
         "kubectl apply -k an/overlay",
-        f"kubectl -n callstream rollout status deployment/callstream-{last} --timeout=30m",
+        f"kubectl -n callstream rollout status deployment -l app.kubernetes.io/name=callstream-{last} --timeout=30m",
     ]
     for name in NAMES:
         chosen = [
@@ -238,3 +240,47 @@ def test_an_upgrade_replaces_one_part_wholly_before_the_other(
 def test_both_parts_are_replaced_one_pod_at_a_time_with_a_new_one_first() -> None:
     for each in workloads("scale"):
         assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+def test_a_pool_has_the_workers_once_more_with_a_stream_servers_and_a_number_of_its_own(tmp_path: Path) -> None:
+    shutil.copytree(K8S, tmp_path / "k8s")
+    file = tmp_path / "k8s" / "overlays" / "scale" / "kustomization.yaml"
+    last = "  - ../../components/ingress\n"
+    file.write_text(file.read_text().replace(last, f"{last}  - ../../components/pool\n"))
+    resources = built(file.parent)
+    assert [problem for each in resources for problem in problems(each)] == []
+    worker, pool = (by_name(resources, "Deployment", name)["spec"] for name in ("callstream-worker", POOL))
+    scaled = by_name(resources, "ScaledObject", POOL)["spec"]
+
+    [container], [other] = (each["template"]["spec"]["containers"] for each in (worker, pool))
+    assert other == container | {"env": [{"name": "WORKER_POOL", "value": "browser"}, *container["env"]]}
+    [servers] = [each["configMap"]["name"] for each in pool["template"]["spec"]["volumes"] if each["name"] == "mcp"]
+    assert "browser" in json.loads(by_name(resources, "ConfigMap", servers)["data"]["mcp.json"])["mcpServers"]
+    assert scaled["scaleTargetRef"] == {"name": POOL}
+    assert {each["metadata"]["stream"] for each in scaled["triggers"]} == {Keys().requests_of("browser")}
+    labels = pool["template"]["metadata"]["labels"]
+    assert pool["selector"]["matchLabels"].items() <= labels.items()
+    assert not worker["selector"]["matchLabels"].items() <= labels.items(), "the other Deployment would have its pods"
+    # Those by which they are found in an upgrade and by Prometheus.
+    for kind in ("Deployment", "Service"):
+        assert by_name(resources, kind, POOL)["metadata"]["labels"] == {"app.kubernetes.io/name": "callstream-worker"}
+    policies = [each for each in resources if each["kind"] == "NetworkPolicy"]
+    chosen = {
+        name: {each["metadata"]["name"] for each in policies if selects(each["spec"]["podSelector"], name)}
+        for name in ("callstream-worker", POOL)
+    }
+    assert chosen["callstream-worker"] == chosen[POOL]
+
+
+POOL = "callstream-worker-browser"
+
+
+def by_name(resources: list[Resource], kind: str, name: str) -> Resource:
+    [found] = [each for each in resources if (each["kind"], each["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def selects(selector: Resource, name: str) -> bool:
+    """Whether a selector by names chooses the pods of that name."""
+    names = {selector.get("matchLabels", {}).get("app.kubernetes.io/name", "")}
+    return name in names.union(*(each["values"] for each in selector.get("matchExpressions", [])))

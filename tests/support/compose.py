@@ -84,7 +84,7 @@ class Stack:
         """What it was made of goes with it: containers, volumes and images. Its logs are printed, or are in `logs`."""
         try:
             self.compose("up", "--build", "--detach", "--wait", *options)
-            wait_until_blocking(lambda: self.servers() == {"demo": "ready", "time": "ready"}, 180, what="tools")
+            wait_until_blocking(lambda: set(self.servers().values()) == {"ready"}, 180, what="tools")
             yield
         finally:
             print(self.compose("logs", "--no-color", "--tail", "200", check=False).stdout, file=logs)

@@ -41,6 +41,8 @@ class Bench:
         spec = ServerSpec("s", Http("http://h"), ServerOptions(concurrency=concurrency))
         self.session = FakeSession()
         self.begun: list[str] = []
+        self.known = asyncio.Event()
+        self.known.set()
         self.connection = ServerConnection(spec, POLICY, on_change=lambda: None)
         self.connection.session_opened(cast("Session", self.session))
         self.connection.listed(changed=False)
@@ -50,6 +52,7 @@ class Bench:
             self.connection.call(
                 tool,
                 {},
+                known=self.known,
                 timeout_s=20,
                 granted_s=20,
                 on_begin=lambda: self.begun.append(tool),

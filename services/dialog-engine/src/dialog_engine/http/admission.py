@@ -88,7 +88,7 @@ class Admission:
                 raise UnauthenticatedError("the request needs the header Authorization: Bearer, with a key or a token")
             address = request.client.host if request.client else ""
             return await self._authenticator.authenticate(credential.strip(), address)
-        if self._sessions and (sealed := request.cookies.get(self._sessions.cookie)):
+        if self._sessions and (sealed := cookie_of(request, self._sessions.cookie)):
             sender = self._sessions.sender(sealed)
             if sender is None:
                 return ANONYMOUS
@@ -105,3 +105,14 @@ def from_page(request: Request, origin: str) -> bool:
     """
     site = request.headers.get("sec-fetch-site")
     return site == "same-origin" if site else request.headers.get("origin") == origin
+
+
+def cookie_of(request: Request, name: str) -> str:
+    """The value of the only cookie with exactly this name; empty without one.
+
+    Starlette removes what Python calls white space, such as U+00A0, around names. With it another host of the same site
+    could set a cookie that seems to begin with `__Host-`, and so put its own session in the place of a person's.
+    """
+    pairs = (part.strip(" ").partition("=") for field in request.headers.getlist("cookie") for part in field.split(";"))
+    values = [value for found, _, value in pairs if found == name]
+    return values[0] if len(values) == 1 else ""

@@ -55,6 +55,19 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                 turns = None
 
 
+async def begun(lines: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """The same, with the first piece made already: what fails until then can still be answered with its status."""
+    first = await anext(lines, b"")
+
+    async def all_of_them() -> AsyncGenerator[bytes]:
+        async with aclosing(lines):
+            yield first
+            async for each in lines:
+                yield each
+
+    return all_of_them()
+
+
 def _media_of(message: MessageRecord) -> list[tuple[str, int]]:
     return [
         (call.call.correlation_id, number)

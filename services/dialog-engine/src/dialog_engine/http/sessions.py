@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from dialog_engine.http import described, views
-from dialog_engine.http.export import as_lines
+from dialog_engine.http.export import as_lines, begun
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, large_answer
@@ -88,9 +88,8 @@ async def export(engine: Engine, sender: Sender) -> StreamingResponse:
 
     parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    return StreamingResponse(
-        as_lines(engine.archive, sender.subject, parts), media_type="application/jsonl", headers=name
-    )
+    lines = await begun(as_lines(engine.archive, sender.subject, parts))
+    return StreamingResponse(lines, media_type="application/jsonl", headers=name)
 
 
 @router.delete("/me/data", status_code=HTTPStatus.ACCEPTED, responses=described.ERASURE)

@@ -9,6 +9,7 @@ from fastapi.responses import RedirectResponse
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import SIGN_IN_CALLBACK
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
+from dialog_engine.http.admission import cookie_of
 from dialog_engine.http.guards import Sender
 from dialog_engine.http.services import Engine
 from dialog_engine.identity.failed_attempts import FailedAttempts
@@ -52,7 +53,7 @@ def sign_in_router(sign_in: SignIn) -> APIRouter:
     ) -> Response:
         if not code:
             raise UnauthenticatedError("the identity provider has not signed you in: begin the sign-in again")
-        pending = request.cookies.get(sign_in.pending_cookie, "")
+        pending = cookie_of(request, sign_in.pending_cookie)
         exchanges.failed(address := address_of(request))  # before the provider is asked: many may come at once
         subject, session = await sign_in.finish(pending, code=code, state=state, issuer=iss)
         exchanges.succeeded(address)

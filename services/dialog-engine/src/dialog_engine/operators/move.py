@@ -21,7 +21,7 @@ from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
 from plugins_contract.messages import new_id
 
-OWN_ROWS = ("engine_id", "release", "schema_version", "written_at", KEY)
+OWN_ROWS = ("engine_id", "release", "schema_version", "tables_version", "written_at", KEY)
 """The rows of `meta` that belong to one database, and not to what is in it."""
 _DIGESTS = 1 << 256
 
@@ -172,7 +172,7 @@ async def _begin(source: Database, target: Database, to: str, tables: Sequence[s
                 f"DATABASE_URL: {to} is not empty: it has {', '.join(used) or 'another move'}. Name an empty database,"
                 " on which no engine has been started"
             )
-        tx.execute("DELETE FROM meta WHERE key NOT IN ('release', 'schema_version')")
+        tx.execute("DELETE FROM meta WHERE key NOT IN ('release', 'schema_version', 'tables_version')")
         tx.execute_many("INSERT INTO meta (key, value) VALUES ($1, $2)", rows)
         write_mark(tx, mark)
 

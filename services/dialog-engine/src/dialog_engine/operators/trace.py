@@ -252,7 +252,8 @@ async def _ledger(story: Story, redis: Any, keys: Keys, call: str) -> None:
         story.add("ledger", int(at), f"call {call} {text}")
 
     if at := known.get("publishedAt"):
-        add(at, f"published as entry {known.get('entry', '?')}, class {known.get('class', '?')}")
+        where = f"entry {known.get('entry', '?')} of {known.get('stream', keys.requests)}"
+        add(at, f"published as {where}, class {known.get('class', '?')}")
     for each in read_history(known.get("history", "")):
         add(each.at_ms, f"{each.what} by {each.worker}")
     if at := known.get("finishedAt"):

@@ -484,16 +484,19 @@ def _migrate(connection: "psycopg.Connection[Any]") -> None:
             connection.execute(schemas.schema(DIALECT).encode())
         else:
             found: dict[str, str] = dict(connection.execute(b"SELECT key, value FROM meta").fetchall())
-            version = int(found.get("schema_version", "0"))
-            schemas.check_not_too_old(DIALECT, version)
-            schemas.check_known(DIALECT, version, found.get("release", ""))
-            if version == schemas.newest(DIALECT):
+            needed = int(found.get("schema_version", "0"))
+            schemas.check_not_too_old(DIALECT, needed)
+            schemas.check_known(DIALECT, needed, found.get("release", ""))
+            version = int(found.get("tables_version", needed))
+            if version >= schemas.newest(DIALECT):
                 return
             for number, script in schemas.migrations(DIALECT).items():
                 if number > version:
                     connection.execute(script.encode())
-        for key, value in (("schema_version", str(schemas.newest(DIALECT))), ("release", schemas.RELEASE)):
+        newest = schemas.newest(DIALECT)
+        versions = {"schema_version": schemas.needed(DIALECT, newest), "tables_version": newest}
+        for key, value in (versions | {"release": schemas.RELEASE}).items():
             connection.execute(
                 b"INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [key, value],
+                [key, str(value)],
             )

@@ -149,6 +149,8 @@ class SqliteDatabase(Database):
         self._not_before = 0.0
         self._closed = False
         self._refused = False
+        self._damage = ""
+        """The first error that said that the file is damaged. The parts that are not may still be read and written."""
         self.commits = 0
 
     async def write(self, unit: Unit[T]) -> T:
@@ -164,10 +166,13 @@ class SqliteDatabase(Database):
         try:
             return await self._reader.run(lambda connection: _SqliteTransaction(connection).execute(sql, *parameters))
         except (sqlite3.Error, ValueError) as error:  # ValueError: aiosqlite's "Connection closed"
+            self._note_damage(error)
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
 
     async def check(self) -> None:
         """Writes only after a write has failed."""
+        if self._damage:
+            raise StorageUnavailableError(f"the database file is damaged, restore a backup: {self._damage}")
         await self.read("SELECT count(*) FROM meta")
         if self._refused:
             await self.write(_probe)
@@ -221,7 +226,16 @@ class SqliteDatabase(Database):
         if self._waiting:
             self._begin_soon()
         for write in writes:
+            if write.error is not None:
+                self._note_damage(write.error.__cause__)
             write.answer()
+
+    def _note_damage(self, error: BaseException | None) -> None:
+        if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in (
+            sqlite3.SQLITE_CORRUPT,
+            sqlite3.SQLITE_NOTADB,
+        ):
+            self._damage = self._damage or str(error)
 
 
 def _probe(tx: Transaction) -> None:
@@ -295,13 +309,14 @@ def _prepare(writer: sqlite3.Connection) -> None:
 
 def _migrate(writer: sqlite3.Connection) -> None:
     """Create or migrate the tables to the version of this release, each version in one transaction."""
-    [(version,)] = writer.execute("PRAGMA user_version").fetchall()
+    [(needed,)] = writer.execute("PRAGMA user_version").fetchall()
     if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
         _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
         return
-    schemas.check_not_too_old(DIALECT, version)
-    made_by = writer.execute("SELECT value FROM meta WHERE key = 'release'").fetchall()
-    schemas.check_known(DIALECT, version, made_by[0][0] if made_by else "")
+    schemas.check_not_too_old(DIALECT, needed)
+    found: dict[str, str] = dict(writer.execute("SELECT key, value FROM meta"))
+    schemas.check_known(DIALECT, needed, found.get("release", ""))
+    version = int(found.get("tables_version", needed))
     for number, script in schemas.migrations(DIALECT).items():
         if number > version:
             _run_script(writer, script, number)
@@ -312,8 +327,9 @@ def _run_script(writer: sqlite3.Connection, script: str, version: int) -> None:
     try:
         for statement in script.split(";\n"):
             writer.execute(_as_sqlite(statement))
-        writer.execute(f"PRAGMA user_version = {version}")
-        writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('release', ?)", (schemas.RELEASE,))
+        writer.execute(f"PRAGMA user_version = {schemas.needed(DIALECT, version)}")
+        for key, value in (("tables_version", str(version)), ("release", schemas.RELEASE)):
+            writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
     except BaseException:
         writer.execute("ROLLBACK")
         raise

@@ -2,8 +2,8 @@
 
 Servers of 2026-07-28 and later keep no session, so nothing connects one request with another. The SDK's transport
 serves older servers as well and passes each request through several tasks and streams, which costs eight times the
-processor time (docs/tuning.md). The SDK still negotiates, subscribes to changes, encodes requests and validates results; the
-`PostDispatcher` takes the place of its transport below that.
+processor time (docs/tuning.md). The SDK still negotiates, subscribes to changes, encodes requests and validates
+results; the `PostDispatcher` takes the place of its transport below that.
 """
 
 import asyncio

@@ -28,8 +28,6 @@ from plugins_mcp.mcp.stdio import ChildDiagnostics
 
 log = logging.getLogger(__name__)
 
-NOT_LISTED = NotSent("its tools are not known yet")
-
 
 class McpServer:
     """A server that is kept connected. `run` is the owner: the only task that opens and closes its sessions.
@@ -54,6 +52,8 @@ class McpServer:
         self._reviewed: tuple[ServerCatalog, ServerCatalog] | None = None
         """A listing, and what of it is accepted."""
         self.attempted = asyncio.Event()
+        self._known = asyncio.Event()
+        """Set while `catalog` is that of the newest listing: whether a call may go is decided by it."""
         self._policy = policy or ConnectionPolicy()
         self._changed = changed
         self._connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
@@ -89,6 +89,8 @@ class McpServer:
 
     def review(self, listed: ServerCatalog, accepted: ServerCatalog) -> None:
         """Offer and run only `accepted`, the part of the listing `listed` that may be trusted."""
+        if listed is self.listed:
+            self._known.set()
         if self._reviewed != (listed, accepted):
             self._reviewed = (listed, accepted)
             self.attempted.set()
@@ -137,13 +139,14 @@ class McpServer:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
-        if refused := self._refused(tool, approved=approved):
+        if self._known.is_set() and (refused := self._refused(tool, approved=approved)):
             return _redacted(refused, self.spec)
         result = await self._connection.call(
             tool,
             arguments,
             subject=subject,
-            refused=lambda: self._refused(tool, approved=approved) if self.listed else NOT_LISTED,
+            known=self._known,
+            refused=lambda: self._refused(tool, approved=approved),
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,
             on_begin=on_begin,
@@ -162,7 +165,7 @@ class McpServer:
         return await reading(size, _redacted, result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
-        """Why a call is not sent, as far as the server's tools are known."""
+        """Why a call is not sent. The server's tools must be known: before that each seems to need approval."""
         if refused := self._held_back(tool):
             return refused
         if approved or not self._asks(tool):
@@ -182,10 +185,8 @@ class McpServer:
 
     def _held_back(self, tool: str) -> CallResult | None:
         """Why a call of a trusted server is not sent: the tool is not accepted as it is now."""
-        if not self.spec.options.trust or self.listed is None:
+        if not self.spec.options.trust or self._reviewed is None:
             return None
-        if self._reviewed is None or self._reviewed[0] is not self.listed:
-            return NotSent("its tools have changed and were not compared with the accepted ones yet")
         accepted = self._reviewed[1]
         if any(entry.tool == tool for entry in accepted.tools):
             return None
@@ -303,6 +304,10 @@ class McpServer:
             # Checking a thousand schemas takes seconds. In the event loop that would cost the worker its leases.
             self.listed = await asyncio.to_thread(to_catalog, self.spec, listing)
             self._listing = listing
+            if self.spec.options.trust:
+                self._known.clear()
+            else:
+                self._known.set()
         self._connection.listed(changed=changed)
 
 

@@ -128,6 +128,7 @@ class ServerConnection:
         arguments: dict[str, Any],
         *,
         subject: str = "",
+        known: asyncio.Event,
         refused: Callable[[], CallResult | None] = lambda: None,
         timeout_s: float,
         granted_s: float,
@@ -136,7 +137,7 @@ class ServerConnection:
         meta: dict[str, Any] | None,
         send_state: SendState,
     ) -> CallResult:
-        """Call `tool` once: see `McpServer.call`. `refused` is asked just before it is sent."""
+        """Call `tool` once: see `McpServer.call`. When `known` is set, `refused` is asked, just before it is sent."""
         source = (tool, subject)
         if refusal := self.breaker.refusal():
             return self._refused(refusal)
@@ -145,6 +146,9 @@ class ServerConnection:
         try:
             async with asyncio.timeout(timeout_s) as total, self._slot() as has_slot:
                 session = await self._next_session() if has_slot else None
+                while session is not None and not known.is_set():
+                    await known.wait()
+                    session = await self._next_session()
                 if session is not None and (refusal := refused()):
                     return refusal
                 own = self._late.admit(source)

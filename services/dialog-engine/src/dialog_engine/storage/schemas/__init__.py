@@ -1,7 +1,9 @@
 """The tables of the store: one `schema.sql` and numbered migrations per dialect.
 
 `schema.sql` creates a new database. Migration n upgrades a database from version n - 1 to n; a test checks that both
-lead to the same tables. The version and the release that created it are stored in the database.
+lead to the same tables. The database stores the release that migrated it and two versions: the one that its tables
+have, and the one that an engine must know to start on them. An engine of the previous release may start where later
+versions only added.
 """
 
 from importlib.resources import files
@@ -12,6 +14,8 @@ from plugins_contract.version import __version__
 RELEASE = __version__
 OLDEST = {"sqlite": 7, "postgres": 3}
 """The oldest versions that this release migrates: those of 0.1.0."""
+NEEDED = {"postgres": 9, "sqlite": 12}
+"""The version that an engine must know to start on tables of this release: it may ignore what later versions added."""
 
 
 def schema(dialect: str) -> str:
@@ -42,8 +46,13 @@ def check_not_too_old(dialect: str, found: int) -> None:
         )
 
 
+def needed(dialect: str, version: int) -> int:
+    """The version that an engine must know to start on tables of `version`."""
+    return min(version, NEEDED[dialect])
+
+
 def check_known(dialect: str, found: int, made_by: str) -> None:
-    """Refuse a database of a later release.
+    """Refuse a database of a later release that needs a version which this one does not know.
 
     Raises:
         ConfigurationError: it names both releases.
