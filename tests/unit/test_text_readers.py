@@ -396,14 +396,15 @@ plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
-    storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite subjects
+dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue relay.relay
+    storage.approvals storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite
+    subjects
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
 dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
-    operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
+    operators.audit_chain operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
 plugins_contract: connections rights settings signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
