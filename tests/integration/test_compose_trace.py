@@ -74,7 +74,7 @@ def test_one_command_tells_the_whole_history_and_names_what_is_stopped(stack: St
         assert "subject=tester" in done.stdout
 
     used = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "operator", "dialog-engine", "subjects").stdout
-    assert re.search(r"^tester +0 +0 +2 +2 +\d+ +0$", used, re.MULTILINE), used
+    assert re.search(r"^tester +0 +0 +([23]) +\1 +\d+ +0$", used, re.MULTILINE), used
     assert "2 engines have reported" in used
     used = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "operator", "dialog-engine", "usage", "--csv").stdout
     assert re.search(r"^[\d-]+,tester,,demo,demo__calculate,0,0,0,0,2,,\r?$", used, re.MULTILINE), used
