@@ -403,7 +403,7 @@ plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
 dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
-    operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
+    operators.audit_chain operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
 plugins_contract: connections rights settings signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
