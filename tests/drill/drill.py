@@ -54,6 +54,8 @@ class Line:
     """What was seen of one fault. Times are seconds since the part was broken, and since the repair."""
 
     fault: Fault
+    old: set[str] = field(default_factory=set[str])
+    """What fired before the fault."""
     after: dict[str, float] = field(default_factory=dict[str, float])
     healed: float | None = None
     lost: int = 0
@@ -96,6 +98,8 @@ class Drill:
         self.folder = folder
         self.broken = ExitStack()
         """What a fault has started; it ends with the repair."""
+        self.in_backup: set[str] | None = None
+        """The tokens of the calls in the backup that is restored: models ask again for what it has not."""
         self._prometheus = Prometheus(f"http://127.0.0.1:{stack.env['PROMETHEUS_PORT']}")
         self._old = set[str]()
         """What fires since an earlier fault."""
@@ -124,7 +128,7 @@ class Drill:
         with suppress(TimeoutError):
             wait_until_blocking(lambda: not self._prometheus.firing() & fault.alerts, ALERT_SECONDS)
         line = Line(fault)
-        self._old = self._prometheus.firing()
+        self._old = line.old = self._prometheus.firing()
         load = Load(self.stack, fault.callers)
         with load.running(), self.broken:
             wait_until_blocking(lambda: load.answers, 60, what="the load")
@@ -132,7 +136,7 @@ class Drill:
             load.answers.clear()
             fault.breaks(self)
             broken = time.monotonic()
-            while not self._seen_enough(line, broken):
+            while not fault.alerts <= line.after.keys() and time.monotonic() - broken < ALERT_SECONDS:
                 self._look(line, began)
             self._show(fault.panels)
             repaired = time.monotonic()
@@ -141,9 +145,13 @@ class Drill:
                 line.failed += done.returncode != 0
                 print(f"\n```\n$ {step}\n{done.stdout.rstrip()}\n```", flush=True)
             self.broken.close()
-            while line.healed is None and time.monotonic() - repaired < HEALED_SECONDS:
+            healing = time.monotonic()
+            while line.healed is None and time.monotonic() - healing < HEALED_SECONDS:
                 if not self._look(line, began) and self._answers():
                     line.healed = time.monotonic() - repaired
+            while not fault.alerts and time.monotonic() - healing < QUIET_SECONDS:
+                self._look(line, began)
+            self._look(line, began, whole=True)
         ended = time.monotonic()
         self._old_until |= {
             alert: ended + LOOKS_BACK_SECONDS.get(alert, 0) for alert in fault.alerts | fault.may_follow
@@ -152,20 +160,21 @@ class Drill:
         print(f"\n{HEAD}\n{line}", flush=True)
         return line
 
-    def _seen_enough(self, line: Line, broken: float) -> bool:
-        if line.fault.alerts <= line.after.keys() and line.fault.alerts:
-            return True
-        return time.monotonic() - broken > (ALERT_SECONDS if line.fault.alerts else QUIET_SECONDS)
+    def _look(self, line: Line, began: float, *, whole: bool = False) -> set[str]:
+        """What fires on account of this fault; of what looks back, only whether it is new is of interest.
 
-    def _look(self, line: Line, began: float) -> set[str]:
-        """What fires on account of this fault; of what looks back, only whether it is new is of interest."""
+        `whole`: also what began and ended between two looks, such as during a command.
+        """
         time.sleep(2)
+        now = time.monotonic()
+        fired = f'count by (alertname) (count_over_time(ALERTS{{alertstate="firing"}}[{now - began:.0f}s]))'
         try:
             firing = self._prometheus.firing() - ALWAYS
+            if whole:
+                firing |= {each["metric"]["alertname"] for each in self._prometheus.query(fired)} - line.old - ALWAYS
         except OSError:
             return {"Prometheus does not answer"}
-        now = time.monotonic()
-        self._old &= firing
+        self._old = self._old & firing
         earlier = self._old | {alert for alert in firing - line.fault.alerts if now < self._old_until.get(alert, 0)}
         for alert in sorted(firing - earlier - line.after.keys()):
             line.after[alert] = now - began
@@ -195,7 +204,9 @@ class Drill:
         line.lost = len(load.unfinished) + len(self.rows("SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"))
         effects = (self.folder / "effects.log").read_text().splitlines()
         tokens = Counter(token for effect in effects if (token := json.loads(effect).get("token")))
-        line.doubled = sum(count > 1 for token, count in tokens.items() if token.startswith(load.name))
+        own = {token for token in tokens if token.startswith(load.name)} & (self.in_backup or tokens.keys())
+        line.doubled = sum(tokens[token] > 1 for token in own)
+        self.in_backup = None
         line.slowest = max(load.answers, default=0.0)
         line.refused = load.refused
 

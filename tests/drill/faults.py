@@ -27,7 +27,12 @@ while True:
         time.sleep(0.1)
 """
 """It uses up what becomes free, until Redis is restarted."""
-REPORT = "SET jit = off; SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 1000000) b"
+PS = "docker compose ps --all engine worker redis postgres"
+LOCKS = """
+DO $$ BEGIN LOOP
+    LOCK TABLE turns IN ACCESS EXCLUSIVE MODE; PERFORM pg_sleep(1); COMMIT; PERFORM pg_sleep(0.05);
+END LOOP; END $$
+"""
 WAITING = frozenset({"RequestsWait", "ToolTimeouts", "ToolTimeoutsSlow", "ToolFailures", "ToolFailuresSlow"})
 """What follows when calls are not run for minutes."""
 
@@ -57,18 +62,21 @@ def run_in_worker(program: str, *options: str) -> Callable[[Drill], object]:
     return lambda drill: drill.docker("exec", *options, drill.named("worker")[0], "python", "-c", program)
 
 
+def fed(drill: Drill) -> None:
+    """Redis has no memory left. What ends it is written into `.env` too, as the runbook says."""
+    run_in_worker(BALLAST, "--detach")(drill)
+    drill.broken.callback(drill.stack.env.update, {"REDIS_MAXMEMORY": "1gb", "REDIS_MEMORY": "2g"})
+
+
 def hung(drill: Drill) -> None:
     """The demo server accepts connections and answers nothing."""
     drill.docker("exec", *drill.named("demo-server"), "sh", "-c", "kill -STOP -1")
 
 
 def slowed(drill: Drill) -> None:
-    """PostgreSQL has a twentieth of a processor, most of which six reports use."""
+    """A command of maintenance locks the turns for a second, again and again."""
     [postgres] = drill.named("postgres")
-    drill.docker("update", "--cpus", "0.05", postgres)
-    drill.broken.callback(drill.docker, "update", "--cpus", "2", postgres)
-    for _ in range(6):
-        drill.docker("exec", "--detach", postgres, "psql", "--username=callstream", f"--command={REPORT}")
+    drill.docker("exec", "--detach", postgres, "psql", "--username=callstream", f"--command={LOCKS}")
 
 
 def flooded(drill: Drill) -> None:
@@ -92,43 +100,44 @@ def restarted(drill: Drill) -> None:
         )
 
 
-def nothing(_: Drill) -> None:
-    """Its steps are the fault."""
+def noted(drill: Drill) -> None:
+    """The steps of a restore are the fault."""
+    drill.in_backup = set(drill.rows("SELECT arguments::json ->> 'token' FROM tool_calls"))
 
 
 FAULTS = {
     "workers": Fault(
         "all workers killed", killed(worker=4), frozenset({"NoWorker"}),
         ("Workers", "Requests that wait", "Oldest waiting, oldest pending"),
-        ("docker compose ps --all engine worker redis postgres", "docker compose start worker"),
+        (PS, "docker compose start worker"),
         WAITING | {"WorkerDown", "CallsTakenOver"},
     ),
     "some": Fault(
         "3 of 4 workers and 1 of 3 engines killed", killed(worker=3, engine=1), frozenset({"WorkerDown", "EngineDown"}),
         ("Workers", "Engines that share the store", "Adoptions"),
-        ("docker compose ps --all engine worker redis postgres", "docker compose start worker",
+        (PS, "docker compose start worker",
          "docker compose start engine"),
         frozenset({"CallsTakenOver"}),
     ),
     "redis-stopped": Fault(
         "Redis stopped", docker("stop", "redis"), frozenset({"RedisDown"}),
-        ("Redis answers", "Oldest request in the outbox"), ("docker compose start redis",),
+        ("Redis answers", "Oldest request in the outbox"), (PS, "docker compose start redis"),
         WAITING | {"OutboxNotPublished"},
     ),
     "redis-frozen": Fault(
         "Redis frozen", docker("kill --signal STOP", "redis"), frozenset({"RedisDown"}),
-        ("Redis answers", "Oldest request in the outbox"), ("docker compose restart redis",),
-        WAITING | {"OutboxNotPublished", "LeasesLost", "CallsTakenOver", "NoWorker"},
+        ("Redis answers", "Oldest request in the outbox"), (PS, "docker compose restart redis"),
+        WAITING | {"OutboxNotPublished", "LeasesLost", "CallsTakenOver"},
     ),
     "redis-full": Fault(
-        "Redis full", run_in_worker(BALLAST, "--detach"), frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
+        "Redis full", fed, frozenset({"RedisMemoryHigh", "OutboxNotPublished"}),
         ("Memory of Redis", "Oldest request in the outbox"),
         of_runbook("RedisMemoryHigh"),
         WAITING | {"LeasesLost", "CallsTakenOver"},
     ),
     "postgresql-stopped": Fault(
         "PostgreSQL stopped", docker("stop", "postgres"), frozenset({"StoreDown"}),
-        ("The store answers", "Renewals of engine leases"), ("docker compose start postgres",),
+        ("The store answers", "Renewals of engine leases"), (PS, "docker compose start postgres"),
         frozenset({"EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
     "postgresql-slow": Fault(
@@ -138,7 +147,7 @@ FAULTS = {
     "server-hung": Fault(
         "an MCP server hung", hung, frozenset({"McpServerBreakerOpen"}),
         ("Workers that can use the server", "Circuit breaker", "Calls that did not succeed, by code"),
-        ("docker compose restart demo-server",), WAITING | {"McpServerDown", "McpServerFailing"}, callers=12,
+        ("docker compose restart demo-server",), WAITING | {"McpServerDown", "McpServerFailing"}, callers=20,
     ),
     "server-dead": Fault(
         "an MCP server dead", killed(**{"demo-server": 1}), frozenset({"McpServerDown"}),
@@ -156,13 +165,13 @@ FAULTS = {
         ("docker compose run --rm operator dialog-engine subjects",),
     ),
     "disk": Fault(
-        "a full disk under PostgreSQL", filled, frozenset({"DiskAlmostFull", "StoreDown"}),
-        ("Free space of the disks", "The store answers"), (),
-        frozenset({"EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
+        "a full disk under PostgreSQL", filled, frozenset({"DiskAlmostFull"}),
+        ("Free space of the disks", "The store answers"), ("docker compose logs --tail 50 postgres",),
+        frozenset({"StoreDown", "EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
     "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
     "restore": Fault(
-        "a restore", nothing,
+        "a restore", noted,
         steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),
         may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown"}),
     ),

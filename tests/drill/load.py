@@ -4,6 +4,7 @@ import http.client
 import threading
 import time
 import urllib.request
+import uuid
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
@@ -24,7 +25,7 @@ class Load:
         self._stack = stack
         self._over = threading.Event()
         self._keys = list(USERS.values())
-        self.name = f"d{id(self)}u"
+        self.name = f"d{uuid.uuid4().hex[:8]}u"
         """What the tokens of its calls begin with."""
         self.answers: list[float] = []
         """How long each chat without tools waited for its first text, or for being refused."""

@@ -309,7 +309,7 @@ async def running_engine(
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
     app = build_app(configured, closing)
-    listener = bind(configured.model_copy(update={"port": port}))
+    [listener] = bind(configured.model_copy(update={"port": port}))
     listeners = [listener, *bind_operations(configured)]
     server = server_of(
         app,

@@ -139,6 +139,13 @@ async def test_what_cannot_be_parsed_is_refused_once(request_: bytes, expected: 
     assert not errors
 
 
+async def test_requests_that_cannot_be_parsed_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with serving() as served:
+        for _ in range(20):
+            assert status(await served.ask(b"GET / HTTP/1.1\r\nno colon\r\n\r\n")) == 400
+    assert caplog.messages.count("Invalid HTTP request received.") <= 2
+
+
 async def test_a_head_of_ordinary_size_is_served() -> None:
     async with serving() as served:
         assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 30_000 + b"\r\n\r\n")) == 200

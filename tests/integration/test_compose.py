@@ -138,6 +138,24 @@ def test_the_proxy_shows_no_metrics_and_no_details_of_the_readiness(stack: Stack
     assert json.loads(stack.ask("/readyz", key=None)[1]).keys() == {"status"}
 
 
+def test_no_other_container_reaches_the_ports_of_operators(stack: Stack) -> None:
+    """The demo server stands for an MCP server: it shares a network with engines and workers."""
+    probe = """
+import socket
+for name, port in (("engine", 8000), ("engine", 8001), ("worker", 8081), ("engine-operations", 8001)):
+    try:
+        socket.create_connection((name, port), timeout=5).close()
+        print("open")
+    except OSError as error:
+        print(type(error).__name__)
+"""
+    for service in ("demo-server", "proxy"):
+        [container] = stack.containers(service)
+        command = ["docker", "exec", container["Name"].lstrip("/"), "python", "-c", probe]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout.split() == ["open", "ConnectionRefusedError", "ConnectionRefusedError", "gaierror"], service
+
+
 def test_both_workers_report(stack: Stack) -> None:
     def workers() -> int:
         [engine] = stack.containers("engine")

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +15,21 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from dialog_engine.calls.subscriptions import Subscriptions
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TURN_FINISHED, TurnFinished, TurnUsage
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
+from dialog_engine.relay.relay import Relay
+from dialog_engine.storage.outbox import SqlOutbox, add_event
 from dialog_engine.storage.sealed import TABLES, check_keys, follow_all_sealed, open_data, open_text
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
+from plugins_contract.connections import command_client
 from plugins_contract.dead_letters import DeadLetters
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, key_id, open_request, seal_request
+from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, fact_owner, key_id, open_request, seal_request
+from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
@@ -352,6 +359,48 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
         after = Cipher([NEW])
         await check_keys(database, after)
         assert not after.strict
+
+
+async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_one_is_not_published(
+    open_database: OpenDatabase, redis_url: str, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fact(turn_id: str) -> bytes:
+        usage, reason = TurnUsage(1, 1), "stop"
+        return msgspec.json.encode(
+            TurnFinished(
+                turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
+            )
+        )
+
+    cipher = Cipher([NEW])
+    async with open_database() as database:
+        await database.write(lambda tx: add_event(tx, "e", "waited", TURN_FINISHED, "waited", fact("waited")))
+        await encrypt(database, cipher)
+        await database.write(lambda tx: add_event(tx, "e", "forged", TURN_FINISHED, "forged", fact("forged")))
+        await check_keys(database, cipher)
+        async with (
+            aclosing(command_client(redis_url)) as commands_of,
+            at_work(
+                Relay(
+                    SqlOutbox(database, "e"),
+                    commands_of,
+                    EngineLedger(commands_of, Keys()),
+                    Keys(),
+                    DEFAULT_ROUTES,
+                    Subscriptions(),
+                    cipher=cipher,
+                ).run
+            ),
+        ):
+            await wait_until(lambda: "somebody without a key wrote it" in caplog.text, what="the refusal")
+            await wait_until(lambda: redis.xlen("events.ltm"), what="the fact that waited")
+        with pytest.raises(DecryptionError):
+            await encrypt(database, cipher)
+    entries: Any = await redis.xrange("events.ltm")
+    [(_, fields)] = entries
+    published = msgspec.json.decode(fields[b"event"], type=TurnFinished)
+    assert published.user_message
+    assert cipher.open_text(published.user_message, fact_owner("waited", "userMessage")) == MARKER
 
 
 async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(

@@ -27,10 +27,11 @@ from dialog_engine.errors import (
 from dialog_engine.llm import client as llm_client
 from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
+from plugins_contract.unpacking import MAX_INTERIM
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.longest_turn import short_turns
-from tests.support.scripted_provider import CutError, Exchange, Provider, answer, refusal, serving
+from tests.support.scripted_provider import CutError, Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -328,6 +329,23 @@ async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_step
     provider.scripts = [script]
     async with short_turns():
         with pytest.raises(LLMRequestError):
+            await ask(client)
+
+
+async def test_interim_responses_are_bounded(provider: Provider, client: OpenAIModel) -> None:
+    def script(number: int) -> Script:
+        async def interim(exchange: Exchange) -> None:
+            with suppress(ConnectionError):
+                await exchange.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * number)
+                await answer(*HELLO)(exchange)
+
+        return interim
+
+    provider.scripts = [script(MAX_INTERIM), script(MAX_INTERIM), script(100_000)]
+    assert [await ask(client) for _ in range(2)] == [HELLO_EVENTS, HELLO_EVENTS]
+    assert provider.connections == 1
+    async with short_turns():
+        with pytest.raises(LLMUnavailableError, match="connection"):
             await ask(client)
 
 

@@ -1,21 +1,24 @@
 """The limits of a call: the total, how long it may go without a word, and how much its answer may hold."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerState
 from plugins_contract.outcomes import CallProgress
+from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
-from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS
-from plugins_mcp.mcp.json_rpc import MAX_VALUES
+from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
 from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
 from plugins_mcp.mcp.server_connection import MAX_REASON
+from plugins_mcp.mcp.transports import MAX_UNANSWERED
 from tests.integration.servers import connected, demo_over_http, demo_stdio, owned, remote, script, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns
@@ -82,26 +85,30 @@ async def test_without_a_configured_idle_limit_silence_is_no_reason(trace: Path)
 
 
 TEXT = {"type": "text", "text": "a"}
-BLOCKS = {"content": [TEXT] * (MAX_BLOCKS + 5)}
-VALUES = {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}}
+RESULTS: dict[str, dict[str, Any]] = {
+    "blocks": {"content": [TEXT] * (MAX_BLOCKS + 5)},
+    "values": {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}},
+    "names": {"content": [TEXT], "structuredContent": {f"n{number}": 0 for number in range(MAX_VALUES // 2)}},
+}
 
 
 @asynccontextmanager
-async def answering(transport: str) -> AsyncGenerator[McpServer]:
+async def answering(transport: str, folder: Path) -> AsyncGenerator[McpServer]:
     """A server whose tool `t` answers with the result that is named in `which`."""
 
     async def answer(request: Request) -> None:
-        result = BLOCKS if request.params["arguments"]["which"] == "blocks" else VALUES
-        await request.result({"resultType": "complete", **result})
+        result = {"resultType": "complete", **RESULTS[request.params["arguments"]["which"]]}
+        if transport == "events":
+            await request.event_stream()
+            await request.event(request.envelope(result=result))
+        else:
+            await request.result(result)
 
     if transport == "stdio":
-        block = "block = {'type': 'text', 'text': 'a'}"
-        blocks = f"{{'content': [block] * {MAX_BLOCKS + 5}}}"
-        values = f"{{'content': [block], 'structuredContent': {{'all': [0] * {MAX_VALUES}}}}}"
+        results = folder / "results.json"
+        results.write_text(json.dumps(RESULTS))
         which = "request['params']['arguments']['which']"
-        async with connected(
-            speaking(f"{block}\nsay(request, {blocks} if {which} == 'blocks' else {values})")
-        ) as server:
+        async with connected(speaking(f"say(request, json.load(open({str(results)!r}))[{which}])")) as server:
             yield server
     else:
         era = MODERN if transport == "stateless" else LEGACY
@@ -109,28 +116,32 @@ async def answering(transport: str) -> AsyncGenerator[McpServer]:
             yield server
 
 
-@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
-async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str) -> None:
-    async with answering(transport) as server:
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session", "events"])
+async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str, tmp_path: Path) -> None:
+    async with answering(transport, tmp_path) as server:
         many = await server.call("t", {"which": "blocks"}, timeout_s=20)
         assert isinstance(many, Answered)
         assert len(many.result.content) == MAX_BLOCKS
         assert many.result.meta == {LEFT_OUT: 5}
-        assert await server.call("t", {"which": "values"}, timeout_s=20) == Ambiguous(
-            "Failed to parse the answer: it has more than 500,000 values"
-        )
+        for which in ("values", "names"):
+            assert await server.call("t", {"which": which}, timeout_s=20) == Ambiguous(
+                "Failed to parse the answer: it has more than 300,000 values"
+            )
 
 
-async def test_an_answer_of_many_values_stalls_nobody() -> None:
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_answer_of_many_values_stalls_nobody(kind: str) -> None:
     async def answer(request: Request) -> None:
-        await request.raw(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-        )
-        await request.raw(body.replace(b"7777", b"%4d" % request.message["id"]))
+        data = body.replace(b"7777", b"%4d" % request.message["id"])
+        if kind == "text/event-stream":
+            data = b"data: %b\n\n" % data
+        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\n" % kind.encode())
+        await request.raw(b"content-length: %d\r\n\r\n" % len(data))
+        await request.raw(data)
 
-    text = json.dumps([TEXT] * 150_000)
+    text = json.dumps([TEXT] * (MAX_VALUES // 6))
     body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
-    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.12):
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.3):
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Answered)
         assert len(result.result.content) == MAX_BLOCKS
@@ -141,6 +152,82 @@ async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:
     lines = f"import sys; sys.stdout.write('x' * 20_000_000 + '\\n' + '{note}\\n' * 10_000)"
     async with connected(speaking(f"{lines}\nsay(request, {{'content': []}})")) as server, short_turns():
         assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+PINGING = """
+print("\\n".join('{"jsonrpc": "2.0", "id": %d, "method": "ping"}' % number for number in range(20_000)))
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("transport", "timeout", "kind"), [("stdio", 4, TimedOut), ("session", 60, Answered)])
+async def test_a_flood_of_requests_of_a_server_is_read_as_fast_as_it_takes_the_answers(
+    transport: str, timeout: float, kind: type[object]
+) -> None:
+    async def answer(request: Request) -> None:
+        await request.event_stream()
+        for number in range(1_000):
+            await request.event(b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}' % number)
+        await request.event(request.envelope(result={"content": []}))
+
+    async def count_tasks() -> None:
+        while True:
+            counts.append(len(asyncio.all_tasks()))
+            await asyncio.sleep(0)
+
+    counts: list[int] = []
+    async with (
+        scripted(LEGACY, t=answer) as peer,
+        connected(speaking(PINGING) if transport == "stdio" else remote(peer.url)) as server,
+    ):
+        counting = asyncio.create_task(count_tasks())
+        assert isinstance(await server.call("t", {}, timeout_s=timeout), kind)
+        counting.cancel()
+    assert max(counts) < 2 * MAX_UNANSWERED
+
+
+PROGRESS = '{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": %d, "progress": 1%s}}'
+
+
+@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
+async def test_progress_beyond_all_floats_is_left_out(transport: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.event_stream()
+        await request.event((PROGRESS % (request.message["id"], "0" * 400)).encode())
+        await request.event(request.envelope(result={"content": [], "resultType": "complete"}))
+
+    reporting = f"print({PROGRESS!r} % (request['id'], '0' * 400))\nsay(request, {{'content': []}})"
+    async with (
+        scripted(MODERN if transport == "stateless" else LEGACY, t=answer) as peer,
+        connected(speaking(reporting) if transport == "stdio" else remote(peer.url)) as server,
+    ):
+        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
+
+
+@pytest.mark.parametrize("id_first", [True, False])
+@pytest.mark.parametrize("beside", ["[]", "[0" + ",0" * MAX_VALUES + "]"])
+async def test_a_very_deep_answer_ends_its_call_at_once(*, id_first: bool, beside: str, tmp_path: Path) -> None:
+    fields = ['"jsonrpc": "2.0", "id": %d', f'"result": {{"a": {"[" * 100_000 + "]" * 100_000}, "b": {beside}}}']
+    answer = tmp_path / "answer.json"
+    answer.write_text("{" + ", ".join(fields if id_first else reversed(fields)) + "}")
+    async with connected(speaking(f"print(open({str(answer)!r}).read() % request['id'], flush=True)")) as server:
+        result = await server.call("t", {}, timeout_s=20)
+        assert isinstance(result, Ambiguous)
+        assert result.reason.startswith("Failed to parse the answer: it ")
+
+
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+async def test_interim_responses_are_bounded(era: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * request.params["arguments"]["number"])
+        await request.text("hi")
+
+    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
+        for _ in range(2):
+            assert isinstance(await server.call("t", {"number": MAX_INTERIM}, timeout_s=30), Answered)
+        result = await server.call("t", {"number": 100_000}, timeout_s=30)
+        assert isinstance(result, Ambiguous)
+        assert TOO_MANY_INTERIM in result.reason
 
 
 @pytest.mark.parametrize("era", [MODERN, LEGACY])
@@ -163,7 +250,7 @@ for line in sys.stdin:
     request = json.loads(line)
     match request["method"]:
         case "initialize":
-            info = {"name": "s", "version": "1", "icons": [{"src": "x"}] * 150_000}
+            info = {"name": "s", "version": "1", "icons": [{"src": "x"}] * 90_000}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
         case "tools/list":
             pages += 1

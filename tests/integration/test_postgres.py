@@ -14,8 +14,10 @@ import pytest
 
 from deploy.local.ports import free_port
 from dialog_engine.client_waits import begin_client_wait
+from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn
+from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage import postgres as driver
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
@@ -355,6 +357,25 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
 async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(store: EngineStore) -> None:
     begin_client_wait()
     assert await store.database.read("SELECT 1 FROM pg_sleep(0.9)") == [(1,)]
+
+
+async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
+    server: PostgresServer, url: str, proxy: Proxy, soon: None
+) -> None:
+    rows = [(f"key {number}", "x" * 1_000_000) for number in range(40)]
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
+        proxy.set(Faults(bytes_per_second=10_000_000))
+        began = time.monotonic()
+        await database.write(lambda tx: tx.execute_many("INSERT INTO meta (key, value) VALUES ($1, $2)", rows))
+    assert time.monotonic() - began > driver.ANSWER_SECONDS
+
+
+async def test_a_statement_of_an_operators_command_may_take_longer(
+    url: str, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    async with open_store(load_store_settings()) as database:
+        assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
 
 
 async def test_many_rows_of_one_statement_cost_one_round_trip(

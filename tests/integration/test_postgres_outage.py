@@ -33,7 +33,6 @@ class Load:
             if await self._timed("POST", "/v1/chat", json={"message": text}) == 503:
                 self.not_written.append(text)
             await self._timed("GET", "/v1/sessions")
-            await self._timed("GET", "/operators/usage")
 
     async def _timed(self, method: str, path: str, **options: object) -> int:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """A client that reads nothing of a turn's events, as a real connection."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -26,7 +27,9 @@ async def engine(
         yield engine
 
 
-async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(engine: Engine, model: Model) -> None:
+async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(
+    engine: Engine, model: Model, caplog: pytest.LogCaptureFixture
+) -> None:
     model.replies = [[{"content": PIECE}] * PIECES]
     model.held.clear()
     session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
@@ -43,6 +46,7 @@ async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(engine: En
     await wait_until(lambda: ended(engine, turn["turnId"]), what="the end of the turn")
     [*_, answer] = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
     assert answer["content"] == PIECES * PIECE
+    assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def ended(engine: Engine, turn_id: str) -> bool:

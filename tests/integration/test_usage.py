@@ -5,7 +5,9 @@ import csv
 import io
 import json
 import re
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import astuple
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -220,6 +222,11 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
         assert json.loads(shown[1].splitlines()[1]) == row
         assert shown[2].splitlines()[-1] == "Together 0.000046 EUR; 1 rows have no price."
         assert len(shown[2].splitlines()) == 4, "no name makes a line"
+        with closing(sqlite3.connect(configured.outbox_path)) as file:
+            file.execute("ALTER TABLE usage RENAME TO elsewhere")
+        away = await engine.client.get("/operators/usage")
+        assert (away.status_code, away.json()["code"]) == (503, "STORAGE_UNAVAILABLE")
+        assert "cannot be read" in away.json()["detail"]
 
     monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "none"))
     assert await asyncio.to_thread(commands.run, ["usage"]) == 2

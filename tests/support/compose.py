@@ -152,8 +152,8 @@ class Stack:
                     for last, event in _events(line.decode().rstrip("\n") for line in response):  # noqa: B007
                         seen.append(event)
             except urllib.error.HTTPError as error:
-                if error.code not in {502, 503, 504}:
-                    raise
+                if not turn or error.code not in {502, 503, 504}:
+                    raise  # without a turn: as below
                 threading.Event().wait(float(error.headers["Retry-After"] or 0.5))
             except (http.client.HTTPException, OSError):
                 if not turn:  # the message may have been accepted: a repetition would be a second turn

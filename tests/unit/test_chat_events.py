@@ -281,3 +281,9 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
 
 def test_cursors_are_in_the_order_of_lives_and_then_of_events() -> None:
     assert Cursor(1, 99) < Cursor(2, 1) < Cursor(2, 2)
+
+
+@pytest.mark.parametrize("text", ["1-\u0662", "1", "-1-2", "1-2-3", "1-" + "2" * 16])
+def test_a_cursor_is_two_numbers_in_ascii(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an event id"):
+        Cursor.parse(text)

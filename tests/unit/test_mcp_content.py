@@ -1,6 +1,7 @@
 """What a tool returned, as it is kept."""
 
 import base64
+import tracemalloc
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from plugins_mcp.mcp.content import (
     MAX_ERROR_CHARS,
     MAX_LINK_BYTES,
     MAX_MEDIA_BYTES,
+    MAX_VALUES,
     bound_blocks,
     to_outcome,
 )
@@ -118,6 +120,16 @@ def test_structured_content_that_the_text_does_not_repeat_follows_it(
 ) -> None:
     outcome = to_outcome(result(*map(text, texts), structuredContent=structured))
     assert outcome.content == (*map(TextBlock, texts), TextBlock(expected))
+
+
+def test_a_text_of_more_values_than_structured_content_can_have_becomes_no_objects() -> None:
+    answer = result(text("[" + "[]," * MAX_VALUES + "[]]"), structuredContent={"a": 1})
+    tracemalloc.start()
+    try:
+        assert len(to_outcome(answer).content) == 2
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_structured_content_goes_to_the_model_when_the_text_is_for_the_user_only() -> None:

@@ -396,8 +396,9 @@ plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue storage.approvals
-    storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite subjects
+dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue relay.relay
+    storage.approvals storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite
+    subjects
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,

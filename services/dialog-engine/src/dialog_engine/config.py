@@ -212,7 +212,7 @@ class Settings(ServiceSettings, OperatorSettings):
         None, description="File of keys that seal the page's sessions, one in each line. Unset: a new key per start."
     )
     session_seconds: int = Field(28_800, ge=60, description="How long a sign-in on the page lasts.")
-    operations_host: str = Field("127.0.0.1", description="Address of OPERATIONS_PORT.")
+    operations_host: str = Field("127.0.0.1", description="Addresses of OPERATIONS_PORT, separated by commas.")
     operations_port: int | None = Field(
         None,
         ge=1,

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dialog_engine.errors import ConfigurationError, EngineError
 from plugins_contract.environment import hide_environment
 from plugins_contract.garbage import tune_gc
+from plugins_contract.listening import listeners
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
@@ -52,7 +53,7 @@ def serve() -> None:
     try:
         settings = load_settings()
         # First: when another engine has the port, this one must not have touched its turns.
-        listeners = [bind(settings), *bind_operations(settings)]
+        sockets = [*bind(settings), *bind_operations(settings)]
         app = build_app(settings, closing := asyncio.Event())
     except EngineError as error:
         _give_up(error)
@@ -65,7 +66,7 @@ def serve() -> None:
         log.warning(settings.proxy_warning)
     start = PlainStart(app)
     with ExitStack() as stack:
-        for listener in listeners:
+        for listener in sockets:
             stack.enter_context(listener)
             host, port = listener.getsockname()[:2]
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
@@ -81,7 +82,7 @@ def serve() -> None:
         signal.signal(signal.SIGHUP, _terminate)
         try:
             with exported_spans("dialog-engine"):
-                server.run(sockets=listeners)
+                server.run(sockets=sockets)
         except TracingError as error:
             _give_up(ConfigurationError(str(error)))
         except SystemExit:
@@ -90,37 +91,29 @@ def serve() -> None:
             _give_up(start.failure)
 
 
-def bind(settings: "Settings") -> socket.socket:
-    """The socket to listen on.
+def bind(settings: "Settings") -> list[socket.socket]:
+    """The sockets to listen on.
 
     Raises:
         ConfigurationError: the address cannot be used.
     """
-    return _listener("HOST", settings.host, "PORT", settings.port)
+    return _listeners("HOST", settings.host, "PORT", settings.port)
 
 
 def bind_operations(settings: "Settings") -> list[socket.socket]:
-    """The socket of OPERATIONS_PORT, if it is set. Raises ConfigurationError as `bind` does."""
+    """The sockets of OPERATIONS_PORT, if it is set. Raises ConfigurationError as `bind` does."""
     if settings.operations_port is None:
         return []
-    return [_listener("OPERATIONS_HOST", settings.operations_host, "OPERATIONS_PORT", settings.operations_port)]
+    return _listeners("OPERATIONS_HOST", settings.operations_host, "OPERATIONS_PORT", settings.operations_port)
 
 
-def _listener(host_setting: str, host: str, port_setting: str, port: int) -> socket.socket:
+def _listeners(host_setting: str, host: str, port_setting: str, port: int) -> list[socket.socket]:
     try:
-        [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
+        return listeners(host, port)
     except OSError as error:
         raise ConfigurationError(
             f"{host_setting} {host}, {port_setting} {port} cannot be listened on: {error}"
         ) from None
-    return listener
 
 
 class PlainStart:

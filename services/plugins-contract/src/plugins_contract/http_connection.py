@@ -33,8 +33,36 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
 """Sent with every 503."""
 
+LINE_SECONDS = 10.0
+TOO_MANY = "a connection is refused: there are too many %s"
+INVALID, NOT_COMPLETE = "Invalid HTTP request received.", "ASGI callable returned without completing response."
+"""Lines of Uvicorn."""
+
 _BLANK_LINES = re.compile(rb"(?:\r?\n)+")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
+
+
+class _Lines(logging.Filter):
+    """Of lines that a stranger can cause with each connection one per LINE_SECONDS is logged.
+
+    None is of a response that is not complete: so an application has the connection closed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = dict.fromkeys((INVALID, TOO_MANY), 0.0)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.msg not in self._next:
+            return record.msg != NOT_COMPLETE
+        if record.created < self._next[record.msg]:
+            return False
+        self._next[record.msg] = record.created + LINE_SECONDS
+        return True
+
+
+for _log in (log, logging.getLogger("uvicorn.error")):
+    _log.addFilter(_Lines())
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +281,7 @@ class Connection(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse_connection(self, whose: str) -> None:
-        log.warning("a connection is refused: there are too many %s", whose)
+        log.warning(TOO_MANY, whose)
         detail = f"there are too many connections {whose}: close some, or try again later"
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "TOO_MANY_CONNECTIONS", detail)
 

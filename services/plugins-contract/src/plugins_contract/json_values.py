@@ -1,18 +1,18 @@
-"""How many values a JSON text has, found out without making an object of any of them."""
+"""How many values and names of fields a JSON text has, found out without making an object of any of them."""
 
 import re
 
 _WINDOW = 1 << 20
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _WHOLE_STRINGS = re.compile(rb'(?:[^"]*+%s)*+[^"]*+' % _STRING.pattern, re.DOTALL)
-_BEGINNINGS = (b",", b"[", b"{")
-"""Each value but the first comes after one of these."""
+_BEGINNINGS = (b",", b"[", b"{", b":")
+"""Each value or name but the first comes after one of these."""
 
 
 def exceeds(text: bytes, most: int) -> bool:
-    """Whether JSON has more than `most` values, with those in its lists and objects.
+    """Whether JSON has more than `most` values and names of fields, with those in its lists and objects.
 
-    Commas and brackets in strings are not counted. The text need not be valid.
+    What is in strings is not counted. The text need not be valid.
     """
     return len(text) > most and sum(map(text.count, _BEGINNINGS)) > most and _exceeds(text, most)
 

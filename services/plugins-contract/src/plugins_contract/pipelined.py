@@ -1,8 +1,9 @@
 """A Redis client whose commands share one connection: those of one turn of the event loop are sent in one write.
 
 redis-py takes a connection out of its pool for each command, waits under a timeout of its own and puts it back, which
-costs a script four times as much processor time as the rest of its way through the client (docs/tuning.md). redis-py still
-connects, logs in, follows Sentinels, builds commands and interprets replies. Its pool serves transactions and pub/sub.
+costs a script four times as much processor time as the rest of its way through the client (docs/tuning.md). redis-py
+still connects, logs in, follows Sentinels, builds commands and interprets replies. Its pool serves transactions and
+pub/sub.
 """
 
 import asyncio

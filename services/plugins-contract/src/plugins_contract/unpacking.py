@@ -1,4 +1,7 @@
-"""Unpacks compressed responses in steps: a few bytes of one may become a thousand times as many."""
+"""Unpacks compressed responses in steps: a few bytes of one may become a thousand times as many.
+
+The bound of interim responses is here too, for the clients of both services.
+"""
 
 import asyncio
 import zlib
@@ -11,6 +14,9 @@ ACCEPT = {"accept-encoding": "gzip"}
 """The header field of requests whose responses `unpack_in_steps` unpacks."""
 STEP_BYTES = 64 * 1024
 """How much is unpacked between two turns of the loop."""
+MAX_INTERIM = 100
+"""The most interim responses (`100 Continue`, `103 Early Hints`) to one request; servers send one or two."""
+TOO_MANY_INTERIM = f"the server sent more than {MAX_INTERIM} interim responses"
 
 
 async def unpack_in_steps(response: httpx2.Response) -> None:

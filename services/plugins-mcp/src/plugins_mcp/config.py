@@ -60,7 +60,9 @@ class Settings(ServiceSettings, OperatorSettings):
     development_echo: bool = Field(
         False, description="Offers a tool that the worker answers itself, to measure the path of a call. Not for users."
     )
-    health_host: str = Field("127.0.0.1", description="Address of /healthz, /readyz and /metrics.")
+    health_host: str = Field(
+        "127.0.0.1", description="Addresses of /healthz, /readyz and /metrics, separated by commas."
+    )
     health_port: int = Field(8081, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics.")
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
 

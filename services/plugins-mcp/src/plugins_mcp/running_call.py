@@ -89,7 +89,8 @@ class RunningCall:
 
 
 NOTICE_SECONDS = 0.025
-"""How long after its START a call that still runs is reported as started. Most calls have ended by then (docs/tuning.md)."""
+"""How long after its START a call that still runs is reported as started. Most calls have ended by then
+(docs/tuning.md)."""
 PROGRESS_SECONDS = 0.25
 """The least time between two progress reports of a call, and before a report that Redis did not take is sent again."""
 

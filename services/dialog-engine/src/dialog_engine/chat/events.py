@@ -86,7 +86,7 @@ def _message(event: MessageFinished) -> dict[str, Any]:
     return data
 
 
-_CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})")
+_CURSOR = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII)
 
 IDLE_SECONDS = 15.0
 """How long a reader waits for an event before it gets an empty batch."""

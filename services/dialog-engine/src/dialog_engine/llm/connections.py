@@ -15,6 +15,7 @@ import httpx2
 
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.error_classification import retry_after_seconds
+from plugins_contract.interim_responses import bound_interim_responses
 from plugins_contract.unpacking import ACCEPT, unpack_in_steps
 
 MAX_CONNECTIONS = 20_000
@@ -39,6 +40,7 @@ def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> 
     Raises:
         ConfigurationError: the environment names a proxy that cannot be used.
     """
+    bound_interim_responses()
     # Their messages contain URLs and, at DEBUG, header fields: both may hold secrets.
     for name in ("httpx2", "openai", "anthropic", "botocore", "urllib3", "google"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -7,6 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from dialog_engine.chat.outbox import TURN_FINISHED, TurnFinished
 from dialog_engine.config import StoreSettings
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
@@ -21,7 +24,7 @@ from dialog_engine.storage.sealed import (
     set_keys_in_use,
 )
 from dialog_engine.storage.sqlite import open_sqlite
-from plugins_contract.encryption import CLEAR, SEALED, Cipher, key_of
+from plugins_contract.encryption import CLEAR, SEALED, Cipher, fact_owner, key_of
 
 _IN_PAYLOAD = re.compile(SEALED + rb"([0-9a-f]{8}):")
 
@@ -40,9 +43,12 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Database]:
     if settings.database_url is None:
         opened: AbstractAsyncContextManager[Database] = open_sqlite(settings.outbox_path)
     else:
-        from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
+        from dialog_engine.storage.postgres import (  # noqa: PLC0415 -- psycopg is slow to import
+            BULK_SECONDS,
+            open_postgres,
+        )
 
-        opened = open_postgres(settings.database_url.get_secret_value(), 1)
+        opened = open_postgres(settings.database_url.get_secret_value(), 1, statement_seconds=BULK_SECONDS)
     async with opened as database:
         await check_not_moved(database)
         yield database
@@ -69,7 +75,13 @@ async def encrypt(database: Database, cipher: Cipher, *, remove: bool = False) -
             changes = [change for row in rows for change in _changes(table, row, cipher, target)]
             if changes:
                 written[table.name] += await database.write(lambda tx, changes=changes: _apply(tx, changes))
-    return Encrypted(written, await database.write(lambda tx: _note_keys(tx, target.first)))
+
+    def unit(tx: Transaction) -> frozenset[str]:
+        if not remove:
+            _seal_facts(tx, cipher)
+        return _note_keys(tx, target.first)
+
+    return Encrypted(written, await database.write(unit))
 
 
 _Change = tuple[Any, ...]
@@ -95,6 +107,24 @@ def _changes(table: SealedTable, row: Row, cipher: Cipher, target: Cipher) -> li
 
 def _apply(tx: Transaction, changes: list[_Change]) -> int:
     return sum(tx.change(*change) for change in changes)
+
+
+def _seal_facts(tx: Transaction, cipher: Cipher) -> None:
+    """Seal the texts of facts that have waited since before there was a key. Engines refuse clear ones from then on."""
+    for seq, payload in tx.execute("SELECT seq, payload FROM outbox WHERE event_type = $1", TURN_FINISHED):
+        fact = msgspec.json.decode(payload, type=TurnFinished)
+        sealed = {
+            name: cipher.seal_text(cipher.open_text(text, belongs_to), belongs_to)
+            for name, field, text in (
+                ("user_message", "userMessage", fact.user_message),
+                ("assistant_message", "assistantMessage", fact.assistant_message),
+            )
+            if text and not key_of(text)
+            for belongs_to in [fact_owner(fact.turn_id, field)]
+        }
+        if sealed:
+            encoded = msgspec.json.encode(msgspec.structs.replace(fact, **sealed))
+            tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", encoded, seq)
 
 
 def _note_keys(tx: Transaction, first: str) -> frozenset[str]:

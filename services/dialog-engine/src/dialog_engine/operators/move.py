@@ -16,7 +16,7 @@ from dialog_engine.operators import audit, audit_chain
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.moves import KEY, Mark, read_mark, remove_mark, write_mark
-from dialog_engine.storage.postgres import open_postgres, place_of
+from dialog_engine.storage.postgres import BULK_SECONDS, open_postgres, place_of
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
 from plugins_contract.messages import new_id
@@ -76,7 +76,11 @@ async def _opened(settings: StoreSettings) -> AsyncGenerator[tuple[Database, Dat
     url = settings.database_url.get_secret_value()
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(_opened_file(settings))
-        yield source, await stack.enter_async_context(open_postgres(url, 1)), place_of(url)
+        yield (
+            source,
+            await stack.enter_async_context(open_postgres(url, 1, statement_seconds=BULK_SECONDS)),
+            place_of(url),
+        )
 
 
 @asynccontextmanager

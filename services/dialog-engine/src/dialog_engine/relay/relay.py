@@ -12,15 +12,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow, not_yet
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRow, TurnFinished, not_yet
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
 from plugins_contract.connections import is_outage, was_refused
-from plugins_contract.encryption import CLEAR, Cipher, seal_request
+from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, key_of, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
 from plugins_contract.ledger.replies import (
@@ -212,15 +214,17 @@ class Relay(Publisher):
         facts: list[OutboxRow] = []
         refused: list[tuple[OutboxRow, Refusal]] = []
         for row in rows:
-            if row.event_type != TOOL_CALL_REQUESTED:
-                facts.append(row)
-                continue
             try:
+                if row.event_type != TOOL_CALL_REQUESTED:
+                    if self._cipher.strict and row.event_type == TURN_FINISHED:
+                        _check_sealed(row)
+                    facts.append(row)
+                    continue
                 request = decode_request(row.payload)
                 if self._cipher.strict and not request.sealed:  # it has waited since before everything was encrypted
                     request = seal_request(request, self._cipher)
                 calls.append((row, request))
-            except UnsupportedEventError as error:
+            except (UnsupportedEventError, DecryptionError, msgspec.DecodeError) as error:
                 refused.append((row, _rejected(row, error)))
         failed: list[OutboxRow] = []
         if calls:
@@ -360,6 +364,13 @@ def _rejected(row: OutboxRow, error: Exception) -> Rejected:
     """The refusal of a row that Redis or the contract does not accept."""
     log.error("outbox row %d (%s) cannot be published", row.seq, row.event_type, exc_info=error)
     return Rejected(f"{type(error).__name__}: {error}"[:500])
+
+
+def _check_sealed(row: OutboxRow) -> None:
+    """Raises DecryptionError for a fact with a clear text: `dialog-engine encrypt` has encrypted those that waited."""
+    fact = msgspec.json.decode(row.payload, type=TurnFinished)
+    if any(text and not key_of(text) for text in (fact.user_message, fact.assistant_message)):
+        raise DecryptionError("the fact is not encrypted, and everything was: somebody without a key wrote it")
 
 
 def _readable_request(row: OutboxRow) -> ToolCallRequested | None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
 from psycopg import errors
@@ -52,15 +52,24 @@ REFUSED_SECONDS = 0.5
 """How long units fail at once after one has waited for a connection in vain."""
 STATEMENT_SECONDS = 5
 """How long one statement may take, its waits for locks included."""
+BULK_SECONDS = 600
+"""How long one statement of an operator's command may take: it may write a whole table."""
 ANSWER_SECONDS = 8.0
-"""How long a server may send nothing. Longer than STATEMENT_SECONDS, so that a working server ends a statement
-itself."""
+"""How long a server may neither take nor send anything. Longer than STATEMENT_SECONDS, so that a working server ends a
+statement itself."""
 IDLE_SECONDS = 3
 """How long a transaction may be idle. An engine that stops in the middle of one keeps its turns from being adopted.
 Shorter than STATEMENT_SECONDS, so that statements that wait for its locks do not time out before."""
 RESOLVE_SECONDS = 10.0
 """How long the server is asked about a lost COMMIT."""
 RESOLVE_PAUSE_SECONDS = 0.2
+_LOST_CONNECTIONS = {
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""How soon TCP notices that the server's machine is gone."""
 _DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
 _LOGIN_REFUSED = (
     "password",
@@ -90,19 +99,36 @@ class Connection(psycopg.Connection[Row]):
     """The row of this connection in `commits`, once it has written."""
     pulse = Pulse()
     """Of the whole engine, once the pool has made the connection."""
+    answer_seconds = ANSWER_SECONDS
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        seconds = ANSWER_SECONDS if timeout is None else timeout
-        ends_at = time.monotonic() + seconds
         try:
-            result = super().wait(gen, interval, seconds)
+            result = super().wait(_until_silent(gen, self.answer_seconds), interval, timeout)
             self.pulse.answered()
             return result
-        except psycopg.OperationalError:
-            if time.monotonic() < ends_at:
-                raise
+        except _SilentError:
             self.close()
-            raise _SilentError(f"the server has not answered for {seconds:g} seconds") from None
+            raise
+
+
+def _until_silent(gen: PQGen[T], seconds: float) -> PQGen[T]:
+    """`gen`, until the server has neither taken nor sent anything for so many seconds: a large write takes longer.
+
+    Raises:
+        _SilentError: it has not.
+    """
+    ends_at = time.monotonic() + seconds
+    try:
+        waits_for = next(gen)
+        while True:
+            ready = yield waits_for
+            if ready:
+                ends_at = time.monotonic() + seconds
+            elif time.monotonic() >= ends_at:
+                raise _SilentError(f"the server has not answered for {seconds:g} seconds")
+            waits_for = gen.send(ready)
+    except StopIteration as end:
+        return end.value
 
 
 class _PostgresTransaction(Transaction):
@@ -353,17 +379,23 @@ def _plain(error: Exception) -> str:
 
 
 @contextlib.asynccontextmanager
-async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresDatabase]:
+async def open_postgres(
+    url: str, pool_size: int, *, statement_seconds: int | None = None
+) -> AsyncGenerator[PostgresDatabase]:
     """Connect, check the server, and create or migrate the tables.
+
+    A statement may take `statement_seconds`, by default STATEMENT_SECONDS; a migration as long as it takes.
 
     Raises:
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
         StorageUnavailableError: it could not be used, in several attempts.
     """
     where, pulse = place_of(url), Pulse()
+    seconds = statement_seconds or STATEMENT_SECONDS
 
     def configure(connection: Connection) -> None:
         connection.pulse = pulse
+        connection.answer_seconds = ANSWER_SECONDS - STATEMENT_SECONDS + seconds
 
     pool = ConnectionPool[Connection](
         url,
@@ -372,13 +404,9 @@ async def open_postgres(url: str, pool_size: int) -> AsyncGenerator[PostgresData
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,
             "connect_timeout": CONNECT_SECONDS,
-            "options": f"-c statement_timeout={STATEMENT_SECONDS}s"
-            f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
+            "options": f"-c statement_timeout={seconds}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
             "application_name": "dialog-engine",
-            "keepalives_idle": 5,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "tcp_user_timeout": 10_000,
+            **_LOST_CONNECTIONS,
         },
         min_size=1,
         max_size=pool_size,
@@ -436,7 +464,12 @@ async def _prepared(url: str, where: str) -> None:
 
 def _prepare(url: str, where: str) -> None:
     try:
-        with psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_SECONDS) as connection:
+        with psycopg.connect(
+            url,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            **cast("Any", _LOST_CONNECTIONS),
+        ) as connection:
             _check_server(connection)
             _migrate(connection)
     except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:

@@ -316,7 +316,7 @@ def _migrate(writer: sqlite3.Connection) -> None:
     schemas.check_not_too_old(DIALECT, needed)
     found: dict[str, str] = dict(writer.execute("SELECT key, value FROM meta"))
     schemas.check_known(DIALECT, needed, found.get("release", ""))
-    version = int(found.get("tables_version", needed))
+    version = int(found.get("tables_version") or needed)
     for number, script in schemas.migrations(DIALECT).items():
         if number > version:
             _run_script(writer, script, number)

@@ -22,6 +22,7 @@ from mcp.types import ContentBlock as McpBlock
 from pydantic import BaseModel
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.json_values import exceeds
 from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import (
     CallState,
@@ -126,6 +127,8 @@ def _repeats(texts: list[str], value: Any) -> bool:
 def _is_same(text: str, value: Any) -> bool:
     if isinstance(value, str):
         return len(text) >= len(value) and (text == value or text == json.dumps(value))
+    if exceeds(text.encode(errors="replace"), MAX_VALUES):  # the value has fewer: it was in a message
+        return False
     try:
         read = json.loads(text)
     except (ValueError, RecursionError):
@@ -153,6 +156,9 @@ def _translated(block: McpBlock) -> Iterator[ContentBlock]:
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The largest answer that is read."""
+MAX_VALUES = 300_000
+"""The most values of a message, with those in its lists and objects and the names of fields. Each becomes an object of
+100 bytes and more; while a decoder makes them, no other thread runs: for 50 ms where all names differ."""
 MAX_MEDIA_BYTES = 4 * 1024 * 1024
 """All images, sounds and files of one outcome together, decoded."""
 MAX_LINK_BYTES = 64 * 1024

@@ -10,10 +10,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import h11
 import httpx2
 
 from plugins_contract.long_texts import reading
-from plugins_contract.unpacking import ACCEPT, unpack_in_steps
+from plugins_contract.unpacking import ACCEPT, MAX_INTERIM, TOO_MANY_INTERIM, unpack_in_steps
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import (
@@ -38,6 +39,25 @@ NOTIFICATION_TIMEOUT_SECONDS = 15.0
 """How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
 TRANSPORT_FAILED = -32099
 """The JSON-RPC error code for a request without an answer. It is not shown: `SendState` holds what happened."""
+
+
+class _BoundedResponses(h11.Connection):
+    """The protocol of httpx2, which discards any number of interim responses."""
+
+    _interim = 0
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.InformationalResponse):
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise h11.RemoteProtocolError(TOO_MANY_INTERIM)
+        elif isinstance(event, h11.Response):
+            self._interim = 0
+        return event
+
+
+h11.Connection = _BoundedResponses
 
 
 class TooLargeError(Exception):

@@ -2,8 +2,8 @@
 
 Servers of 2026-07-28 and later keep no session, so nothing connects one request with another. The SDK's transport
 serves older servers as well and passes each request through several tasks and streams, which costs eight times the
-processor time (docs/tuning.md). The SDK still negotiates, subscribes to changes, encodes requests and validates results; the
-`PostDispatcher` takes the place of its transport below that.
+processor time (docs/tuning.md). The SDK still negotiates, subscribes to changes, encodes requests and validates
+results; the `PostDispatcher` takes the place of its transport below that.
 """
 
 import asyncio
@@ -42,6 +42,7 @@ from mcp.types import (
 from pydantic import ValidationError
 from yarl import URL
 
+from plugins_contract.interim_responses import bound_interim_responses
 from plugins_contract.long_texts import reading
 from plugins_contract.unpacking import ACCEPT, unpacked
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
@@ -72,6 +73,7 @@ async def posting_session(
     target: Http, discovered: DiscoverResult, client_info: Implementation, listener: TransportListener
 ) -> AsyncGenerator[ClientSession]:
     """A session with the server of `target` that `discovered` describes. Each of its requests is a POST."""
+    bound_interim_responses()
     tracing = aiohttp.TraceConfig()
     tracing.on_request_headers_sent.append(_mark_sent)
     certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms

@@ -1,6 +1,7 @@
 """JSON-RPC messages: requests as the dispatchers of this package send them, and what servers send."""
 
 import json
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -14,6 +15,7 @@ from opentelemetry.trace import SpanKind
 from plugins_contract.json_values import exceeds
 from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.tracing import span
+from plugins_mcp.mcp.content import MAX_VALUES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
 
 
@@ -93,7 +95,8 @@ def parse_line(line: bytes) -> JSONRPCMessage | None:
     """The message on a line; None when the line holds no message.
 
     Bytes that are not UTF-8 and lone surrogates (`\\ud83d`, from a text that was cut within a character) are replaced.
-    An answer that is not valid, or too large, becomes an error, so that its call ends at once and not at its deadline.
+    An answer that is not valid, too large or too deep becomes an error, so that its call ends at once, and not at its
+    deadline.
     """
     if refused := refusal(line):
         return refused
@@ -104,8 +107,11 @@ def parse_line(line: bytes) -> JSONRPCMessage | None:
     try:
         decoded: Any = json.loads(line.decode("utf-8", "replace"))
         repaired = json.dumps(decoded, ensure_ascii=False).encode("utf-8", "replace")
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
+    except RecursionError:
+        number = _id_of(line)
+        return None if number is None else _unreadable(number, "it is nested too deeply")
     try:
         return validated(repaired)
     except ValueError:
@@ -126,10 +132,6 @@ def _unreadable(number: int | str | None, why: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=number, error=error)
 
 
-MAX_VALUES = 500_000
-"""The most values of a message, with those in its lists and objects: each becomes an object of 100 bytes and more."""
-
-
 class _Numbered(msgspec.Struct):
     id: int | str | None = None
 
@@ -138,8 +140,21 @@ def refusal(message: bytes) -> JSONRPCError | None:
     """The error in place of a message of more than MAX_VALUES values. No objects are made of it to find out."""
     if not exceeds(message, MAX_VALUES):
         return None
+    return _unreadable(_id_of(message), f"it has more than {MAX_VALUES:,} values")
+
+
+_ID_AT_BEGINNING = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d+|"[^"\\]*")')
+_ID_AT_END = re.compile(rb'"id"\s*:\s*(\d+|"[^"\\]*")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_ENDS = 200
+"""At how many bytes of a message that cannot be read its id is looked for. Implementations write it first or last."""
+
+
+def _id_of(message: bytes) -> int | str | None:
+    """The id of a message whose other fields are not read."""
     try:
-        number = msgspec.json.decode(message, type=_Numbered).id
-    except (ValueError, RecursionError):
-        number = None
-    return _unreadable(number, f"it has more than {MAX_VALUES:,} values")
+        return msgspec.json.decode(message, type=_Numbered).id
+    except ValueError:
+        return None
+    except RecursionError:
+        found = _ID_AT_BEGINNING.match(message[:_ENDS]) or _ID_AT_END.search(message[-_ENDS:])
+        return json.loads(found[1]) if found else None

@@ -116,7 +116,10 @@ async def open_child(
         lines = LineDispatcher(child_input, listener)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
         async with anyio.create_task_group() as group:
-            group.start_soon(read_lines, output, received, lines, pipe_closed, spec, diagnostics.note_other_text)
+            group.start_soon(
+                read_lines, output, received, lines, pipe_closed, spec, diagnostics.note_other_text,
+                lambda: to_send.statistics().tasks_waiting_send,
+            )  # fmt: skip
             group.start_soon(write_lines, child_input, to_send, received, lines, pipe_closed, all_written)
             try:
                 yield Child((incoming, outgoing), lines)

@@ -36,6 +36,7 @@ from mcp.types import (
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
+    JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
 )
@@ -45,7 +46,7 @@ from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
 from plugins_mcp.mcp.spec import ServerSpec, without_credentials
-from plugins_mcp.mcp.transports import TransportListener
+from plugins_mcp.mcp.transports import TransportListener, room_for_request
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +189,11 @@ async def read_lines(
     pipe_closed: anyio.Event,
     spec: ServerSpec,
     on_other_text: Callable[[str], None],
+    unanswered: Callable[[], int],
 ) -> None:
     """Read the child's output until its end, or a line of more than MAX_ANSWER_BYTES. `spec` is for logs.
+
+    `unanswered` returns how many answers to requests of the child wait to be written.
 
     `on_other_text` gets the beginning of the first line that is not MCP, without secrets. Messages that
     are not for a request of `lines` go to `received`. `pipe_closed` is set at the end of the output.
@@ -208,8 +212,13 @@ async def read_lines(
                 message = await reading(len(line), parse_line, line)
                 if message is not None:
                     if not lines.take(message):
-                        if isinstance(message, JSONRPCResponse):
-                            await lines.listener.result(message.result)
+                        match message:
+                            case JSONRPCRequest():
+                                await room_for_request(unanswered)
+                            case JSONRPCResponse(result=result):
+                                await lines.listener.result(result)
+                            case _:
+                                pass
                         await received.send(SessionMessage(message))
                 elif not warned and line.strip():
                     warned = True

@@ -4,30 +4,86 @@ import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from types import TracebackType
+from dataclasses import dataclass, replace
+from types import SimpleNamespace, TracebackType
 from typing import Any, Protocol, Self, cast
 
 import httpx2
-from mcp.client import streamable_http
+from mcp.client import sse, streamable_http
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
+from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient
-from plugins_mcp.mcp.json_rpc import validated
+from plugins_mcp.mcp.json_rpc import progress_of, refusal, validated
 from plugins_mcp.mcp.spec import Http, Sse
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a long event holds; None for what is no message."""
+
+    message: JSONRPCMessage | None
 
 
 class _MessageAdapter:
     """Takes the place of the SDK's own, with which it reads each answer in the event loop: see `validated`."""
 
-    validate_json = staticmethod(validated)
+    @staticmethod
+    def validate_json(data: "bytes | str | _Read", *, by_name: bool = False) -> JSONRPCMessage:
+        if not isinstance(data, _Read):
+            return validated(data, by_name=by_name)
+        if data.message is None:
+            raise ValueError("it is not valid JSON-RPC")
+        return data.message
 
 
+class _Events(httpx2.EventSource):
+    """Events whose messages, where they are long, are counted and read in a thread: the SDK reads them in the loop."""
+
+    async def __aiter__(self) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        async for event in super().__aiter__():
+            if event.event == "message" and len(event.data) > LOOP_CHARACTERS:
+                data = cast("Any", _Read(await asyncio.to_thread(_message, event.data)))
+                yield replace(event, data=data)
+            else:
+                yield event
+
+
+def _message(data: str) -> JSONRPCMessage | None:
+    try:
+        return refusal(data.encode(errors="replace")) or validated(data)
+    except ValueError:
+        return None
+
+
+@asynccontextmanager
+async def _events_within_origin(*request: Any, **options: Any) -> AsyncGenerator[httpx2.EventSource]:
+    async with sse_within_origin(*request, **options) as source:
+        yield _Events(source.response, max_event_size=MAX_ANSWER_BYTES)
+
+
+for _module in (streamable_http, sse):
+    cast("Any", _module).sse_within_origin = _events_within_origin
+cast("Any", streamable_http).EventSource = _Events
 cast("Any", streamable_http).jsonrpc_message_adapter = _MessageAdapter
+cast("Any", sse).types = SimpleNamespace(jsonrpc_message_adapter=_MessageAdapter)
+
+
+MAX_UNANSWERED = 100
+"""The most requests of a server, such as pings, whose answers wait to be written. The SDK has a task for each."""
+_POLL_SECONDS = 0.001
+
+
+async def room_for_request(unanswered: Callable[[], int]) -> None:
+    """Wait until fewer than MAX_UNANSWERED answers wait. A server that does not read them is not read meanwhile."""
+    while unanswered() >= MAX_UNANSWERED:  # noqa: ASYNC110 -- nothing signals it
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 class TransportListener(Protocol):
@@ -70,12 +126,16 @@ class _Closing:
 
 
 class ObservedReader(_Closing):
-    """Incoming messages. The SDK does not report the end of the stream, so it is observed here."""
+    """Incoming messages. The SDK does not report the end of the stream, so it is observed here.
 
-    def __init__(self, inner: _Reader, listener: TransportListener) -> None:
+    Progress that is not valid is left out: the SDK would end the session at a number that is larger than every float.
+    """
+
+    def __init__(self, inner: _Reader, listener: TransportListener, writer: "ObservedWriter") -> None:
         super().__init__(inner)
         self._inner = inner
         self._listener = listener
+        self._writer = writer
 
     @property
     def last_context(self) -> Any:
@@ -86,14 +146,24 @@ class ObservedReader(_Closing):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            item = await self._inner.__anext__()
-        except BaseException:
-            self._listener.lost()
-            raise
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            await self._listener.result(item.message.result)
-        return item
+        while True:
+            try:
+                item = await self._inner.__anext__()
+            except BaseException:
+                self._listener.lost()
+                raise
+            match item:
+                case SessionMessage(JSONRPCResponse(result=result)):
+                    await self._listener.result(result)
+                case SessionMessage(JSONRPCRequest()):
+                    await room_for_request(lambda: self._writer.waiting)
+                case SessionMessage(JSONRPCNotification(method="notifications/progress", params=params)) if (
+                    progress_of(params) is None
+                ):
+                    continue
+                case _:
+                    pass
+            return item
 
     async def receive(self) -> SessionMessage | Exception:
         return await self._inner.receive()
@@ -105,15 +175,19 @@ class ObservedWriter(_Closing):
     def __init__(self, inner: _Writer) -> None:
         super().__init__(inner)
         self._inner = inner
+        self.waiting = 0
+        """How many messages wait to be written."""
 
     async def send(self, item: SessionMessage, /) -> None:
         message = item.message
         request = isinstance(message, JSONRPCRequest)
         outbound = Outbound(note_request(message.method)) if request else Outbound(expects_answer=False)
         token = outbound_message.set(outbound)
+        self.waiting += 1
         try:
             await self._inner.send(item)
         finally:
+            self.waiting -= 1
             outbound_message.reset(token)
 
 
@@ -134,14 +208,15 @@ async def open_transport(
                     streamable_http_client(url, http_client=client, max_sse_event_size=MAX_ANSWER_BYTES)
                 )
             case Sse(url=url, headers=headers):
-                sse = sse_client(
+                streams = sse_client(
                     url,
                     headers=dict(headers),
                     timeout=CONNECT_SECONDS,
                     httpx_client_factory=_sse_factory(listener.lost, certificates),
                 )
-                reader, writer = await stack.enter_async_context(sse)
-        yield ObservedReader(reader, listener), ObservedWriter(writer)
+                reader, writer = await stack.enter_async_context(streams)
+        observed = ObservedWriter(writer)
+        yield ObservedReader(reader, listener, observed), observed
 
 
 def _sse_factory(on_lost: Callable[[], None], certificates: ssl.SSLContext) -> Any:

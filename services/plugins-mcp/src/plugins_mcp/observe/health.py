@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -14,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from plugins_contract.http_connection import ConnectionLimits, connections_within
+from plugins_contract.listening import listeners
 
 LIMITS = ConnectionLimits(connections=100, connections_per_address=100)
 """Probes and Prometheus need a few connections. The limits of heads and bodies are those of the engine."""
@@ -37,14 +37,15 @@ class _Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def health_server(
-    host: str, port: int, *, readiness: Callable[[], Readiness], metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    hosts: str, port: int, *, readiness: Callable[[], Readiness], metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
 ) -> AsyncGenerator[None]:
     """Serve /healthz, /readyz and /metrics while the context is open.
 
-    `metrics` takes the `Accept` field of a request, and returns the metrics and their content type.
+    `hosts`: see `listeners`. `metrics` takes the `Accept` field of a request, and returns the metrics and their content
+    type.
 
     Raises:
-        OSError: the address cannot be listened on.
+        OSError: an address cannot be listened on.
     """
 
     async def healthz(_: Request) -> Response:
@@ -71,9 +72,10 @@ async def health_server(
         timeout_graceful_shutdown=1,
     )
     server = _Server(config)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server((host, port), family=family, backlog=128)  # uvicorn exits the process if it cannot bind
-    serving = asyncio.create_task(server.serve(sockets=[sock]), name="health server")
+    sockets = listeners(hosts, port)  # uvicorn exits the process if it cannot bind
+    for each in sockets:
+        each.listen()
+    serving = asyncio.create_task(server.serve(sockets=sockets), name="health server")
     try:
         yield
     finally:
