@@ -141,10 +141,19 @@ async def test_an_answer_of_many_values_stalls_nobody(kind: str) -> None:
 
     text = json.dumps([TEXT] * (MAX_VALUES // 6))
     body = f'{{"jsonrpc": "2.0", "id": 7777, "result": {{"content": {text}}}}}'.encode()
-    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns(0.3):
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Answered)
         assert len(result.result.content) == MAX_BLOCKS
+
+
+async def test_a_long_answer_that_cannot_be_read_ends_its_call_at_once() -> None:
+    async def answer(request: Request) -> None:
+        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 200000\r\n\r\n")
+        await request.raw(b"[" * 200_000)
+
+    async with scripted(LEGACY, t=answer) as peer, connected(remote(peer.url)) as server, asyncio.timeout(10):
+        assert isinstance(await server.call("t", {}, timeout_s=60), Ambiguous)
 
 
 async def test_many_lines_that_have_arrived_already_stall_nobody() -> None:

@@ -8,12 +8,13 @@ import json
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import h11
 import httpx2
 
-from plugins_contract.long_texts import reading
+from plugins_contract.long_texts import LOOP_CHARACTERS, reading
 from plugins_contract.unpacking import ACCEPT, MAX_INTERIM, TOO_MANY_INTERIM, unpack_in_steps
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
@@ -133,6 +134,9 @@ class IsolatingClient(httpx2.AsyncClient):
         if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
             return _no_answer(request, answer.status, f"HTTP {answer.status}")
         kept = {key: value for key, value in response.headers.items() if key in ("content-type", "mcp-session-id")}
+        if len(body) > LOOP_CHARACTERS and answer.status == HTTPStatus.OK:
+            # The SDK reads a body in the event loop, and long events in a thread (`transports._Events`).
+            kept["content-type"], body = "text/event-stream", b"data: %b\n\n" % b" ".join(body.splitlines())
         return httpx2.Response(answer.status, headers=kept, content=body, request=request)
 
 
