@@ -37,7 +37,8 @@ class Fault:
     """What is broken, and what must be seen.
 
     `alerts` must fire, and `may_follow` may. `panels` show the cause. `steps` are the commands of the documents that
-    find and end it. Beside two users who chat, `callers` call a tool.
+    find and end it. Beside two users who chat, `callers` call a tool. Without `serves` there is no engine meanwhile,
+    and how long a chat waits is not judged.
     """
 
     what: str
@@ -47,6 +48,7 @@ class Fault:
     steps: tuple[str, ...] = ()
     may_follow: frozenset[str] = frozenset()
     callers: int = 2
+    serves: bool = True
 
 
 @dataclass
@@ -77,7 +79,11 @@ class Line:
             *(["it did not heal"] if self.healed is None else []),
             *([f"{self.lost} calls lost"] if self.lost else []),
             *([f"{self.doubled} calls ran twice"] if self.doubled else []),
-            *([f"a chat stalled for {self.slowest:.1f} s"] if self.slowest > STALL_SECONDS else []),
+            *(
+                [f"a chat stalled for {self.slowest:.1f} s"]
+                if self.fault.serves and self.slowest > STALL_SECONDS
+                else []
+            ),
         ]
 
     def __str__(self) -> str:

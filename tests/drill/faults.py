@@ -173,6 +173,6 @@ FAULTS = {
     "restore": Fault(
         "a restore", noted,
         steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),
-        may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown"}),
+        may_follow=frozenset({"NoWorker", "NoEngine", "RedisDown", "WorkerDown", "EngineDown"}), serves=False,
     ),
 }  # fmt: skip
