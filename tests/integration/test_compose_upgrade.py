@@ -65,10 +65,9 @@ class Load:
     def run(self, client: int) -> None:
         """One client, until `over` is set."""
         while not self.over.is_set():
-            message = COUNT.format(seconds=SECONDS[client % 2], token=uuid.uuid4().hex)
             turn, last, steps, end = "", "", list[str](), ""
             while not end:
-                with self._open(turn, last, message) as response:
+                with self._open(turn, last, SECONDS[client % 2]) as response:
                     turn = response.headers["x-turn-id"] or turn
                     for event_id, kind, data in self._events(response):
                         last = event_id or last
@@ -81,13 +80,15 @@ class Load:
                 self.wrong.append(f"{turn}: {steps} {end}")
 
     @contextmanager
-    def _open(self, turn: str, last: str, message: str) -> Generator[http.client.HTTPResponse]:
-        """The answer to a request, which is repeated while it is not served."""
+    def _open(self, turn: str, last: str, seconds: int) -> Generator[http.client.HTTPResponse]:
+        """The answer to a request, which is repeated while it is not served: with another token, because one whose
+        connection was cut may have been accepted."""
         began = 0.0
         while True:
             if turn:
                 request = self.stack.request(f"/v1/turns/{turn}/events", last_event_id=last)
             else:
+                message = COUNT.format(seconds=seconds, token=uuid.uuid4().hex)
                 request = self.stack.request("/v1/chat", {"message": message})
             try:
                 with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
