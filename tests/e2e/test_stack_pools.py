@@ -79,7 +79,8 @@ def test_the_history_of_a_call_names_the_stream_of_its_pool(stack: Stack, redis:
 def test_nothing_is_left_in_a_pool_of_a_session_that_is_erased(stack: Stack, redis: Any) -> None:
     session = stack.http.post("/v1/sessions").json()["sessionId"]
     stack.ask(f"Increment the counter, with token {SECRET}", session)
-    assert any(SECRET in str(redis.xrange(key)) for key in redis.scan_iter(_type="stream"))
+    # The log of a turn is written a moment after its client has it.
+    wait_until_blocking(lambda: any(SECRET in str(redis.xrange(key)) for key in redis.scan_iter(_type="stream")))
     wait_until_blocking(lambda: stack.http.delete(f"/v1/sessions/{session}").status_code == 404, 60, what="its end")
     for key in redis.scan_iter():
         kind = redis.type(key)
