@@ -45,7 +45,8 @@ def test_both_images_are_built_for_both_platforms_described_and_signed() -> None
 
 def test_the_drill_is_run_before_images_are_built() -> None:
     assert JOBS["image"]["needs"] == ["check", "drill"]
-    assert [step.get("run") for step in JOBS["drill"]["steps"]][1:] == ["make drill"]
+    upgrades = "make test-all PROCESSES=0 ARGS=tests/integration/test_compose_upgrade.py"
+    assert [step.get("run") for step in JOBS["drill"]["steps"]][1:] == ["make drill", upgrades]
 
 
 def test_the_tag_must_be_the_version() -> None:
