@@ -21,6 +21,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from plugins_contract.clock import Clock
+from plugins_contract.connections import is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.messages import NEWEST_VERSION, NOT_READABLE
@@ -107,10 +108,18 @@ class PoolDirectory:
         self._read_at = float("-inf")
 
     async def find(self, server: str, version: int) -> str | None:
-        """A pool for a call, chosen at random among the workers that can run it; None when no running worker can."""
-        found = (await self._pools(READ_AGAIN_SECONDS)).fitting(server, version)
-        if not found:
-            found = (await self._pools(LOOK_AGAIN_SECONDS)).fitting(server, version)
+        """A pool for a call, chosen at random among the workers that can run it; None when no running worker can.
+
+        While Redis is unavailable, what was known last decides: whoever uses the pool learns of the outage.
+        """
+        try:
+            found = (await self._pools(READ_AGAIN_SECONDS)).fitting(server, version)
+            if not found:
+                found = (await self._pools(LOOK_AGAIN_SECONDS)).fitting(server, version)
+        except Exception as error:
+            if not is_outage(error):
+                raise
+            found = self._last.fitting(server, version)
         return random.choice(found) if found else None
 
     async def announce(self, worker: str, member: Member) -> None:
