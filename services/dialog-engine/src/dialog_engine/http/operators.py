@@ -71,8 +71,8 @@ async def usage(
     cursor = _cursor(rows[limit - 1].key) if len(rows) > limit else None
     rows, prices = rows[:limit], engine.prices()
     if form == "csv":
-        next_page = f'<{request.url.include_query_params(after=cursor).query}>; rel="next"'
-        link = {"link": next_page.replace("<", "<?", 1)} if cursor else {}
+        next_page = request.url.include_query_params(after=cursor).query
+        link = {"link": f'<?{next_page}>; rel="next"'} if cursor else {}
         return Response(used.as_csv(rows, prices), media_type="text/csv", headers=link)
     lines = [used.as_json(row, prices) for row in rows]
     page = {"from": used.iso(wanted.first), "to": used.iso(wanted.last), "usage": lines, "nextCursor": cursor}
