@@ -10,11 +10,12 @@ import pytest
 
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.model import Turn
-from dialog_engine.storage import database as rules
+from dialog_engine.storage import fence as rules
 from dialog_engine.storage import postgres as driver
 from dialog_engine.storage import turns
-from dialog_engine.storage.database import Transaction, fence
+from dialog_engine.storage.fence import fence
 from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.storage.turns import SqlTurns
 from tests.chaos.faults import Faults
 from tests.chaos.proxy import Proxy
@@ -73,13 +74,13 @@ async def test_a_write_of_which_the_answer_comes_after_the_adoption_is_not_taken
     held = threading.Event()
     async with running_turn(postgres.url_of(database_of(postgres_url), port=proxy.port)) as (store, turn):
 
-        def unit(tx: Transaction) -> None:
+        def unit(tx: StoreTransaction) -> None:
             if not held.is_set():
                 proxy.set(Faults(hold_replies=True))  # as if the engine were stopped when the server answers
                 held.set()
-            fence(tx, turn, store.engine_id)
+            fence(tx, turn)
 
-        writing = asyncio.create_task(store.database.write(unit))
+        writing = asyncio.create_task(store.store.write(unit))
         await asyncio.to_thread(wait_until_blocking, lambda: held.is_set() and locked(postgres_url, turn))
         await asyncio.to_thread(adopt, postgres_url, turn)
         proxy.clear()
