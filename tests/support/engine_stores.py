@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -139,14 +139,22 @@ def tool_call() -> ToolCall:
     return ToolCall("call_1", new_id(), "demo__add", "{}")
 
 
-def question() -> Question:
+def question(arguments: dict[str, Any] | None = None) -> Question:
     """What is asked about a call."""
     return Question(
-        server="demo", title=None, policy=ApprovalPolicy.ALWAYS, arguments={}, hash="hash", asked_at=1, expires_at=2
+        server="demo",
+        title=None,
+        policy=ApprovalPolicy.ALWAYS,
+        arguments=arguments or {},
+        hash="hash",
+        asked_at=1,
+        expires_at=2,
     )
 
 
-def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallRequested:
+def requested(
+    turn: Turn, call: ToolCall, mailbox: str = "mailbox", *, arguments: dict[str, Any] | None = None
+) -> ToolCallRequested:
     """The request of a call."""
     return ToolCallRequested(
         correlation_id=call.correlation_id,
@@ -157,7 +165,7 @@ def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallR
         tool_name=call.name,
         server="demo",
         tool="add",
-        arguments={},
+        arguments=arguments or {},
         response_channel="response",
         mailbox=mailbox,
         deadline=1,

@@ -22,6 +22,7 @@ from dialog_engine.chat.outbox import Outbox
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
+from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
@@ -96,7 +97,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
         yield Storage(
             store.turns,
             store.calls,
-            store.approvals,
+            SqlApprovals(store.store, lambda _: "mailbox"),
             store.archive,
             store.results,
             store.outbox,

@@ -40,7 +40,8 @@ def row_type(columns: tuple[str, ...]) -> type[Row]:
 
 def named(columns: Iterable[str], rows: Sequence[tuple[Any, ...]]) -> list[Row]:
     """Rows of a driver, with the names of their columns."""
-    return [*map(row_type(tuple(columns)), rows)] if rows else []
+    kind = row_type(tuple(columns))
+    return [kind(row) for row in rows]
 
 
 class Transaction(Protocol):

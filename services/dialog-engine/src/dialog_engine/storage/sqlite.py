@@ -72,7 +72,7 @@ class _SqliteTransaction(Transaction):
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
         rows = self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
-        return named((column[0] for column in self._cursor.description), rows) if rows else rows
+        return named([column[0] for column in self._cursor.description], rows) if rows else rows
 
     def change(self, sql: str, *parameters: Any) -> int:
         return self._cursor.execute(_as_sqlite(sql), parameters).rowcount

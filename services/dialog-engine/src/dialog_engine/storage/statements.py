@@ -26,17 +26,19 @@ _SEALED = {table.name: table.columns for table in TABLES if not table.only}
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement as a driver runs it: `names` are its parameters, after those that it numbers itself."""
+    """A statement as a driver runs it: `names` are its parameters, after those that it numbers itself. `sealed` are
+    those of sealed columns: their places, the columns, and the parameters that they are bound to."""
 
     sql: str
     names: Sequence[str]
-    sealed: Sequence[str]
+    sealed: Sequence[tuple[int, str, Sequence[str]]]
 
     def parameters(self, values: Mapping[str, Any], cipher: Cipher) -> list[Any]:
         """The named parameters in their order, those of sealed columns encrypted."""
-        if self.sealed:
-            values = {**values, **{column: _sealed(cipher, column, values) for column in self.sealed}}
-        return [values[name] for name in self.names]
+        found = [values[name] for name in self.names]
+        for place, column, bound_to in self.sealed:
+            found[place] = seal_value(cipher, found[place], column, *[values[name] for name in bound_to])
+        return found
 
 
 @lru_cache(MAX_STATEMENTS)
@@ -53,7 +55,8 @@ def statement(sql: str) -> Statement:
     first = max(map(int, _NUMBER.findall(sql)), default=0) + 1
     numbers = {name: f"${number}" for number, name in enumerate(names, first)}
     numbered = _NAME.sub(lambda found: numbers[found[1]], sql)
-    return Statement(numbered, names, tuple(name for name in names if name in BY_COLUMN))
+    sealed = [(place, *_bound(name)) for place, name in enumerate(names) if name in BY_COLUMN]
+    return Statement(numbered, names, sealed)
 
 
 def _written(sql: str) -> list[str]:
@@ -68,9 +71,10 @@ def _written(sql: str) -> list[str]:
     return found
 
 
-def _sealed(cipher: Cipher, column: str, values: Mapping[str, Any]) -> Any:
-    table, value = BY_COLUMN[column], values[column]
-    return seal_value(cipher, value, f"{table.name}.{column}", *(values[each] for each in table.bound_to))
+def _bound(column: str) -> tuple[str, Sequence[str]]:
+    """The full name of a sealed column, and the columns that its values are bound to."""
+    table = BY_COLUMN[column]
+    return f"{table.name}.{column}", table.bound_to
 
 
 def opening_type(columns: tuple[str, ...], cipher: Cipher) -> type[Row]:
@@ -85,9 +89,8 @@ def opening_type(columns: tuple[str, ...], cipher: Cipher) -> type[Row]:
 
 
 def _opened(cipher: Cipher, column: str, columns: Sequence[str]) -> property:
-    table = BY_COLUMN[column]
-    if missing := set(table.bound_to) - set(columns):
+    name, bound_to = _bound(column)
+    if missing := set(bound_to) - set(columns):
         raise ValueError(f"{column} is sealed: it is read together with {', '.join(sorted(missing))}")
-    name, place = f"{table.name}.{column}", columns.index(column)
-    bound_to = [columns.index(each) for each in table.bound_to]
-    return property(lambda row: open_value(cipher, row[place], name, *(row[each] for each in bound_to)))
+    place, *bound = map(columns.index, (column, *bound_to))
+    return property(lambda row: open_value(cipher, row[place], name, *[row[each] for each in bound]))

@@ -49,7 +49,7 @@ class SealedDatabase:
     ) -> tuple[str, Sequence[Sequence[Any]]]:
         """Likewise for each of `rows`."""
         found = statement(sql)
-        return found.sql, [found.parameters(row, self._cipher) if isinstance(row, Mapping) else row for row in rows]
+        return found.sql, [row if isinstance(row, tuple) else found.parameters(row, self._cipher) for row in rows]
 
     def opening(self, rows: list[Row]) -> list[Row]:
         """Rows of the driver, as rows whose sealed columns are decrypted when they are read."""
@@ -89,23 +89,15 @@ class SealedTransaction:
 class StoreTransaction(SealedTransaction):
     """A transaction of an engine."""
 
-    __slots__ = ("_store", "published")
+    __slots__ = ("_store", "engine_id", "published", "trail")
 
     def __init__(self, tx: Transaction, store: "Store") -> None:
         super().__init__(tx, store)
         self._store = store
+        self.engine_id = store.engine_id
+        self.trail = store.trail
         self.published: list[OutboxRow] = []
         """What is offered to the relay of this engine after COMMIT."""
-
-    @property
-    def engine_id(self) -> str:
-        """The engine that writes."""
-        return self._store.engine_id
-
-    @property
-    def trail(self) -> AuditTrail:
-        """Makes digests of what the audit must not hold."""
-        return self._store.trail
 
     def publish(self, event: Event, *, owner: str = "", offered_to: str | None = None) -> None:
         """Put an event into the outbox, of which the engine `owner`, by default this one, publishes it.
@@ -119,7 +111,7 @@ class StoreTransaction(SealedTransaction):
 
     def audit(self, *events: AuditEvent) -> None:
         """Record events."""
-        for fact in self._store.trail.add(self._tx, events):
+        for fact in self.trail.add(self._tx, events):
             self.publish(fact)
 
 

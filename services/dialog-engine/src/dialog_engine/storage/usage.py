@@ -5,12 +5,11 @@ So it is counted once, whichever engine ends it, and is there for as long as its
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 from zlib import crc32
 
 from dialog_engine.model import Done, Turn, Usage
 from dialog_engine.storage.audit import TEXT_MAX, fitted
-from dialog_engine.storage.database import Database, Row
+from dialog_engine.storage.database import Database, Row, placeholders
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.usage import DAY_MS, Key, UsageReport, Used, Wanted
@@ -22,7 +21,7 @@ _COUNTS = ("turns", "estimated", "input_tokens", "output_tokens", "calls")
 _COLUMNS = (*_KEY.split(", "), "shard", *_COUNTS)
 _SUMS = ", ".join(f"{each} = usage.{each} + excluded.{each}" for each in _COUNTS)
 _ADD = (
-    f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({', '.join(f'${each}' for each in _COLUMNS)})"
+    f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({placeholders(1, len(_COLUMNS))})"
     f" ON CONFLICT ({_KEY}, shard) DO UPDATE SET {_SUMS}"
 )
 _CALLS = (
@@ -65,19 +64,14 @@ def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *,
         rest -= usage
     tokens = defaultdict(Usage, done.by_model)
     tokens[last_model] += rest
-    empty: dict[str, Any] = {
-        "day": at // DAY_MS,
-        "subject": fitted(turn.subject, TEXT_MAX),
-        **dict.fromkeys(("model", "server", "tool"), ""),
-        "shard": crc32(tx.engine_id.encode()) % SHARDS,
-        **dict.fromkeys(_COUNTS, 0),
-    }
-    rows: list[dict[str, Any]] = []
+    whose, shard = (at // DAY_MS, fitted(turn.subject, TEXT_MAX)), crc32(tx.engine_id.encode()) % SHARDS
+    rows: list[tuple[object, ...]] = []
     for model, usage in sorted(tokens.items()):  # in one order, so that no two transactions wait for each other
         turns = int(model == last_model)
-        spent = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
-        rows.append(empty | spent | {"model": model, "turns": turns, "estimated": turns * done.usage.estimated})
-    rows += [empty | row.by_name() for row in sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))]
+        spent = usage.input_tokens, usage.output_tokens
+        rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
+    for row in sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER)):
+        rows.append((*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls))
     tx.execute_many(_ADD, rows)
 
 
@@ -87,4 +81,4 @@ def forget_subjects(tx: StoreTransaction, subjects: Iterable[str]) -> None:
         rows = tx.execute(
             f"DELETE FROM usage WHERE subject = $1 RETURNING {', '.join(_COLUMNS)}", fitted(subject, TEXT_MAX)
         )
-        tx.execute_many(_ADD, [row.by_name() | {"subject": ""} for row in sorted(rows)])
+        tx.execute_many(_ADD, [tuple((row.by_name() | {"subject": ""}).values()) for row in sorted(rows)])
