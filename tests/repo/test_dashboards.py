@@ -9,7 +9,7 @@ import yaml
 from deploy.prometheus_rule import groups
 from tests.support.dashboards import GRAFANA, dashboards, declared, documents, queries, rules, undeclared
 
-PACKAGES = {"dialog_engine", "callstream_runtime", "plugins_mcp"}
+PACKAGES = {"dialog_engine", "callstream_runtime", "plugins_contract", "plugins_mcp"}
 
 
 def family(sample: str) -> str:
