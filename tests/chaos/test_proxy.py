@@ -14,13 +14,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from plugins_contract.connections import command_client
+from callstream_runtime.connections import command_client
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.frames import Frames, words_of
 from tests.chaos.proxy import Proxy
+from tests.marks import exhaustive
 from tests.support.waiting import wait_until, wait_until_blocking
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("the harness itself")]
 
 BROKEN = (RedisConnectionError, RedisTimeoutError)
 

@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 from pydantic_settings import BaseSettings
 
+from callstream_runtime.connections import blocking_client, command_client, thread_client
+from callstream_runtime.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
 from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.config import load_settings as load_engine
 from dialog_engine.errors import ConfigurationError
-from plugins_contract.connections import blocking_client, command_client, thread_client
-from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker
 from plugins_mcp.errors import SettingsError
+from tests.marks import promise
 from tests.support.certificates import Certificates, make_certificates
 
 SECRET = "s3cr3t-of-mine"
@@ -76,6 +77,7 @@ def test_an_address_is_written_as_its_url(address: str) -> None:
     assert str(parse_redis_url(address)) == address
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -167,6 +169,7 @@ def test_everything_together_makes_one_address(monkeypatch: pytest.MonkeyPatch, 
     )
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.parametrize("variable", ["REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"])
 def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     url = "rediss+sentinel://" if variable == "REDIS_SENTINEL_PASSWORD" else "redis://"
