@@ -70,8 +70,8 @@ def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *,
         turns = int(model == last_model)
         spent = usage.input_tokens, usage.output_tokens
         rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
-    for row in sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER)):
-        rows.append((*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls))
+    ran = sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))
+    rows += [(*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls) for row in ran]
     tx.execute_many(_ADD, rows)
 
 
