@@ -21,6 +21,7 @@ _NAME = re.compile(r"\$([a-z_]+)")
 _WRITTEN = re.compile(r"(?:INSERT INTO|UPDATE) (\w+)")
 _INSERTED = re.compile(r"INSERT INTO \w+ \(([^)]*)\)")
 _ASSIGNED = re.compile(r"\bSET (.*?)(?: WHERE | RETURNING |$)", re.DOTALL)
+_NONE: Sequence[Any] = ()
 _SEALED = {table.name: table.columns for table in TABLES if not table.only}
 
 
@@ -33,8 +34,10 @@ class Statement:
     names: Sequence[str]
     sealed: Sequence[tuple[int, str, Sequence[str]]]
 
-    def parameters(self, values: Mapping[str, Any], cipher: Cipher) -> list[Any]:
+    def parameters(self, values: Mapping[str, Any], cipher: Cipher) -> Sequence[Any]:
         """The named parameters in their order, those of sealed columns encrypted."""
+        if not self.names:
+            return _NONE
         found = [values[name] for name in self.names]
         for place, column, bound_to in self.sealed:
             found[place] = seal_value(cipher, found[place], column, *[values[name] for name in bound_to])

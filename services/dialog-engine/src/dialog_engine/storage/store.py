@@ -27,7 +27,7 @@ class SealedDatabase:
 
     def __init__(self, database: Database, cipher: Cipher) -> None:
         self._database = database
-        self._cipher = cipher
+        self.cipher = cipher
         self._types: dict[tuple[str, ...], type[Row]] = {}
 
     async def write(self, unit: "Callable[[SealedTransaction], T]") -> T:
@@ -36,20 +36,8 @@ class SealedDatabase:
 
     async def read(self, sql: str, *numbered: Any, **named: Any) -> list[Row]:
         """The rows of a query: see `Database.read`. A sealed column may raise DecryptionError when it is read."""
-        query, parameters = self.bound(sql, numbered, named)
-        return self.opening(await self._database.read(query, *parameters))
-
-    def bound(self, sql: str, numbered: Sequence[Any], named: Mapping[str, Any]) -> tuple[str, Sequence[Any]]:
-        """A statement and its parameters as a driver takes them."""
-        found = statement(sql)
-        return found.sql, [*numbered, *found.parameters(named, self._cipher)] if found.names else numbered
-
-    def bound_each(
-        self, sql: str, rows: Sequence[Mapping[str, Any] | tuple[Any, ...]]
-    ) -> tuple[str, Sequence[Sequence[Any]]]:
-        """Likewise for each of `rows`."""
-        found = statement(sql)
-        return found.sql, [row if isinstance(row, tuple) else found.parameters(row, self._cipher) for row in rows]
+        query = statement(sql)
+        return self.opening(await self._database.read(query.sql, *numbered, *query.parameters(named, self.cipher)))
 
     def opening(self, rows: list[Row]) -> list[Row]:
         """Rows of the driver, as rows whose sealed columns are decrypted when they are read."""
@@ -57,8 +45,8 @@ class SealedDatabase:
             return rows
         columns = rows[0].columns
         if (kind := self._types.get(columns)) is None:
-            kind = self._types[columns] = opening_type(columns, self._cipher)
-        return rows if kind is type(rows[0]) else [*map(kind, rows)]
+            kind = self._types[columns] = opening_type(columns, self.cipher)
+        return rows if kind is type(rows[0]) else [kind(row) for row in rows]
 
 
 class SealedTransaction:
@@ -73,17 +61,21 @@ class SealedTransaction:
 
     def execute(self, sql: str, /, *numbered: Any, **named: Any) -> list[Row]:
         """Run one statement; returns its rows."""
-        query, parameters = self._database.bound(sql, numbered, named)
-        return self._database.opening(self._tx.execute(query, *parameters))
+        found, database = statement(sql), self._database
+        return database.opening(self._tx.execute(found.sql, *numbered, *found.parameters(named, database.cipher)))
 
     def change(self, sql: str, /, *numbered: Any, **named: Any) -> int:
         """Run one INSERT, UPDATE or DELETE; returns how many rows it changed."""
-        query, parameters = self._database.bound(sql, numbered, named)
-        return self._tx.change(query, *parameters)
+        found = statement(sql)
+        return self._tx.change(found.sql, *numbered, *found.parameters(named, self._database.cipher))
 
     def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any] | tuple[Any, ...]]) -> None:
         """Run one statement for each of `rows`, which have all its parameters, by name or in the order of numbers."""
-        self._tx.execute_many(*self._database.bound_each(sql, rows))
+        if not rows:
+            return
+        found, cipher = statement(sql), self._database.cipher
+        bound = [row if isinstance(row, tuple) else found.parameters(row, cipher) for row in rows]
+        self._tx.execute_many(found.sql, bound)
 
 
 class StoreTransaction(SealedTransaction):
@@ -147,12 +139,12 @@ class Store(SealedDatabase, AuditLog):
         """The type, the id and the payload of a row of the outbox, with sealed texts."""
         match event:
             case ToolCallRequested():
-                payload = encode_request(seal_request(event, self._cipher))
+                payload = encode_request(seal_request(event, self.cipher))
                 return event.event_type, event.correlation_id, payload
             case ToolCallFinished():
                 return event.event_type, event.correlation_id, msgspec.json.encode(event)
             case TurnFinished():
-                return event.event_type, event.turn_id, msgspec.json.encode(_sealed(event, self._cipher))
+                return event.event_type, event.turn_id, msgspec.json.encode(_sealed(event, self.cipher))
             case AuditRecorded():
                 return AUDIT_RECORDED, str(event.seq), msgspec.json.encode(event.fields)
 
