@@ -14,6 +14,7 @@ from random import Random
 
 import msgspec
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallState
@@ -84,7 +85,7 @@ class Attack:
     async def goes_on(self) -> None:
         """A signed request runs."""
         request = await self._request(mark="signed")
-        await EngineLedger(self._caller.redis, self._caller.keys, OWN).enqueue(request)
+        await EngineLedger(self._caller.redis, self._caller.keys, OWN, cipher=CLEAR).enqueue(request)
         outcome = await self._caller.outcome(request)
         assert outcome.state is CallState.SUCCEEDED, outcome
 

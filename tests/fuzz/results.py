@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.ledger import decode_reply, encode_reply
 from plugins_contract.outcomes import CallFinished, CallProgress, TextBlock
 from plugins_mcp.mcp import Answered, McpServer, ServerOptions, ServerSpec, Stdio, to_outcome
@@ -152,10 +153,10 @@ async def _call(server: McpServer, arguments: Json, counts: Counter[str]) -> Non
     counts[type(result).__name__] += 1
     counts["progress reports"] += len(progress)
     for report in progress:
-        assert decode_reply(encode_reply(report)) == report
+        assert decode_reply(encode_reply(report), cipher=CLEAR) == report
     if isinstance(result, Answered):
         finished = CallFinished(to_outcome(result.result))
-        assert decode_reply(encode_reply(finished)) == finished
+        assert decode_reply(encode_reply(finished), cipher=CLEAR) == finished
 
 
 async def _usable(server: McpServer, arguments: Json) -> None:

@@ -29,6 +29,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
@@ -123,7 +124,7 @@ async def logs(request: pytest.FixtureRequest, redis: Redis) -> AsyncGenerator[L
         twin = MemoryLogs()
         yield Logs(twin, twin, twin)
         return
-    here, elsewhere = RedisTurnLogs(redis, Keys()), RedisTurnLogs(redis, Keys())
+    here, elsewhere = RedisTurnLogs(redis, Keys(), cipher=CLEAR), RedisTurnLogs(redis, Keys(), cipher=CLEAR)
     async with at_work(here.run, elsewhere.run):
         yield Logs(here, here, elsewhere)
 
@@ -176,13 +177,14 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
             MemoryOutbox(MemoryStore()),
             calls,
             publisher=FakePublisher(),
+            cipher=CLEAR,
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
         watch = RedisWatch(redis, bench.keys, clock)
         blocked, ended = BlockedCalls(watch, DisabledTools()), RecentEnds(bench.engine, watch)
         executor = CallExecutor(
-            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000
+            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000, cipher=CLEAR
         )
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
