@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, TurnFailed, Usage
@@ -19,7 +20,7 @@ from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.approvals.rules import Asked, Decision
 from dialog_engine.tool_calls.results.shortening import WholeResult
-from plugins_contract.encryption import Cipher, key_of
+from plugins_contract.encryption import key_of
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.anyio
 
 MARKER = "the-hidden-marzipan"
 IN_BASE64 = base64.b64encode(MARKER.encode()).decode()
-CIPHER = Cipher(["k" * 32])
+CIPHER = cipher_of(["k" * 32])
 EVENT = AuditEvent(AuditAction.SIGNED_IN, "ada")
 
 

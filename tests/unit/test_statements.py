@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import dialog_engine
+from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.statements import opening_type, statement
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError
+from plugins_contract.encryption import CLEAR, DecryptionError
 from tests.marks import promise
 
-CIPHER = Cipher(["k" * 32])
+CIPHER = cipher_of(["k" * 32])
 SEALED = {table.name: table.columns for table in TABLES if not table.only}
 WRITE = re.compile(rf"(?:INSERT INTO|UPDATE) (?:{'|'.join(SEALED)}) ?[(SV]")
 
