@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -197,8 +196,8 @@ async def test_a_unit_that_fails_offers_nothing_and_one_that_is_run_again_becaus
         tx.audit(EVENT)
         raise ValueError("refused")
 
-    units: list[Any] = [lambda tx: tx.audit(EVENT), failing, lambda tx: tx.audit(EVENT)]
-    done = await asyncio.gather(*map(store.write, units), return_exceptions=True)
+    units = store.record(EVENT), store.write(failing), store.record(EVENT)
+    done = await asyncio.gather(*units, return_exceptions=True)
     assert [type(each) for each in done] == [type(None), ValueError, type(None)]
     rows = await database.read("SELECT seq FROM outbox ORDER BY seq")
     assert sorted(row.seq for row in relay.rows) == [row.seq for row in rows]
