@@ -9,7 +9,7 @@ import logging
 import math
 import random
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -124,6 +124,8 @@ class Consumer:
         """By stream and entry."""
         self._freed = asyncio.Event()
         self._turn_ends = 0.0
+        self._more = False
+        """Whether a stream probably has more new entries: its last read returned as many as it asked for."""
         self._cursors = dict.fromkeys(self._streams, "0-0")
         self._sweep_at = 0.0
         self.reading = False
@@ -208,15 +210,23 @@ class Consumer:
             await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
         seconds = min(BLOCK_SECONDS, max(self._sweep_at - asyncio.get_running_loop().time(), 0.01))
-        # A read of several streams takes as many entries from each as it asks for.
-        if free >= len(self._streams):
-            answer = await self._read_new(self._streams, free // len(self._streams), seconds)
-        else:
-            answer = await self._read_one(free, min(TURN_SECONDS, seconds))
-        for stream, entry, fields in _entries(answer):
+        several = len(self._streams)
+        answer, asked = None, free
+        if self._more or free < several:
+            answer = await self._read_in_turn(free)
+        if not answer:
+            # A read of several streams takes as many entries from each as it asks for.
+            asked = max(free // several, 1)
+            streams, seconds = (
+                (self._streams, seconds) if free >= several else ([self._streams[0]], min(TURN_SECONDS, seconds))
+            )
+            answer = await self._read_new(streams, asked, seconds)
+        entries = list(_entries(answer))
+        self._more = max(Counter(stream for stream, _, _ in entries).values(), default=0) >= asked
+        for stream, entry, fields in entries:
             await self._take(stream, entry, fields)
 
-    async def _read_one(self, count: int, seconds: float) -> Any:
+    async def _read_in_turn(self, count: int) -> Any:
         """New entries of one stream: of the first one in turn that has some, which stays the first for TURN_SECONDS."""
         if (now := asyncio.get_running_loop().time()) >= self._turn_ends:
             self._streams.rotate()
@@ -225,7 +235,7 @@ class Consumer:
             if answer := await self._read_new([self._streams[0]], count):
                 return answer
             self._streams.rotate()
-        return await self._read_new([self._streams[0]], count, seconds)
+        return None
 
     async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> Any:
         block = None if seconds is None else int(seconds * 1000)
