@@ -35,7 +35,7 @@ from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
-from dialog_engine.tool_calls.results.views import tool_message
+from dialog_engine.tool_calls.results.for_model import tool_message
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
 
