@@ -13,8 +13,8 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
 from dialog_engine.chat.events import usage_view
-from dialog_engine.chat.personal_data import Left
 from dialog_engine.model import ApprovalStatus, ToolStatus
+from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
 from dialog_engine.tool_calls.results.shortening import user_text

@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dialog_engine.client_waits import begin_client_wait
+from callstream_runtime.client_waits import begin_client_wait
 
 
 class WaitingClient:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.tokens import characters_of, tokens_of_reply
 from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
@@ -25,7 +26,6 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import Reply
-from dialog_engine.tokens import characters_of, tokens_of_reply
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
