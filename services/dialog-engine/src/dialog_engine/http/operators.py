@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from dialog_engine import usage as used
+from dialog_engine.consumption import usage as used
 from dialog_engine.consumption.subjects import COUNTED, OPEN, Report, first
 from dialog_engine.http import described
 from dialog_engine.http.problems import ProblemError
