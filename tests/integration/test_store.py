@@ -17,8 +17,7 @@ from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.store import StoreTransaction
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import Asked, Decision, WholeResult
 from plugins_contract.encryption import key_of
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
