@@ -21,7 +21,7 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.decoding import Decoder, merged
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, StreamEnd, ToolCallEvent, Turn, UserMessage
 from tests.fuzz.loop import Attempt
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
 from tests.support.corpus import anthropic_files, read_stream, stream_files
@@ -118,7 +118,7 @@ def _however_it_is_cut(make: Callable[[], Decoder], body: bytes, random: Random,
 
 def _outcome(decoder: Decoder, reads: Sequence[bytes]) -> object:
     """The events, with the ids of calls left out, which are minted; or the error, as text."""
-    events: list[LLMEvent] = []
+    events: list[ChatEvent] = []
     try:
         for read in reads:
             if not decoder.done:
@@ -139,7 +139,7 @@ def _as_a_document(decoder: Decoder, body: bytes) -> None:
     _check(events)
 
 
-def _check(events: Sequence[LLMEvent]) -> None:
+def _check(events: Sequence[ChatEvent]) -> None:
     """A whole reply ends once, and all of it can be stored and sent."""
     assert [isinstance(event, StreamEnd) for event in events].index(True) == len(events) - 1
     msgspec.json.encode(events)
@@ -170,7 +170,7 @@ def _script(random: Random) -> Callable[[Exchange], Awaitable[None]]:
 
 async def _through(client: OpenAIModel | AnthropicModel, counts: Counter[str]) -> None:
     try:
-        async with aclosing(client.stream_chat(REQUEST)) as stream:
+        async with aclosing(await client.open(REQUEST)) as stream:
             events = [event async for event in stream]
     except LLMError as error:
         counts["errors over a connection"] += 1

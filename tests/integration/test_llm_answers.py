@@ -16,7 +16,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.model import FinishReason, LLMEvent, Meter, StreamEnd, TextDelta, Usage
+from dialog_engine.model import ChatEvent, FinishReason, Meter, StreamEnd, TextDelta, Usage
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -42,8 +42,8 @@ async def client(provider: Provider, protocol: Protocol) -> AsyncGenerator[Model
         yield client
 
 
-async def events_of(client: Model) -> list[LLMEvent]:
-    return [event async for event in client.stream_chat(REQUEST)]
+async def events_of(client: Model) -> list[ChatEvent]:
+    return [event async for event in await client.open(REQUEST)]
 
 
 async def said(client: Model) -> str:
@@ -102,7 +102,7 @@ async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_p
 
     provider.scripts = [script]
     request = replace(REQUEST, meter=Meter())
-    async with aclosing(client.stream_chat(request)) as events:
+    async with aclosing(await client.open(request)) as events:
         await anext(events)
     assert request.meter.reported == cost
 
@@ -118,8 +118,8 @@ async def test_text_arrives_before_the_answer_ends(protocol: Protocol, provider:
         await exchange.end()
 
     provider.scripts = [script]
-    events: list[LLMEvent] = []
-    async for event in client.stream_chat(REQUEST):
+    events: list[ChatEvent] = []
+    async for event in await client.open(REQUEST):
         events.append(event)
         seen.set()
     assert events[:2] == [TextDelta("Hel"), TextDelta("lo")]
@@ -165,7 +165,7 @@ async def test_closing_the_generator_closes_the_stream_at_the_provider(
 ) -> None:
     closed = asyncio.Event()
     provider.scripts = [endless(protocol, closed)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
     await asyncio.wait_for(closed.wait(), 5)
 
@@ -177,7 +177,7 @@ async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
     provider.scripts = [endless(protocol, closed)]
 
     async def read() -> None:
-        async with aclosing(client.stream_chat(REQUEST)) as events:
+        async with aclosing(await client.open(REQUEST)) as events:
             async for _ in events:
                 seen.set()
 
@@ -278,7 +278,7 @@ async def test_a_stream_that_breaks_off_is_an_error_after_its_text(
     protocol: Protocol, provider: Provider, client: Model, cut: bool
 ) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel, b"data: {", cut=cut)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
         with pytest.raises(LLMStreamBrokenError):
             await anext(events)
@@ -295,7 +295,7 @@ async def test_an_error_inside_the_stream_is_reported_after_its_text_and_without
     protocol: Protocol, provider: Provider, client: Model
 ) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel + protocol.error(f"busy with {KEY}"))]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
         with pytest.raises(LLMOverloadedError, match=r"busy with \*\*\*"):
             await anext(events)

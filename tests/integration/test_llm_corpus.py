@@ -10,7 +10,7 @@ import pytest
 
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.decoding import merged
-from dialog_engine.model import ChatRequest, LLMEvent, Turn, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, Turn, UserMessage
 from tests.support.corpus import MODEL, as_written, read_stream, stream_bytes, stream_files
 from tests.support.llm_clients import OpenAIModel
 
@@ -58,9 +58,9 @@ async def test_the_client_reads_what_the_provider_sends(replay: Replay, path: Pa
     expected = read_stream(path).events
     replay.body = stream_bytes(path)
     client = OpenAIModel(replay.url, "key", MODEL, max_retries=0)
-    events: list[LLMEvent] = []
+    events: list[ChatEvent] = []
     error: list[LLMError] = []
-    async with aclosing(client.stream_chat(REQUEST)) as stream:
+    async with aclosing(await client.open(REQUEST)) as stream:
         try:
             async for event in stream:
                 events.append(event)  # noqa: PERF401 -- what was said before an error counts
