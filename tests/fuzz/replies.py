@@ -21,7 +21,7 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.decoding import Decoder, merged
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.model import ChatEvent, ChatRequest, StreamEnd, ToolCallEvent, Turn, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
 from tests.fuzz.loop import Attempt
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
 from tests.support.corpus import anthropic_files, read_stream, stream_files
@@ -118,7 +118,7 @@ def _however_it_is_cut(make: Callable[[], Decoder], body: bytes, random: Random,
 
 def _outcome(decoder: Decoder, reads: Sequence[bytes]) -> object:
     """The events, with the ids of calls left out, which are minted; or the error, as text."""
-    events: list[ChatEvent] = []
+    events: list[LLMEvent] = []
     try:
         for read in reads:
             if not decoder.done:

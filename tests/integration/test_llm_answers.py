@@ -16,7 +16,8 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.model import ChatEvent, FinishReason, Meter, StreamEnd, TextDelta, Usage
+from dialog_engine.model import ChatEvent, FinishReason, Meter, StreamEnd, TextDelta, Turn, Usage
+from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -40,6 +41,28 @@ async def provider(protocol: Protocol) -> AsyncGenerator[Provider]:
 async def client(provider: Provider, protocol: Protocol) -> AsyncGenerator[Model]:
     async with aclosing(protocol.client(provider.url)) as client:
         yield client
+
+
+class Seen(ModelObserver, AnswerObserver):
+    """The facts about the requests to one model, in order."""
+
+    def __init__(self) -> None:
+        self.facts: list[str] = []
+
+    def retried(self, times: int) -> None:
+        self.facts.append(f"retried {times}")
+
+    def request(self, turn: Turn) -> AnswerObserver:
+        return self
+
+    def began(self) -> None:
+        self.facts.append("began")
+
+    def completed(self, usage: Usage) -> None:
+        self.facts.append("completed")
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.facts.append("failed" if isinstance(error, LLMError) else "ended")
 
 
 async def events_of(client: Model) -> list[ChatEvent]:
@@ -242,8 +265,8 @@ async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provi
 async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helped_or_not(
     protocol: Protocol, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retries: list[int] = []
-    async with aclosing(protocol.client(provider.url, max_retries=2, retried=retries.append)) as client:
+    observer = Seen()
+    async with aclosing(protocol.client(provider.url, max_retries=2, observer=observer)) as client:
         provider.scripts = [refusal(503), answer(protocol.hello)]
         assert await said(client) == "Hello"
         provider.scripts = [refusal(503), refusal(503), refusal(503)]
@@ -251,7 +274,17 @@ async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helpe
             await said(client)
         provider.scripts = [answer(protocol.hello)]
         assert await said(client) == "Hello"
-    assert retries == [1, 2]
+    assert observer.facts == [
+        "retried 1",
+        "began",
+        "completed",
+        "ended",
+        "retried 2",
+        "failed",
+        "began",
+        "completed",
+        "ended",
+    ]
     assert [message for message in caplog.messages if "repeated" in message] == [
         f"a request to model was repeated {times} before an answer began" for times in ("once", "2 times")
     ]
