@@ -15,12 +15,12 @@ import jwt
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from callstream_runtime.logs import HumanFormatter
 from dialog_engine.http import sse
 from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
 from dialog_engine.identity import provider
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
-from plugins_contract.logs import HumanFormatter
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey

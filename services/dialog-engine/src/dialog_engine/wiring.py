@@ -10,6 +10,16 @@ from functools import partial
 from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.loop_lag import observe_lag
+from callstream_runtime.loops import LISTEN_SECONDS, kept_running
+from callstream_runtime.pipelined import PipelinedRedis
+from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.rights_file import watched_rights
+from callstream_runtime.settings import RedisAddress
+from callstream_runtime.version import __version__, commit
+from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
@@ -72,21 +82,12 @@ from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.traces import RedisTraces
 from dialog_engine.usage import NO_PRICES, Prices, watched_prices
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.loop_lag import observe_lag
-from plugins_contract.loops import LISTEN_SECONDS, kept_running
-from plugins_contract.pipelined import PipelinedRedis
-from plugins_contract.pools import PoolDirectory
-from plugins_contract.rights import Rights, watched_rights
-from plugins_contract.settings import RedisAddress
+from plugins_contract.rights import Rights
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
-from plugins_contract.version import __version__, commit
-from plugins_contract.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
 

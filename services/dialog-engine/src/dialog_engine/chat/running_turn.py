@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from callstream_runtime.logs import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
@@ -23,7 +24,6 @@ from dialog_engine.model import (
 )
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import SideBand, run_shielded
-from plugins_contract.logs import set_log_ids, turn_ids
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, cast
 import httpx2
 from aiohttp import ClientConnectorDNSError, ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMError,
@@ -26,7 +27,6 @@ from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolMessage
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tokens import characters_of
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
-from plugins_contract.long_texts import reading
 
 log = logging.getLogger(__name__)
 
