@@ -130,7 +130,7 @@ class EngineStatus:
             metrics.audit_unsealed.set(await self.chain.unsealed_ms() / 1000)
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
-        metrics.event_streams.set(self.streams.open)
+        metrics.event_streams.set(len(self.streams.open))
         metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.redis_up.set(self.watch.available)
         metrics.workers.set(self.tools.workers)

@@ -217,7 +217,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
-        yield _services(base, calls, chat, credentials)
+        streams = Streams(on_drop=base.metrics.clients_dropped.inc)
+        await stack.enter_async_context(kept_running(streams.check))
+        yield _services(base, calls, chat, credentials, streams)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -393,9 +395,8 @@ def _traces(base: _Base) -> RedisTraces:
     return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials) -> Services:
+def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams) -> Services:
     settings, metrics = base.settings, base.metrics
-    streams = Streams(on_drop=metrics.clients_dropped.inc)
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,

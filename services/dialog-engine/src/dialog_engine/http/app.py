@@ -21,9 +21,7 @@ from dialog_engine.http.guards import (
     Admitted,
     BodyLimit,
     HeadAsGet,
-    InPieces,
     LoopbackNames,
-    SafeHeaders,
     Subject,
     allowed,
     known_parameters,
@@ -31,9 +29,9 @@ from dialog_engine.http.guards import (
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.responses import Responses
 from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
-from dialog_engine.http.waiting import WaitingClient
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
@@ -104,14 +102,12 @@ def create_app(
     )
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     problems.install(app, allowed)
-    app.add_middleware(InPieces)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.add_middleware(SafeHeaders)
-    app.add_middleware(WaitingClient)
+    app.add_middleware(Responses)
     app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])
