@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from callstream_runtime.logs import set_log_ids, turn_ids
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
@@ -22,7 +23,6 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
 )
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)

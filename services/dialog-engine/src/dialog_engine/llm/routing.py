@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.fitting import fit
+from dialog_engine.context.tokens import characters_of, tokens_of_request
 from dialog_engine.errors import (
     LLMContextLengthError,
     LLMError,
@@ -19,7 +21,6 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import AnsweredBy, ChatRequest
 from dialog_engine.sideband import ModelStream
-from dialog_engine.tokens import characters_of, fit, tokens_of_request
 from dialog_engine.tool_calls.ports import OpenChat
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatRequest, ToolCall, Turn, Usage
 from dialog_engine.sideband import ModelStream
-from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
