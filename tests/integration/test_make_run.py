@@ -116,6 +116,7 @@ async def ask(port: int, credential: str = "") -> list[dict[str, Any]]:
 @promise("make run needs no key, no Docker and no root, and a question is answered through two tool calls")
 @promise("Ctrl-C on make run ends every process it started")
 @promise("a second make run finds the data of the first")
+@pytest.mark.timeout(240)
 async def test_a_question_is_answered_ctrl_c_ends_every_process_and_the_next_run_finds_the_conversation(
     folder: Path,
 ) -> None:
