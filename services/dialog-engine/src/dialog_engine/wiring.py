@@ -42,7 +42,7 @@ from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.relay.relay import Relay, check_routes
-from dialog_engine.status import EngineStatus, StartGate
+from dialog_engine.status import EngineStatus, StartGate, StoreGauges
 from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
@@ -216,7 +216,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
-        yield _services(base, calls, chat, credentials)
+        gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        stack.push_async_callback(gauges.close)
+        yield _services(base, calls, chat, gauges, credentials)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -392,14 +394,13 @@ def _traces(base: _Base) -> RedisTraces:
     return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials) -> Services:
+def _services(base: _Base, calls: _Calls, chat: _Chat, gauges: StoreGauges, credentials: Credentials) -> Services:
     settings, metrics = base.settings, base.metrics
     streams = Streams(on_drop=metrics.clients_dropped.inc)
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
-        erasures=chat.erasures,
-        chain=base.chain,
+        store=gauges,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,
