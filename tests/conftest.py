@@ -23,7 +23,7 @@ from xdist.scheduler import LoadFileScheduling
 from deploy.local import ports
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
-from tests.selection import is_exhaustive
+from tests.marks import exhaustive
 from tests.support.leaks import leaked_keys
 from tests.support.postgres import PostgresServer
 from tests.support.servers import KINDS, LocalServer, Servers, embedded_binary, missing
@@ -37,7 +37,6 @@ TEARDOWN_SECONDS = 120.0
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_redis: runs on every kind of Redis server that can be had")
-    config.addinivalue_line("markers", "exhaustive: only `make test-all` runs it (tests/selection.py)")
     if worker := os.environ.get("PYTEST_XDIST_WORKER"):
         _use_own_ports(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
@@ -54,8 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         case = getattr(item, "callspec", None)
         kind = case.params.get("redis_kind", KINDS[0]) if case else KINDS[0]
-        if kind != KINDS[0] or is_exhaustive(item.nodeid.removeprefix("tests/")):
-            item.add_marker("exhaustive")
+        if kind != KINDS[0]:
+            item.add_marker(exhaustive("another kind of Redis than the embedded one"))
 
 
 class ByFile(LoadFileScheduling):

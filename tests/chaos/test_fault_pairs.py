@@ -11,6 +11,7 @@ from tests.chaos.pairs.lanes import Plan, missing
 from tests.chaos.pairs.results import Results, pairs_on, wanted
 from tests.chaos.pairs.strikes import Fault
 from tests.chaos.pairs.verdict import DOUBLE, UNTRUE, WITHOUT_END, of_calls
+from tests.marks import promise
 
 CALL = Call("call", "token", "once", "succeeded", None, None, (), 1, has_outbox_row=False)
 PAIR = Pair(Fault.ENGINE, Fault.FLUSH)
@@ -27,6 +28,7 @@ def instance(*open_at: int, held: int | None = None, violations: dict[str, list[
     )
 
 
+@promise("a checker of every call finds out what must not be, and breaks when a guard is taken out")
 @pytest.mark.parametrize(
     ("call", "begun", "kind"),
     [

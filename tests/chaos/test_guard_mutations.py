@@ -10,8 +10,12 @@ import pytest
 from tests.chaos.guard_mutations import MUTATIONS, STOPPED_BY_THE_LEDGER_ALONE, mutated_sources
 from tests.chaos.report import UnableHereError
 from tests.chaos.scenarios.guards_removed import broken, found
+from tests.marks import exhaustive, promise, smoke
+
+pytestmark = exhaustive("scenarios that are run again, each without one guard")
 
 
+@promise("a checker of every call finds out what must not be, and breaks when a guard is taken out")
 @pytest.mark.parametrize("name", [name for name, mutation in MUTATIONS.items() if mutation.quick])
 def test_without_the_guard_the_run_fails(name: str, tmp_path: Path) -> None:
     try:
@@ -21,6 +25,7 @@ def test_without_the_guard_the_run_fails(name: str, tmp_path: Path) -> None:
     assert found(MUTATIONS[name], report), report
 
 
+@smoke
 def test_every_guard_is_where_its_mutation_expects_it(tmp_path: Path) -> None:
     for number, mutation in enumerate([*MUTATIONS.values(), STOPPED_BY_THE_LEDGER_ALONE]):
         mutated_sources(tmp_path / str(number), *mutation.cuts)

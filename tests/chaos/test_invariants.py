@@ -8,6 +8,7 @@ from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.history import Call, Entry, History
 from tests.chaos.invariants import as_text, check, not_struck
+from tests.marks import promise
 
 ENDED = Entry("succeeded", ExecutionClass.ONCE, starts=1, deadline=9_000, started_at=1_000, finished_at=2_000)
 GOOD = Call(
@@ -46,6 +47,7 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
     assert rules(call) == set()
 
 
+@promise("a checker of every call finds out what must not be, and breaks when a guard is taken out")
 @pytest.mark.parametrize(
     ("rule", "call"),
     {
@@ -102,6 +104,7 @@ def test_what_a_wiped_server_lost_may_be_put_back() -> None:
     assert rules(replace(GOOD, entry=replace(ENDED, put_back=1)), lossy=True) == set()
 
 
+@promise("a run in which a fault struck nothing is not taken for one that held")
 def test_a_fault_that_struck_nothing_is_found() -> None:
     assert as_text(not_struck({"once calls hit": 0, "repeatable calls hit": 3})) == (
         "fault: it never struck: once calls hit: 1 times, such as -",

@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos.observer import STOLEN, Away, Handover, Observations, from_the_living
 from tests.chaos.sample import Seen
+from tests.marks import promise
 
 BEGUN = Seen("started", "once", 9_000, 1, "1-0", "worker-1", 500, on_stream=True)
 ENDED = replace(BEGUN, state="succeeded", holder="", on_stream=False)
@@ -25,6 +26,7 @@ def test_a_call_on_its_way_is_not_complained_about() -> None:
     assert observed(waiting, BEGUN, replace(BEGUN, fence=2, holder="worker-2"), replace(ENDED, fence=2)).findings == []
 
 
+@promise("a checker of every call finds out what must not be, and breaks when a guard is taken out")
 @pytest.mark.parametrize(
     ("rule", "states"),
     [

@@ -18,9 +18,10 @@ from plugins_contract.connections import command_client
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.frames import Frames, words_of
 from tests.chaos.proxy import Proxy
+from tests.marks import exhaustive
 from tests.support.waiting import wait_until, wait_until_blocking
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("the harness itself")]
 
 BROKEN = (RedisConnectionError, RedisTimeoutError)
 

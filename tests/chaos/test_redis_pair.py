@@ -9,7 +9,10 @@ import pytest
 from redis import Redis
 
 from tests.chaos.pairs.redis_pair import LOST_SECONDS, OPTIONS, RedisPair
+from tests.marks import exhaustive
 from tests.support.servers import LocalServer, embedded_binary
+
+pytestmark = exhaustive("the harness itself")
 
 
 @pytest.fixture

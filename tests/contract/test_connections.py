@@ -18,6 +18,7 @@ from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command
 from plugins_contract.ledger import replies
 from plugins_contract.loops import LISTEN_SECONDS, follow, messages
 from plugins_contract.pipelined import NotSentError
+from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -30,6 +31,7 @@ async def connected_clients(url: str) -> int:
         return len(observer.client_list()) - 1  # pyright: ignore[reportArgumentType]
 
 
+@promise("writes are not retried blindly, connections are few")
 async def test_many_callers_at_once_share_few_connections(redis_url: str) -> None:
     client = command_client(redis_url, connections=3)
 
@@ -59,6 +61,7 @@ async def test_closing_a_client_closes_its_connections(redis_url: str) -> None:
     await wait_until(are_none, what="the end of all connections")
 
 
+@promise("what ends with the last turns is counted and published before an engine is gone")
 async def test_a_closed_client_says_so_and_does_not_connect_again(redis_url: str) -> None:
     client: Any = command_client(redis_url)
     await client.ping()
@@ -80,6 +83,7 @@ async def test_a_read_may_block_for_longer_than_a_command_may_take(redis_url: st
     await client.aclose()
 
 
+@promise("writes are not retried blindly, connections are few")
 async def test_a_write_whose_connection_broke_is_not_sent_again(own_redis: LocalServer) -> None:
     client = command_client(own_redis.url)
     await client.ping()
@@ -309,6 +313,7 @@ async def for_ever(use: Callable[[], Awaitable[Any]]) -> None:
         await use()
 
 
+@promise("a black-holed connection is noticed")
 async def test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_silent(redis_url: str) -> None:
     noticed: dict[str, float] = {}
 

@@ -9,6 +9,7 @@ from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import read_backlog
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS, MINUTE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -43,6 +44,7 @@ async def again(bench: Bench, letter: DeadLetter) -> ToolCallRequested:
     return letters(bench).again(letter.request, deadline=await bench.now_ms() + MINUTE_MS)
 
 
+@promise("operators list, show, requeue and discard dead letters")
 async def test_a_dead_letter_has_the_attempts_and_the_answer_to_the_caller(bench: Bench) -> None:
     letter = await dead(bench)
 
@@ -115,6 +117,7 @@ async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Ben
     assert fields.get(b"ledger") == b"1"
 
 
+@promise("operators list, show, requeue and discard dead letters")
 @pytest.mark.guard("requeue", "if not stands(dead, ARGV[1], ARGV[2])", "if false")
 @pytest.mark.guard("requeue", "redis.call('XDEL', dead, ARGV[1])")
 async def test_of_many_operators_one_requeues(bench: Bench) -> None:
@@ -132,6 +135,7 @@ async def test_of_many_operators_one_requeues(bench: Bench) -> None:
     assert await bench.backlog() == 1
 
 
+@promise("operators list, show, requeue and discard dead letters")
 @pytest.mark.guard("requeue", "if entry then", "if false then")
 async def test_a_requeue_whose_answer_was_lost_may_be_asked_for_again(bench: Bench) -> None:
     letter = await dead(bench)

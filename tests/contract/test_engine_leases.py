@@ -13,6 +13,7 @@ from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.engines import LONG_MS
 from dialog_engine.tool_calls.approvals.rules import Decision
 from plugins_contract.messages import EVENT_TYPE, decode_request, new_id
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
     DIALECTS,
@@ -163,6 +164,7 @@ async def test_no_more_turns_are_adopted_at_once_than_asked_for_and_the_oldest_f
     assert adopted == [turn.turn_id for turn in turns]
 
 
+@promise("a turn of a dead engine is adopted by exactly one other")
 async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt_at_once(
     a: EngineStore, engines: Callable[[str], EngineStore]
 ) -> None:
@@ -182,6 +184,7 @@ async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt
     assert await a.database.read("SELECT min(epoch), max(epoch) FROM turns") == [(2, 2)]
 
 
+@promise("a turn that its engines die of is given up")
 async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
 
@@ -204,6 +207,7 @@ async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineS
     assert await next_life() == 4
 
 
+@promise("a turn of a dead engine is adopted by exactly one other")
 async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     published, waiting, answered = tool_call(), tool_call(), tool_call()
@@ -276,6 +280,7 @@ async def test_an_engine_that_was_removed_is_there_again_with_its_next_renewal(a
 # --- The fence ---
 
 
+@promise("an engine that lost a turn writes nothing of it, not even at the moment of the adoption")
 async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     call, asked = tool_call(), tool_call()
@@ -323,6 +328,7 @@ async def test_an_ended_turn_cannot_be_written(a: EngineStore) -> None:
             await attempt
 
 
+@promise("an engine that lost a turn writes nothing of it, not even at the moment of the adoption")
 async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_of_them(
     a: EngineStore, b: EngineStore
 ) -> None:

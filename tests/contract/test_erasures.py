@@ -12,6 +12,7 @@ from dialog_engine.errors import SessionNotFoundError
 from dialog_engine.storage import erasures
 from dialog_engine.traces import RedisTraces
 from plugins_contract.keys import Keys
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener, tool_call
 from tests.support.ledger import Bench, answered
@@ -46,6 +47,7 @@ async def settled(store: EngineStore) -> None:
     await change(store, "UPDATE erasures SET due_at = now_ms() WHERE traces IS NOT NULL")
 
 
+@promise("an erasure misses no session that is used meanwhile")
 async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhile(
     store: EngineStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +71,7 @@ async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhil
     assert due == {session: {turn} for session, turn in sessions.items()}
 
 
+@promise("an erasure costs one pass over each stream, whatever the number of sessions")
 async def test_deletions_of_one_subject_that_follow_each_other_are_erased_together(store: EngineStore) -> None:
     early, late = [(await ended(store))[0] for _ in range(2)]
     await store.erasures.delete("ada", early)
@@ -79,6 +82,7 @@ async def test_deletions_of_one_subject_that_follow_each_other_are_erased_togeth
     assert [each.session_id for each in await store.erasures.due()] == [early]  # but not without end
 
 
+@promise("an erasure misses no session that is used meanwhile")
 async def test_a_session_with_a_running_turn_is_named_and_erased_after_it(store: EngineStore) -> None:
     turn = await begin(store.turns, "ada", None, "Hi")
     await store.add_round(turn, call := tool_call())
@@ -99,6 +103,7 @@ async def test_a_session_with_a_running_turn_is_named_and_erased_after_it(store:
     assert (due.session_id, due.correlation_ids) == (turn.session_id, {call.correlation_id})
 
 
+@promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 async def test_what_one_engine_erases_is_due_again_for_others_until_it_is_done(store: EngineStore) -> None:
     here, there = store.erasures, EngineStore(store.database, "another").erasures
     session, _ = await ended(store)
@@ -128,6 +133,7 @@ async def test_a_session_that_somebody_else_has_deleted_is_not_waited_for(store:
     assert await store.erasures.backlog() == (0, 0)
 
 
+@promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 async def test_a_call_that_still_runs_is_waited_for_and_keeps_its_ledger(redis: Any, redis_url: str) -> None:
     traces, keys = RedisTraces(redis, Keys(), ["events.ltm"]), Keys()
     with SyncRedis.from_url(redis_url) as thread:

@@ -5,12 +5,14 @@ import pytest
 
 from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallFinished, CallState
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, EXPIRED, Bench
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
+@promise("unstarted calls are cancelled at once")
 @pytest.mark.guard("cancel", "if known[1] == 'started'", "if known[1]")
 async def test_a_call_that_was_not_started_ends_at_once(bench: Bench) -> None:
     request = await bench.request()
@@ -31,6 +33,7 @@ async def test_a_call_that_was_read_and_not_started_ends_at_once(bench: Bench) -
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@promise("unstarted calls are cancelled at once")
 @pytest.mark.guard("cancel", "local unseen\n", "local unseen\nif not known[1] then return {'UNSEEN'} end\n")
 async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench) -> None:
     request = await bench.request()

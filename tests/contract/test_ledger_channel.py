@@ -5,6 +5,7 @@ import pytest
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import encode_reply, replies
 from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, LOST, UNKNOWN, Bench, answered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -12,6 +13,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 LARGE = answered("x" * 100_000)
 
 
+@promise("each entry of a response channel names its call and the provider's call")
 async def test_every_entry_says_whose_it_is_and_of_what_kind(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.progress(delivery.request, fence, CallStarted(1))
@@ -24,6 +26,7 @@ async def test_every_entry_says_whose_it_is_and_of_what_kind(bench: Bench) -> No
     ]
 
 
+@promise("each entry of a response channel names its call and the provider's call")
 async def test_who_ends_a_call_without_running_it_says_so_too(bench: Bench) -> None:
     stopped, lost, overdue = [await bench.request() for _ in range(2)] + [await bench.request(expires_in_ms=-1)]
     await bench.cancel(stopped)
@@ -52,6 +55,7 @@ async def test_progress_never_trims_the_terminal_entry_away(bench: Bench) -> Non
     assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(LARGE)
 
 
+@promise("the reply of a call is stored once, in its response channel, as long as the ledger")
 async def test_scripts_that_answer_a_finished_call_read_its_channel(bench: Bench) -> None:
     delivery, fence = await bench.running()
     request = delivery.request
@@ -118,6 +122,7 @@ async def test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_reques
     assert 0 < await bench.command("TTL", delivery.request.response_channel) <= 24 * 3600
 
 
+@promise("a finished call that is asked for again is answered again")
 async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, LARGE)

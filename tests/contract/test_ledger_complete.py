@@ -10,6 +10,7 @@ from plugins_contract.keys import GROUP
 from plugins_contract.ledger import decode_reply, encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
+from tests.marks import promise
 from tests.support.ledger import DONE, ENGINE, LEASE_MS, UNKNOWN, Bench, answered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -24,6 +25,7 @@ def outcome_of(size: int) -> ToolOutcome:
     return answered("x" * (size - frame))
 
 
+@promise("the reply of a call is stored once, in its response channel, as long as the ledger")
 @pytest.mark.guard("common", "  notify(channel, mailbox, id, reply)")
 async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -47,6 +49,7 @@ async def test_every_terminal_state_is_kept_as_it_is(bench: Bench, state: CallSt
     assert await bench.start(delivery) == replies.NothingToDo(f"it is {state} already")
 
 
+@promise("I5 a request stays until its terminal state is written")
 @pytest.mark.guard("common", "    redis.pcall('XACK', requests, group, entry)")
 @pytest.mark.guard("common", "    redis.pcall('XDEL', requests, entry)")
 async def test_the_request_goes_with_its_call(bench: Bench) -> None:
@@ -58,6 +61,7 @@ async def test_the_request_goes_with_its_call(bench: Bench) -> None:
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@promise("I3 one terminal response per correlation id")
 @pytest.mark.guard("complete", "TERMINAL[known[1]]", "false")
 async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -69,6 +73,7 @@ async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
     assert CallFinished(UNKNOWN) not in await bench.channel(delivery.request)
 
 
+@promise("I2 only the current fence completes")
 @pytest.mark.guard("start", "next_fence(known[4])", "tonumber(known[4])")
 @pytest.mark.guard("complete", "not speaks(fence, known[1], known[2], known[3])", "false")
 async def test_only_the_current_fence_completes(bench: Bench) -> None:
@@ -111,6 +116,7 @@ async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: B
     assert await bench.channel(delivery.request) == [CallFinished(DONE)]
 
 
+@promise("the reply of a call is stored once, in its response channel, as long as the ledger")
 @pytest.mark.guard("common", "  redis.call('EXPIRE', call, 86400)")
 @pytest.mark.guard("common", "  redis.call('EXPIRE', channel, 86400)")
 @pytest.mark.guard("common", "redis.call('EXPIRE', mailbox, 86400)")
@@ -188,6 +194,7 @@ async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
     assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
 
 
+@promise("a dead letter answers its caller too")
 @pytest.mark.guard("complete", "if reason ~= ''", "if false")
 async def test_a_dead_letter_answers_its_caller_too(bench: Bench) -> None:
     delivery, fence = await bench.running()

@@ -5,6 +5,7 @@ import pytest
 
 from plugins_contract.ledger import replies
 from plugins_contract.messages import ToolCallRequested, decode_request
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, MINUTE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -48,6 +49,7 @@ async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench
     assert (await bench.deliver()).entry == queued.entry
 
 
+@promise("the same request twice is one call; other arguments are a conflict")
 @pytest.mark.guard("enqueue", "if known[1] then", "if false then")
 async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Bench) -> None:
     request = await bench.request()
@@ -75,6 +77,7 @@ async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> Non
     assert await bench.backlog() == 0
 
 
+@promise("the same request twice is one call; other arguments are a conflict")
 @pytest.mark.guard("enqueue", "known[2] ~= hash", "false")
 async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
     request = await bench.request()
@@ -96,6 +99,7 @@ async def test_the_order_of_arguments_does_not_matter(bench: Bench) -> None:
     assert await bench.engine.enqueue(turned) == replies.AlreadyQueued(first.entry)
 
 
+@promise("past the backlog limit calls are refused with OVERLOADED")
 @pytest.mark.guard("enqueue", "backlog >= limit", "false")
 async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request(), backlog_limit=1)
@@ -142,6 +146,7 @@ async def test_a_request_that_comes_days_too_late_still_has_a_ledger(bench: Benc
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("its deadline has passed")
 
 
+@promise("I6 requests are never trimmed by length")
 @pytest.mark.guard("enqueue", "'XADD', requests, '*'", "'XADD', requests, 'MAXLEN', '~', 10, '*'")
 async def test_the_stream_is_never_trimmed(bench: Bench) -> None:
     requests = [await bench.request() for _ in range(300)]

@@ -15,9 +15,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from plugins_contract.ledger import scripts
+from tests.marks import exhaustive, promise, smoke
 from tests.support.ledger import Bench
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("tests of the ledger that are run again, each without one guard")]
 
 LUA = Path(scripts.__file__).parent
 
@@ -54,11 +55,13 @@ def script(guard: Guard) -> str:
     return (LUA / f"{guard.script}.lua").read_text()
 
 
+@smoke
 def test_each_guard_is_in_its_script_once() -> None:
     assert GUARDS
     assert [named(guard) for guard in GUARDS if script(guard).count(guard.text) != 1] == []
 
 
+@promise("every guard of the ledger is watched by a test", only_in_test_all="runs tests once for each guard")
 @pytest.mark.parametrize("guard", GUARDS, ids=named)
 async def test_without_the_guard_its_test_fails(guard: Guard, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text = script(guard)

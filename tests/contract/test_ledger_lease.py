@@ -5,6 +5,7 @@ from redis.exceptions import ResponseError
 
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import renew_each, replies
+from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -37,6 +38,7 @@ async def test_renewal_brings_word_of_a_cancellation(bench: Bench) -> None:
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
 
 
+@promise("leases are renewed from a thread, and fenced")
 @pytest.mark.guard("renew", "if owner and owner ~= consumer and", "if false and")
 async def test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -101,6 +103,7 @@ async def test_a_running_call_whose_group_vanished_is_still_ours(bench: Bench) -
     assert await bench.backlog() == 0
 
 
+@promise("a call given back is free at once and does not count")
 @pytest.mark.guard("release", "redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
 async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -109,6 +112,7 @@ async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
     assert await bench.sweep("b") == [delivery.entry]
 
 
+@promise("a call given back is free at once and does not count")
 @pytest.mark.guard("release", "redis.call('HINCRBY', call, 'starts', -1)")
 async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
@@ -179,6 +183,7 @@ async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
+@promise("consumers leave the group without taking work along")
 @pytest.mark.guard("retire", "and #rows == 0")
 @pytest.mark.guard("retire", "  redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
 async def test_a_consumer_that_holds_entries_is_not_retired(bench: Bench) -> None:

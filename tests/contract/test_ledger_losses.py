@@ -10,6 +10,7 @@ from plugins_contract.ledger.replies import Loss
 from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
 from tests.support.waiting import wait_until
 
@@ -39,6 +40,7 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 # --- RENEW puts back what was lost of a running call ---
 
 
+@promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  keep_while_open(call, ARGV[7])")
 async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
@@ -109,6 +111,7 @@ async def test_a_call_that_was_put_back_is_not_queued_again(bench: Bench) -> Non
     assert await bench.backlog() == 0
 
 
+@promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  redis.call('HINCRBY', call, 'starts', 1)")
 async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
     delivery, fence = await forgotten_start(bench)
@@ -229,6 +232,7 @@ async def test_a_call_whose_ledger_was_lost_while_it_ran_is_answered_to_who_asks
 # --- A group that was lost and made anew delivers again what runs ---
 
 
+@promise("without its group nothing is lost, and what runs stays with its worker")
 @pytest.mark.guard("start", "if state == 'started' and deliveries == 1", "if false")
 async def test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
@@ -335,6 +339,7 @@ async def test_a_call_without_a_ledger_is_missing(bench: Bench) -> None:
     assert await bench.audit(request, await bench.request()) == [Loss.MISSING, Loss.MISSING]
 
 
+@promise("I7 a request that vanished is answered LOST")
 async def test_a_call_whose_request_was_deleted_has_vanished(bench: Bench) -> None:
     deleted, kept = await queued(bench), await queued(bench)
     await bench.redis.xdel(bench.keys.requests, (await bench.ledger(deleted))["entry"])
@@ -399,6 +404,7 @@ async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench
         assert await bench.audit(*requests) == later
 
 
+@promise("without its group nothing is lost, and what runs stays with its worker")
 @pytest.mark.guard("loss", "return delivered and", "delivered = delivered or '99999999999999-0' return")
 async def test_a_call_whose_group_was_lost_will_be_delivered_again(bench: Bench) -> None:
     delivery, _ = await bench.running()

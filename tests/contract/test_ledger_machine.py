@@ -29,6 +29,7 @@ from plugins_contract.ledger import Delivery, encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState
 from tests.contract.ledger_model import Call, Group, Held, Ledger
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
 T = TypeVar("T")
@@ -382,6 +383,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.end(held)
 
 
+@promise("I1 every committed call reaches exactly one terminal state")
+@promise("I5 a request stays until its terminal state is written")
+@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @pytest.mark.every_redis
 def test_no_order_of_events_breaks_the_ledger(redis_url: str) -> None:
     class Machine(LedgerMachine):

@@ -6,6 +6,7 @@ from plugins_contract.ledger import NEVER_OFFERED, Delivery, complete_again, rep
 from plugins_contract.ledger.group import tidy_consumers
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, EXPIRED, LOST, MINUTE_MS, UNKNOWN, Bench, above, answered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -64,6 +65,7 @@ async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
     assert after.endswith("/" + server_of(bench.thread, bench.keys))
 
 
+@promise("a call that another incarnation of Redis may have had is not published as if it were new")
 @pytest.mark.guard("enqueue", "ARGV[10] ~= '*' and", "false and", offered_to="x/y")
 @pytest.mark.parametrize("offered_to", ["", "?", "x/y", f"x/{ELSEWHERE}"])
 async def test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued(
@@ -82,6 +84,7 @@ async def test_a_call_that_is_offered_to_this_incarnation_is_queued_and_known_at
     assert await bench.backlog() == 1
 
 
+@promise("a once call that an earlier server of Redis may have started is not started at the next one")
 @pytest.mark.guard("workers", "if not reported[name]", "if false")
 async def test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
@@ -156,6 +159,7 @@ async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Benc
     assert await start(bench, delivery, known_ms=MINUTE_MS) == RAN
 
 
+@promise("a stop that Redis lost is written again")
 @pytest.mark.guard("start", "or known_for(workers, here) < tonumber(ARGV[14])")
 async def test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops(
     bench: Bench,
@@ -260,6 +264,7 @@ async def test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered
     assert (await bench.ledger(request))["state"] == (LOST if ran else CANCELLED).state
 
 
+@promise("a once call that an earlier server of Redis may have started is not started at the next one")
 @pytest.mark.parametrize("size", [1, 20_000])
 async def test_what_a_worker_ended_last_is_ended_at_a_server_that_lost_it(bench: Bench, size: int) -> None:
     await bench.engine.enqueue(await bench.request())

@@ -8,6 +8,7 @@ import pytest
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallStarted
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, ENGINE, EXPIRED, MINUTE_MS, Bench, above
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -76,6 +77,7 @@ async def test_a_call_without_a_ledger_is_said_to_have_none(bench: Bench) -> Non
     assert len(await bench.pending()) == 1
 
 
+@promise("I9 deadlines are kept by the clock of Redis")
 @pytest.mark.guard("start", "if now_ms() >= deadline", "if false")
 async def test_past_its_deadline_a_call_is_answered_and_not_run(bench: Bench) -> None:
     delivery = await queued(bench, expires_in_ms=-1)
@@ -86,6 +88,7 @@ async def test_past_its_deadline_a_call_is_answered_and_not_run(bench: Bench) ->
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
+@promise("I4 what is unknown is never run again")
 @pytest.mark.guard("start", "or state == 'started' and class ~= 'repeatable'")
 async def test_a_once_call_that_was_started_is_never_run_again(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
@@ -138,6 +141,7 @@ async def test_a_repeatable_call_runs_as_often_as_is_allowed(bench: Bench) -> No
     assert await bench.start(delivery, max_starts=2) == replies.Exhausted(above(fence + 1), starts=2)
 
 
+@promise("I10 the execution class never changes")
 async def test_the_execution_class_is_the_one_of_the_ledger(bench: Bench) -> None:
     delivery, _ = await bench.running("once")
     forged = msgspec.structs.replace(delivery.request, execution_class=ExecutionClass.REPEATABLE)

@@ -11,6 +11,7 @@ from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_mcp.consumer import CleanupTimes, remove_dead_consumers
+from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
@@ -30,6 +31,7 @@ async def test_where_there_is_no_stream_or_no_group_there_is_nothing_to_do(bench
     assert await tidy(bench) == []
 
 
+@promise("consumers leave the group without taking work along")
 async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench: Bench) -> None:
     for number in range(1000):
         await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, f"killed-{number}")
@@ -43,6 +45,7 @@ async def _only_me(bench: Bench) -> bool:
     return await bench.consumers() == {"me": 0}
 
 
+@promise("consumers leave the group without taking work along")
 @pytest.mark.guard("tidy", "info.pending == 0 and")
 async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) -> None:
     request = await bench.request()

@@ -9,8 +9,11 @@ import psycopg
 import pytest
 
 from tests.chaos.proxy import Proxy
+from tests.marks import exhaustive
 from tests.support.postgres import PostgresServer, answers_queries, database_of
 from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("the harness itself")
 
 START_SECONDS = 5.0  # on an idle machine it is less than 1 s
 

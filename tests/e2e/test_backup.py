@@ -13,12 +13,13 @@ import httpx2
 import pytest
 from redis import Redis
 
+from tests.marks import exhaustive, promise
 from tests.support.postgres import binary
 from tests.support.stack import BIN, DATABASE, Stack, running_stack
 from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), exhaustive("real processes that are stopped and started again")]
 USERS = 6
 COUNT = "Increment the counter, answering after 2 seconds, with token {token}"
 
@@ -97,6 +98,7 @@ def effects(stack: Stack) -> Counter[str]:
     return Counter(json.loads(line)["token"] for line in stack.effect_log.read_text().splitlines())
 
 
+@promise("a restored backup has its sessions and messages, continues, and runs no once call twice")
 def test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice(stack: Stack, tmp_path: Path) -> None:
     first = stack.ask("What is 17 * 23?")
     session = str(first.events[0].data["sessionId"])

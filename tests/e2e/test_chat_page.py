@@ -8,13 +8,15 @@ from playwright.sync_api import Page, Route, expect
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Say, Wait, answer, done, message, text
+from tests.marks import exhaustive, promise, smoke
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 SLOW = "Run a slow job for 5 seconds"
 
 
+@promise("the demo model is labelled as scripted wherever a person meets it")
 def test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try(chat: ChatPage) -> None:
     chat.open()
     expect(chat.page.get_by_test_id("scripted-banner")).to_contain_text("Scripted demo model")
@@ -30,6 +32,9 @@ def test_a_real_model_is_called_by_its_name(chat: ChatPage, engine: ScriptedEngi
     expect(chat.page.get_by_test_id("scripted-banner")).to_be_hidden()
 
 
+@promise("the page lets the model be picked where there is more than one")
+@promise("the page lets the tool mode be picked where it may be chosen")
+@smoke
 def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: ScriptedEngine) -> None:
     chat.open()
     expect(chat.page.get_by_test_id("model-label")).to_be_visible()
@@ -40,6 +45,7 @@ def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: Scripte
     assert (engine.chosen, engine.chosen_tool_modes) == ([None], [None])
 
 
+@promise("the page lets the model be picked where there is more than one")
 def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -69,6 +75,7 @@ def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_wait
     assert engine.chosen == [None, "anthropic:claude", "anthropic:claude"]
 
 
+@promise("the page lets the tool mode be picked where it may be chosen")
 def test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -117,6 +124,8 @@ def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(c
     expect(chat.answers.last.locator("strong")).to_have_text("eight hours ahead")
 
 
+@promise("the page shows text as it comes and one card per call")
+@smoke
 def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("First **words**"),
@@ -135,6 +144,8 @@ def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedE
     chat.expect_idle()
 
 
+@promise("the page shows text as it comes and one card per call")
+@smoke
 def test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -204,6 +215,8 @@ def test_stop_asks_the_engine_and_the_cards_say_what_happened(chat: ChatPage, en
     assert len(engine.cancels) == 1
 
 
+@promise("after a stop the page says what became of each call")
+@smoke
 def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, engine: ScriptedEngine) -> None:
     calls = [Call(f"demo__{name}", name) for name in ("stopped", "finished", "lost", "early")]
     stopped, finished, lost, early = calls
@@ -301,6 +314,7 @@ def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engi
     expect(chat.page.get_by_test_id("turn-note")).to_contain_text("This message got no answer")
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 def test_an_estimate_of_the_cost_is_marked(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("Well."), message("Well."), done("cancelled", estimated=True)]
     chat.open()
@@ -321,6 +335,7 @@ def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engin
     expect(facts).to_have_text(shown)
 
 
+@promise("the user can see the whole of a result, as nothing but text")
 def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -373,6 +388,7 @@ def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -
     expect(image).to_have_attribute("src", re.compile("^blob:"))
 
 
+@promise("the page loads nothing from other hosts, under a strict policy")
 def test_an_image_from_elsewhere_is_never_fetched(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("charts__plot", "plot")
     media = [{"mimeType": "image/png", "url": "https://evil.example/v1/turns/t/tool-calls/x/content/0"}]

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from dialog_engine.http import sse
 from dialog_engine.http.sse import PING_SECONDS
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import exhaustive, promise
 from tests.support import nginx
 from tests.support.nginx import CONFIG, running_nginx
 from tests.support.waiting import wait_until
@@ -21,6 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.skipif(nginx.missing() is not None, reason=nginx.missing() or ""),
+    exhaustive("needs nginx"),
 ]
 
 
@@ -66,6 +68,7 @@ async def later_bytes(through: Engine, seconds: float, **headers: str) -> httpx2
         await through.client.aclose()
 
 
+@promise("streams pass a real nginx", only_in_test_all="needs nginx")
 async def test_events_are_not_buffered_by_nginx(engine: Engine, tmp_path: Path) -> None:
     assert "proxy_buffering" not in CONFIG.read_text()
     with in_front_of(engine, tmp_path) as through:
@@ -88,6 +91,7 @@ async def silent_client(through: Engine, request: bytes) -> AsyncGenerator[None]
     await through.client.aclose()
 
 
+@promise("streams pass a real nginx")
 async def test_a_client_that_does_not_read_through_nginx_is_dropped(
     engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +124,7 @@ async def test_events_are_not_compressed_by_nginx(engine: Engine, tmp_path: Path
         assert await later_bytes(through, 5, **{"accept-encoding": "gzip"}) is not None
 
 
+@promise("streams pass a real nginx")
 async def test_pings_keep_a_quiet_stream_open(
     engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +175,7 @@ async def test_nginx_reuses_connections_to_the_engine(
     assert len(made) == 1
 
 
+@promise("streams pass a real nginx")
 async def test_the_reconnect_hint_passes_nginx_and_the_restarted_engine_continues_the_turn(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:

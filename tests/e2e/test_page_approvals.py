@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.e2e.chat_page import ChatPage
+from tests.marks import exhaustive
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 CALL = {"toolCallId": "call_1", "correlationId": "one", "toolName": "a__b", "server": "a", "round": 1}
 PENDING = {"type": "tool", "status": "pending", **CALL, "arguments": {"x": 1}}

@@ -8,8 +8,9 @@ from playwright.sync_api import expect
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Say, Wait
+from tests.marks import exhaustive
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 RIGHT_TO_LEFT, NO_BREAK, FILLER, TAG = "\u202e", "\u00a0", "\u3164", "\U000e0041"
 HIDDEN = {"path": f"a.txt{NO_BREAK * 300}/etc/passwd", "x": f"{RIGHT_TO_LEFT}gnp.exe{FILLER}{TAG}\u200b"}

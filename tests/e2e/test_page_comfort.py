@@ -9,8 +9,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, done, message, text
+from tests.marks import exhaustive, promise, smoke
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 SLOW = "Run a slow job for 5 seconds"
 LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmütze" * 4
@@ -18,6 +19,8 @@ WIDE = f"| {'| '.join(['column'] * 12)}|\n{'|---' * 12}|\n{'| value ' * 12}|\n\n
 PARAGRAPHS = "\n\n".join(f"Paragraph {number}." for number in range(60))
 
 
+@promise("the page works by keyboard, screen reader, in the dark and on a phone")
+@smoke
 def test_everything_can_be_done_with_the_keyboard(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.store("About outboxes", ("How?", "Like this."))
     keyboard = chat.page.keyboard
@@ -75,6 +78,7 @@ def test_focus_can_be_seen(chat: ChatPage) -> None:
     expect(focused).to_have_css("outline-style", "solid")
 
 
+@promise("the page works by keyboard, screen reader, in the dark and on a phone")
 def test_a_screen_reader_gets_announcements_and_not_each_word(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("demo__job", "job")
     engine.scripts["go"] = [
@@ -116,6 +120,7 @@ def test_the_dark_theme_follows_the_system_and_the_choice_outlives_a_reload(chat
     expect(page.locator("html")).to_have_css("background-color", "rgb(22, 23, 26)")
 
 
+@promise("the page works by keyboard, screen reader, in the dark and on a phone")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(chat: ChatPage, engine: ScriptedEngine, scheme: str) -> None:
     good, bad, lost = Call("a__good", "good"), Call("a__bad", "bad"), Call("a__lost", "lost")
@@ -209,6 +214,7 @@ class TestOnAPhone:
         yield context
         context.close()
 
+    @promise("the page works by keyboard, screen reader, in the dark and on a phone")
     def test_nothing_is_wider_than_the_screen(self, chat: ChatPage, engine: ScriptedEngine) -> None:
         call = Call(f"server__{LONG_WORD}", "wide", {"x": LONG_WORD}, LONG_WORD)
         engine.scripts["go"] = [*call.announced(), call.ended("failed", "TIMEOUT", LONG_WORD), *answer(WIDE), done()]

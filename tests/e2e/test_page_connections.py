@@ -6,8 +6,9 @@ from playwright.sync_api import BrowserContext, Route, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Drop, Wait, answer, done, message, reset, text
+from tests.marks import exhaustive, promise, smoke
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 COUNTING = "one two three four five six"
 MARK = "for (const item of document.getElementById('conversation').children) item.marked = true"
@@ -20,6 +21,8 @@ LISTEN = """globalThis.heard = [];
             .observe(document.getElementById(id), { childList: true });"""
 
 
+@promise("a dropped stream goes on where it stopped")
+@smoke
 def test_a_dropped_stream_resumes_where_it_stopped(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one ", "two "),
@@ -123,6 +126,8 @@ def test_a_turn_that_ended_during_an_outage_is_read_from_its_messages(chat: Chat
     chat.expect_idle()
 
 
+@promise("the page survives a reload in the middle of an answer")
+@smoke
 def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("demo__job", "job", {"n": 1})
     engine.scripts["go"] = [
@@ -172,6 +177,7 @@ def test_a_reset_drops_unfinished_text_only(chat: ChatPage, engine: ScriptedEngi
     expect(chat.answers).to_have_text(["kept", "said again"])
 
 
+@promise("the page resumes without an error, a flicker or a duplicate")
 def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first", "one"), Call("demo__second", "two"), Call("demo__lost", "three")
     said = message("Let me **see**.", first, second, lost)
@@ -207,6 +213,7 @@ def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, en
     expect(chat.answers).to_have_text(["Let me see.", "Done."])
 
 
+@promise("the page resumes without an error, a flicker or a duplicate")
 def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("one "),
@@ -253,6 +260,8 @@ def test_the_page_reconnects_when_the_network_is_back(
     expect(chat.notice).to_be_hidden()
 
 
+@promise("several tabs watch one turn")
+@smoke
 def test_two_tabs_follow_one_turn_and_either_can_stop_it(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:
@@ -310,6 +319,8 @@ def test_without_markdown_rendering_the_answer_is_plain_text(chat: ChatPage, eng
     expect(chat.answers).to_have_text("plain *words*")
 
 
+@promise("the page says when no tools are there")
+@smoke
 def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.tools = 0
     chat.open()

@@ -7,8 +7,9 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
+from tests.marks import exhaustive, promise
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 PARSE = """async (chunks) => {
     const { SseParser } = await import('/assets/sse.js');
@@ -189,6 +190,7 @@ def test_reconnect_delays_grow_to_a_limit_and_are_random(chat: ChatPage) -> None
 WAITS = {"type": "tool", "toolCallId": "call_1", "correlationId": "one", "toolName": "a__b", "server": "a", "round": 1}
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_waits_for_is_that_of_the_newest_step(chat: ChatPage) -> None:
     def waits_for(*events: dict[str, Any]) -> list[Any]:
         state = reduce(chat, ATTACHED, *events)

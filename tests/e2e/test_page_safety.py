@@ -10,8 +10,9 @@ from playwright.sync_api import Error, Page, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Say, answer, done
+from tests.marks import exhaustive, promise
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 ATTACKS = """\
 <script>alert(1)</script>
@@ -23,6 +24,7 @@ ATTACKS = """\
 ATTACK = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 
+@promise("Markdown is safe")
 def test_attacks_in_an_answer_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*answer(*ATTACKS.splitlines(keepends=True)), done()]
     chat.open()

@@ -11,9 +11,10 @@ from playwright.sync_api import BrowserContext, expect
 from deploy.local.ports import free_port
 from tests.e2e.chat_page import ChatPage
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import exhaustive
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 
 from tests.e2e.chat_page import Card, ChatPage, Watch
+from tests.marks import exhaustive, promise
 from tests.support.stack import Stack, running_stack
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
 
 DELETE = "demo__delete_everything"
 
@@ -73,6 +74,7 @@ def test_a_call_that_waits_shows_what_would_be_run_and_runs_when_it_is_approved(
     chat.picture("approval-approved")
 
 
+@promise("destructive tools wait for approval, durably")
 def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: ChatPage, second: ChatPage) -> None:
     card = asks_to_delete(chat, "tabs")
     second.page.goto(chat.page.url)
@@ -150,6 +152,7 @@ def test_stop_ends_the_call_that_waits(stack: Stack, chat: ChatPage) -> None:
     assert stack.effects("stopped") == []
 
 
+@promise("destructive tools wait for approval, durably")
 def test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there(stack: Stack, chat: ChatPage) -> None:
     asks_to_delete(chat, "restart")
     assert stack.engine is not None

@@ -5,6 +5,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.marks import promise
 from tests.support.stack import Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
@@ -33,6 +34,7 @@ def stack() -> Generator[Stack]:
         yield stack
 
 
+@promise("the demo model makes two parallel calls for two cities")
 def test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer(stack: Stack) -> None:
     said = stack.ask("What time is it in Tokyo and in Paris?")
     assert said.quick_statuses("time__get_current_time") == [RUN, RUN]
@@ -55,6 +57,7 @@ def test_arithmetic_is_left_to_the_calculator(stack: Stack) -> None:
     assert "395" in said.text
 
 
+@promise("progress reaches the user")
 def test_a_slow_job_reports_its_progress(stack: Stack) -> None:
     said = stack.ask("Run a slow job of 1 second in 4 steps")
     (statuses,) = said.statuses("demo__slow_job")
@@ -73,6 +76,7 @@ def test_a_failing_tool_fails_with_its_code_and_the_turn_goes_on(stack: Stack) -
     assert said.reason == "stop"
 
 
+@promise("images reach the page as URLs")
 def test_an_image_is_a_url_that_answers_with_the_picture(stack: Stack) -> None:
     said = stack.ask("Draw a sunset picture of 64 pixels")
     (media,) = said.steps("demo__draw")[-1]["result"]["media"]
@@ -96,6 +100,7 @@ def test_a_large_result_is_cut_to_its_head_and_tail(stack: Stack) -> None:
     assert whole.text.startswith(result["text"])
 
 
+@promise("the user can see the whole of a result, as nothing but text")
 def test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone(stack: Stack) -> None:
     said = stack.ask("Give me a large result of 600 KB")
     whole = stack.http.get(said.steps("demo__large_result")[-1]["result"]["textUrl"]).text
@@ -110,6 +115,7 @@ def test_rounds_follow_each_other(stack: Stack) -> None:
     assert "Counted to 3" in said.text
 
 
+@promise("after the last round the model answers without tools")
 def test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds(stack: Stack) -> None:
     said = stack.ask("Keep calling tools forever")
     assert len(said.controls("tools")) == 5
@@ -134,6 +140,8 @@ def test_the_conversation_is_remembered(stack: Stack) -> None:
     assert messages[1]["toolCalls"][0]["status"] == "succeeded"
 
 
+@promise("what users receive after a stop is what happened, whenever and wherever they press it")
+@promise("stop reaches the MCP server")
 def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
     with stack.asking("Run a slow job of 60 seconds with token stopped-1") as events:
         turn_id = next(events).data["turnId"]
@@ -146,6 +154,7 @@ def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
     assert [effect["status"] for effect in stack.effects("stopped-1")] == ["started", "cancelled"]
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
 def test_what_cannot_be_used_says_why_and_the_rest_works(stack: Stack) -> None:
     wait_until_blocking(lambda: stack.tools()["unreachable"]["state"] == "failed", 30)
     servers = stack.tools()

@@ -8,9 +8,12 @@ import pytest
 from redis import Redis as SyncRedis
 
 from plugins_contract.keys import Keys
+from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import answers
 from tests.support.stack import Event, Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("real processes fail for many seconds")
 
 COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
 JOB = "Run a slow job of {seconds} seconds in 8 steps with token {token}"
@@ -68,6 +71,8 @@ def test_an_engine_that_dies_during_a_call_goes_on_with_the_turn_and_the_stream_
     assert len({event.id for event in received.events}) == len(received.events)
 
 
+@promise("a call whose worker was lost says what happens next")
+@smoke
 def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice(stack: Stack) -> None:
     with stack.asking(COUNT.format(seconds=20, token="worker-once")) as events:
         seen = until(events, "running")
@@ -95,6 +100,7 @@ def test_a_worker_that_dies_during_a_call_is_replaced_when_it_may_run_twice(stac
     assert "The slow job finished" in said.text
 
 
+@promise("Redis is killed again and again: nothing lost, no live lease taken")
 def test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing(stack: Stack) -> None:
     with stack.asking(COUNT.format(seconds=1, token="redis")) as events:
         seen = until(events, "running")
@@ -108,6 +114,7 @@ def test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing(stack: Sta
     wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
 
 
+@promise("with Redis or all workers down chat still answers")
 def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack: Stack) -> None:
     stack.redis.kill()
     said = stack.ask("Hello, who are you?")
@@ -120,6 +127,7 @@ def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack
     assert "391" in stack.ask("What is 17 * 23?").text
 
 
+@promise("an MCP server killed mid-call leaves exactly the crash table")
 def test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back(stack: Stack) -> None:
     demo = next(part for part in stack.parts if "examples.demo_server" in part.argv)
     with stack.asking(COUNT.format(seconds=30, token="server")) as events:

@@ -8,7 +8,10 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
+from tests.marks import exhaustive
 from tests.support.stack import Stack, running_stack
+
+pytestmark = exhaustive("real processes")
 
 INCREMENT, DELETE = "demo__increment_counter", "demo__delete_everything"
 

@@ -7,10 +7,11 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import Card, ChatPage
+from tests.marks import exhaustive, promise
 from tests.support.stack import Json, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("real processes fail for many seconds")]
 
 SUM = "What is 17 * 23 + 4?"
 JOB = "Run a slow job of 4 seconds in 8 steps with token {token}"
@@ -38,6 +39,7 @@ def delayed(card: Card, words: str) -> None:
     expect(card.part("delay")).to_contain_text(re.compile(words), timeout=30_000)
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     stack.redis.kill()
@@ -58,6 +60,7 @@ def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPa
     assert received[-1] == ("succeeded", None)
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_a_call_that_runs_says_so_too(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     chat.ask(JOB.format(token="away"))
@@ -71,6 +74,7 @@ def test_a_call_that_runs_says_so_too(chat: ChatPage, stack: Stack) -> None:
     chat.expect_idle()
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     for worker in stack.workers.values():
@@ -92,6 +96,7 @@ def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatP
     assert ("succeeded", None) in received[received.index(("queued", "worker")) :]
 
 
+@promise("a call whose worker was lost says what happens next")
 def test_a_call_whose_worker_was_lost_says_so_while_another_runs_it(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     chat.ask(JOB.format(token="lost"))

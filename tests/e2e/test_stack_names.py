@@ -12,12 +12,16 @@ import httpx2
 import pytest
 
 from tests.chaos.text_model import Essay
+from tests.marks import exhaustive
 from tests.support.name_server import NameServer, asking_it, missing
 from tests.support.processes import Process
 from tests.support.stack import ENGINE, START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+pytestmark = [
+    exhaustive("needs a name server and real processes"),
+    pytest.mark.skipif(missing() is not None, reason=str(missing())),
+]
 
 TEXT = str(Essay(words=10, every_ms=5))
 AT_ONCE = 6

@@ -17,6 +17,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families,  # pyright: ignore[reportUnknownVariableType]  # it has no types
 )
 
+from tests.marks import promise
 from tests.support.stack import BIN, Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
@@ -109,6 +110,7 @@ def call_of(said: Said) -> str:
     return str(said.steps("demo__calculate")[0]["correlationId"])
 
 
+@promise("a call leaves its trail in both logs under the same ids, without arguments and texts")
 def test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids(stack: Stack, said: Said) -> None:
     engine, worker = (trail(stack, service, call_of(said)) for service in ("engine", "worker"))
     assert [line["message"] for line in engine] == ENGINE_TRAIL
@@ -124,6 +126,7 @@ def test_a_call_leaves_its_trail_in_both_logs_under_the_same_ids(stack: Stack, s
     assert engine[-1]["totalMs"] >= worker[-1]["runMs"] >= 0
 
 
+@promise("a call leaves its trail in both logs under the same ids, without arguments and texts")
 def test_no_argument_and_no_text_is_logged(stack: Stack, said: Said) -> None:
     for service in ("engine", "worker"):
         trail(stack, service, call_of(said))
@@ -134,6 +137,7 @@ def test_no_argument_and_no_text_is_logged(stack: Stack, said: Said) -> None:
             assert secret not in log
 
 
+@promise("a turn is one trace over both services")
 def test_a_turn_is_one_trace_over_both_services(collector: Collector, said: Said) -> None:
     names = ("POST /v1/chat", "chat demo-scripted", "send events.plugins", "process events.plugins")
     wait_until_blocking(lambda: all(collector.named(name) for name in names), 20, what="the spans of the turn")
@@ -156,6 +160,7 @@ def test_a_turn_without_a_trace_of_its_client_has_one_of_its_own(stack: Stack) -
     assert engine[0]["traceId"] != TRACE
 
 
+@promise("dialog-engine trace shows the store, the ledger and both logs in order")
 @pytest.mark.parametrize("away", ["", "the store", "Redis", "the logs"])
 def test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away(
     stack: Stack, said: Said, tmp_path: Path, away: str

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive, promise
 from tests.support.everything import everything_server
 from tests.support.processes import Process, answers
 from tests.support.stack import BIN, Stack, running_stack
+
+pytestmark = exhaustive("providers and MCP servers of others, with real processes")
 
 DEMO = {"mcpServers": {"demo": {"type": "http", "url": "${DEMO_MCP_URL}"}}}
 RUN = ["pending", "queued", "succeeded"]
@@ -113,6 +116,7 @@ def test_another_provider_with_other_habits_has_its_tools_called(parts: Stack) -
     assert said.reason == "stop"
 
 
+@promise("TOOL_MODE=auto falls back when the provider rejects tools")
 @pytest.mark.parametrize(("stop", "sums"), [("true", ["3"]), ("false", ["3", "42"])])
 def test_a_provider_that_rejects_tools_has_them_called_by_tags(parts: Stack, stop: str, sums: list[str]) -> None:
     """A stop sequence ends its reply with its first call; without one, what it invents after its calls is dropped."""
@@ -125,6 +129,7 @@ def test_a_provider_that_rejects_tools_has_them_called_by_tags(parts: Stack, sto
         assert each.reason == "stop"
 
 
+@promise("Anthropic messages")
 @pytest.mark.parametrize("models", ["claude", "busy,claude"], ids=["at once", "after an overloaded one"])
 def test_anthropic_messages_have_tools_called(parts: Stack, models: str) -> None:
     """A strict server with Anthropic's API, through engine, Redis, worker and MCP server, also as the fallback."""

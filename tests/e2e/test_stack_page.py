@@ -7,10 +7,11 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
+from tests.marks import exhaustive
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import answers
 from tests.support.replicas import Replica
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("integration/test_replicas.py has it without processes")
 
 COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
 QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
@@ -69,6 +72,8 @@ def check(engine: Replica, session_id: str, turn_id: str, transcript: Transcript
     return stored
 
 
+@promise("the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history")
+@smoke
 def test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other(
     engines: tuple[Replica, Replica],
 ) -> None:
@@ -92,6 +97,9 @@ def test_an_engine_that_dies_in_the_middle_of_a_text_is_followed_by_the_other(
     assert one.messages(session_id) == two.messages(session_id)
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
+@promise("engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once")
+@smoke
 def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:
@@ -109,6 +117,7 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(
     assert len(stack.effects("running")) == 1
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 def test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:
@@ -166,6 +175,7 @@ def test_redis_may_be_restarted_between_the_death_and_the_adoption(
     wait_for_workers(stack)
 
 
+@promise("stop works from any engine")
 def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple[Replica, Replica]) -> None:
     one, two = engines
     session_id, turn_id = one.begin(COUNT.format(seconds=25, token="stopped"))
@@ -181,6 +191,9 @@ def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple
     check(two, session_id, turn_id, transcript)
 
 
+@promise("what users receive after a stop is what happened, whenever and wherever they press it")
+@promise("stop works from any engine")
+@smoke
 def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:

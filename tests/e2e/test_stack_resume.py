@@ -8,8 +8,11 @@ import pytest
 from redis import Redis as SyncRedis
 
 from plugins_contract.keys import Keys
+from tests.marks import exhaustive, promise
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
+
+pytestmark = exhaustive("real processes that are killed")
 
 COUNT = "Increment the counter with token {token}"
 
@@ -61,6 +64,8 @@ def stored(stack: Stack, session_id: str) -> tuple[dict[int, str], dict[str, str
     return {each["messageId"]: each["content"] for each in answers}, calls
 
 
+@promise("what was committed before a crash is sent after it")
+@promise("engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once")
 @pytest.mark.parametrize(("moment", "log"), [*((moment, "kept") for moment in MOMENTS), ("succeeded", "lost")])
 def test_a_client_that_reconnects_and_one_that_starts_over_receive_what_is_stored(
     stack: Stack, moment: str, log: str

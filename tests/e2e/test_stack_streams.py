@@ -8,10 +8,11 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.chat_page import ChatPage, Watch
+from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import ROOT
 from tests.support.stack import Stack, running_stack
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
 
 COUNT = "Increment the counter, answering after 4 seconds, with token {token}"
 STORY = "What time is it in Tokyo and in Paris?"
@@ -56,7 +57,8 @@ def kill(stack: Stack) -> None:
     stack.start_engine()
 
 
-@pytest.mark.parametrize("end", [end_well, kill])
+@promise("the page resumes without an error, a flicker or a duplicate")
+@pytest.mark.parametrize("end", [end_well, pytest.param(kill, marks=smoke)])
 def test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once(
     chat: ChatPage, stack: Stack, end: Callable[[Stack], None]
 ) -> None:
@@ -92,6 +94,7 @@ def test_an_answer_that_was_cut_by_a_restart_is_made_again_and_shown_once(chat: 
     expect(chat.notice).to_be_hidden()
 
 
+@promise("several tabs watch one turn")
 def test_two_tabs_show_the_same_turn_as_it_goes(
     chat: ChatPage, stack: Stack, context: BrowserContext, watch: Watch
 ) -> None:

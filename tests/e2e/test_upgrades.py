@@ -10,6 +10,7 @@ import pytest
 
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
+from tests.marks import exhaustive, promise
 from tests.support import previous_release
 from tests.support.previous_release import PreviousRelease
 from tests.support.replicas import Replica
@@ -20,6 +21,7 @@ from tests.support.waiting import wait_until_blocking
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.skipif(previous_release.missing() is not None, reason=previous_release.missing() or ""),
+    exhaustive("the previous release as real processes"),
 ]
 
 
@@ -78,6 +80,9 @@ def approved(stack: Stack, message: str) -> str:
     return statuses[-1]
 
 
+@promise(
+    "parts of the last release and of this one work together", only_in_test_all="the last release as real processes"
+)
 def test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_calls(mixed: Stack) -> None:
     times = mixed.ask("What time is it in Tokyo and in Paris?")
     assert times.reason == "stop"
@@ -144,6 +149,7 @@ def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release
         staying.close()
 
 
+@promise("parts of the last release and of this one work together", only_in_test_all="the same")
 def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
     previous: PreviousRelease, monkeypatch: pytest.MonkeyPatch
 ) -> None:

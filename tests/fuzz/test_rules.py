@@ -16,8 +16,9 @@ from plugins_mcp.mcp import content
 from tests.fuzz import results
 from tests.fuzz.fuzzers import FUZZERS
 from tests.fuzz.loop import run
+from tests.marks import exhaustive
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("the fuzzers themselves")]
 
 LONGEST = 30.0
 """By then a rule that does not hold must have been found."""

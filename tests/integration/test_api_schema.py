@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from tests.fuzz.api import serving
+from tests.marks import promise
 
 pytestmark = [
     pytest.mark.anyio,
@@ -15,6 +16,7 @@ pytestmark = [
 ]
 
 
+@promise("every answer of the API is one that its OpenAPI document names")
 async def test_every_operation_answers_as_the_document_says(tmp_path: Path, redis_url: str) -> None:
     counts = Counter[str]()
     async with serving(redis_url, tmp_path) as served:

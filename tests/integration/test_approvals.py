@@ -16,6 +16,7 @@ from dialog_engine.control import ControlPublisher
 from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -120,6 +121,7 @@ def requested(redis_url: str) -> list[dict[str, Any]]:
         return [msgspec.json.decode(fields[b"event"]) for _, fields in entries]
 
 
+@promise("destructive tools wait for approval, durably")
 async def test_only_the_approved_call_reaches_the_workers(engine: Engine, waiting: Waiting, redis_url: str) -> None:
     question = await waiting.begin(engine)
     assert requested(redis_url) == []
@@ -155,6 +157,7 @@ async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, A
     return [call for message in messages for call in message["toolCalls"]]
 
 
+@promise("a call that no worker ran says how long it took, and a refused call of a known tool names its server")
 async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiting: Waiting, model: Model) -> None:
     question = await waiting.begin(engine)
     status, body = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="Not on a Friday")
@@ -169,6 +172,7 @@ async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiti
     assert events[-1].data["reason"] == "stop"
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 async def test_a_second_decision_is_answered_with_the_first(engine: Engine, waiting: Waiting) -> None:
     question = await waiting.begin(engine)
     first = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")
@@ -263,6 +267,7 @@ async def described(engine: Engine, text: str) -> bool:
     return text in (await engine.client.get("/v1/tools")).text
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 async def test_an_approval_expires_and_a_late_decision_is_refused(
     tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
 ) -> None:
@@ -278,6 +283,7 @@ async def test_an_approval_expires_and_a_late_decision_is_refused(
         assert requested(redis_url) == []
 
 
+@promise("destructive tools wait for approval, durably")
 async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
     engine: Engine, waiting: Waiting, redis_url: str
 ) -> None:
@@ -330,6 +336,7 @@ async def engines(
         yield here, there
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues(
     engines: tuple[Engine, Engine], waiting: Waiting, redis_url: str, postgres_url: str
 ) -> None:
@@ -358,6 +365,7 @@ async def mailbox_of(postgres_url: str) -> str:
     return KEYS.mailbox(owner)
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another(
     engines: tuple[Engine, Engine], waiting: Waiting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +384,7 @@ async def test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another(
     assert statuses(events, "tool") == ["pending", "refused"]
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_one_of_concurrent_decisions_at_several_engines_is_committed(
     engines: tuple[Engine, Engine], waiting: Waiting
 ) -> None:
@@ -395,6 +404,7 @@ async def test_one_of_concurrent_decisions_at_several_engines_is_committed(
     assert {body["reason"] for status, body in answers if status == 200} == {refusal["reason"]}
 
 
+@promise("destructive tools wait for approval, durably")
 async def test_a_turn_that_waits_is_adopted_with_its_question(
     tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
 ) -> None:
@@ -410,6 +420,7 @@ async def test_a_turn_that_waits_is_adopted_with_its_question(
         await there.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_an_approved_call_is_adopted_with_the_arguments_that_were_approved(
     tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
 ) -> None:

@@ -23,6 +23,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
+from tests.marks import promise
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
@@ -111,6 +112,7 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
         yield caller
 
 
+@promise("a trusted server cannot change its tools past the approval")
 async def test_a_trusted_server_cannot_change_its_tools_past_the_approval(liar: Liar, caller: Caller) -> None:
     liar.offer(listed("wipe", **DESTROYS), listed("read", readOnlyHint=True))
     async with working(liar.url, liar.config):

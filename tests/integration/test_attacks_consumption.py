@@ -22,6 +22,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
+from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
@@ -46,6 +47,7 @@ async def other(redis_url: str) -> AsyncGenerator[Redis]:
 # --- A reply of the model ---
 
 
+@promise("what a reply, a turn and a subject consume is limited")
 async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_turn_ends(
     tmp_path: Path, redis: Any, redis_url: str, model: Model
 ) -> None:
@@ -76,6 +78,7 @@ async def test_a_reply_without_end_is_cut_and_its_stream_closed(tmp_path: Path, 
 # --- A subject ---
 
 
+@promise("every refused request and every refused call has a line with its subject")
 async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engine_and_other_subjects_do_not(
     tmp_path: Path, redis_url: str, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,6 +113,7 @@ async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engin
     }
 
 
+@promise("what a reply, a turn and a subject consume is limited")
 async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
@@ -157,6 +161,7 @@ async def test_tokens_are_counted_and_used_up(tmp_path: Path, redis_url: str, mo
         assert (await engine.chat())[-1].name == "done"
 
 
+@promise("what ends with the last turns is counted and published before an engine is gone")
 @pytest.mark.parametrize("late", ["tokens", "message"])
 async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_its_session_is_free(
     tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch, late: str
@@ -203,6 +208,7 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
     assert [msgspec.json.decode(message) for message in published] == [{"kind": "free", "sessionId": session}]
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
     tmp_path: Path, redis: Any, redis_url: str, model: Model
 ) -> None:

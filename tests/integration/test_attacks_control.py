@@ -15,6 +15,7 @@ from plugins_contract.ledger import decode_reply
 from plugins_contract.loops import LISTEN_SECONDS
 from plugins_mcp.control import listen_for_cancels
 from tests.integration.engines import at_work
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,7 @@ async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
     await ControlListener(redis, KEYS, receive, lambda: None, receive).run()
 
 
+@promise("hostile input of any side gives a named error, and others are served")
 @pytest.mark.parametrize(
     ("listen", "channel", "message"),
     [

@@ -19,6 +19,7 @@ from plugins_contract.connections import command_client
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -119,6 +120,7 @@ async def nothing_left(redis: Any) -> bool:
     )
 
 
+@promise("DELETE removes what a session said from the store and from Redis")
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("facts_with_text", [False, True])
 async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
@@ -141,6 +143,7 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
     assert files_with_secret(tmp_path) == []
 
 
+@promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 @pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize("encrypted", [False, True])
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
@@ -178,6 +181,7 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
             await wait_until(deleted, 20, what="the end of the erasure")
 
 
+@promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 @pytest.mark.usefixtures("soon")
 async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_can_be_asked_for_again(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
@@ -200,6 +204,7 @@ async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_
         await wait_until(forgotten, 20, what="the end of the erasure")
 
 
+@promise("an erasure costs one pass over each stream, whatever the number of sessions")
 @pytest.mark.usefixtures("soon")
 async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream(
     tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
@@ -226,6 +231,7 @@ async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream
     assert sorted(passes) == ["events.analytics", "events.ltm", "events.plugins.dead"]
 
 
+@promise("what is kept of the erased names nobody and says nothing")
 async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp_path: Path, model: Model) -> None:
     subject = "marmaduke"
     configured = settings(tmp_path, "redis://127.0.0.1:1/0", model.url, api_keys=f"{subject}:{'m' * 40}")
@@ -240,6 +246,7 @@ async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp
     assert SECRET not in repr(kept)
 
 
+@promise("a subject exports and erases its data")
 @pytest.mark.usefixtures("soon")
 async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
     tmp_path: Path, redis_url: str, model: Model

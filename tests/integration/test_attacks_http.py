@@ -21,6 +21,7 @@ from dialog_engine.http.app import server_of
 from plugins_contract.http_connection import READ_BYTES, ConnectionLimits
 from plugins_mcp.observe.health import Readiness, health_server
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +93,7 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
+@promise("heads, bodies and connections are limited before authentication")
 @pytest.mark.parametrize(
     "head",
     [
@@ -197,6 +199,7 @@ async def test_the_body_of_a_request_with_upgrade_is_not_another_request() -> No
         assert answer.count(b"served") == 2
 
 
+@promise("heads, bodies and connections are limited before authentication")
 @pytest.mark.parametrize(
     ("request_", "part"),
     [
@@ -255,6 +258,7 @@ async def test_a_stream_that_has_begun_has_no_deadline() -> None:
         writer.close()
 
 
+@promise("heads, bodies and connections are limited before authentication")
 async def test_connections_are_limited_by_address_and_in_all() -> None:
     limits = ConnectionLimits(connections=7, connections_per_address=5)
     async with serving(limits) as served:
@@ -329,6 +333,7 @@ async def test_a_pipelined_request_behind_a_stream_does_not_end_it() -> None:
         writer.close()
 
 
+@promise("heads, bodies and connections are limited before authentication")
 @pytest.mark.parametrize("path", ["/v1/chat", "/ui/markdown", "/v1/sessions/x/turns"])
 async def test_the_key_is_checked_before_the_body_is_read(
     tmp_path: Path, redis_url: str, model: Model, path: str

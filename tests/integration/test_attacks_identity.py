@@ -22,6 +22,7 @@ from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
 from plugins_contract.logs import HumanFormatter
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 from tests.support.waiting import wait_until
 
@@ -186,6 +187,8 @@ def changed(text: str) -> str:
     return text[:middle] + ("A" if text[middle] != "A" else "B") + text[middle + 1 :]
 
 
+@promise("no route serves a sender who has not proved who they are, and none shows what belongs to another subject")
+@promise("API keys are stored as hashes, expire, and are revoked without a restart")
 async def test_no_route_serves_a_sender_who_has_proved_nothing(place: Place) -> None:
     tried = 0
     for method, path in closed(place.engine):
@@ -216,6 +219,7 @@ async def test_good_credentials_are_accepted(place: Place) -> None:
     assert [answer["subject"] for answer in answers] == ["ann", *["ann@oidc"] * 3]
 
 
+@promise("no route serves a sender who has not proved who they are, and none shows what belongs to another subject")
 async def test_a_role_opens_its_own_routes_only(place: Place) -> None:
     for role, key in (("operator", place.ann), ("user", place.operator)):
         for method, path in closed(place.engine, role):
@@ -238,6 +242,7 @@ async def test_a_claim_that_names_the_role_makes_no_operator_unless_it_is_the_co
         assert answer.status_code == code, roles
 
 
+@promise("operators' endpoints are apart from the API")
 async def test_readiness_shows_its_parts_to_operators_only(place: Place) -> None:
     for headers in ({}, bearer(place.ann)):
         assert (await place.engine.client.get("/readyz", headers=headers)).json().keys() == {"status"}
@@ -245,6 +250,7 @@ async def test_readiness_shows_its_parts_to_operators_only(place: Place) -> None
     assert (await place.engine.client.get("/readyz", headers=bearer("wrong"))).status_code == 401
 
 
+@promise("no route serves a sender who has not proved who they are, and none shows what belongs to another subject")
 async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: Place) -> None:
     client, ann = place.engine.client, bearer(place.ann)
     events = await place.engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=ann)
@@ -270,6 +276,7 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
     assert (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json() == before
 
 
+@promise("operators' endpoints are apart from the API")
 async def test_the_operations_port_serves_operators_without_a_key_and_nothing_else(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:

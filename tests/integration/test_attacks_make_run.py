@@ -15,6 +15,7 @@ from deploy.local.ports import free_port
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
+from tests.marks import promise
 from tests.support.processes import ROOT, running
 from tests.support.waiting import wait_until
 
@@ -93,6 +94,7 @@ def folder() -> Generator[Path]:
         yield Path(path)
 
 
+@promise("make run keeps Redis private and secrets out of the environment of stdio servers")
 async def test_valkey_has_no_port_and_secrets_are_in_no_environment_that_a_stdio_server_reads(folder: Path) -> None:
     for name in ("deploy", "examples"):
         (folder / name).symlink_to(ROOT / name)

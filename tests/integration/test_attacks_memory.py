@@ -11,10 +11,11 @@ import psutil
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive
 from tests.support.processes import running
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.exhaustive]
+pytestmark = [pytest.mark.anyio, exhaustive("measures the memory of a thousand connections")]
 
 ENGINE = Path(sys.executable).with_name("dialog-engine")
 CONNECTIONS = 1_000

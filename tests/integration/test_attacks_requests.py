@@ -17,6 +17,7 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, approve, encode_request, new_id
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
+from tests.marks import promise
 from tests.support.processes import Process, answers
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
@@ -85,6 +86,7 @@ async def test_a_request_that_is_signed_with_any_of_the_keys_is_run(caller: Call
     assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
+@promise("requests are signed, and a worker with keys runs no other")
 async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(caller: Caller, log: Path) -> None:
     forged: list[ToolCallRequested] = []
     for keys in (RequestKeys(), signed_by(FOREIGN)):
@@ -121,6 +123,7 @@ CHANGES: dict[str, Any] = {
 }
 
 
+@promise("requests are signed, and a worker with keys runs no other")
 async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller, log: Path) -> None:
     keys = signed_by(NEW)
     for field, value in CHANGES.items():

@@ -19,6 +19,7 @@ from dialog_engine.storage.database import Transaction
 from dialog_engine.tool_calls.approvals.rules import Asked, Decision
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
     DIALECTS,
@@ -71,6 +72,7 @@ DIGEST = AuditTrail("engine", b"key").digest({})
 UNKNOWN = AuditTrail("engine", b"key").unknown("demo__add")
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(store: EngineStore) -> None:
     turn = await begin(store.turns, "ada", None, "marker-in-a-message")
     call, never_run = tool_call(), tool_call()
@@ -90,6 +92,7 @@ async def test_a_call_is_recorded_when_it_is_accepted_and_when_it_has_ended(stor
     ]
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_an_event_and_what_it_records_are_one_commit(store: EngineStore) -> None:
     turn = await begin(store.turns, "ada", None, "Hi")
     before = store.database.commits
@@ -101,6 +104,7 @@ async def test_an_event_and_what_it_records_are_one_commit(store: EngineStore) -
     assert len(await recorded(store)) == 3
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_a_decision_is_recorded_with_the_credential_of_the_person(store: EngineStore) -> None:
     turn = await begin(store.turns, "ada", None, "Hi")
     yes, no, late = tool_call(), tool_call(), tool_call()
@@ -131,6 +135,7 @@ async def test_a_decision_is_recorded_with_the_credential_of_the_person(store: E
     ]
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: EngineStore) -> None:
     turn = await begin(store.turns, "ada", None, "marker-in-a-message")
     call = tool_call()
@@ -147,6 +152,7 @@ async def test_the_events_of_a_session_outlive_it_and_hold_no_text(store: Engine
     assert "marker" not in repr(events)
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_a_name_of_any_length_is_recorded_in_few_characters(store: EngineStore) -> None:
     long = "marker-in-a-name" * 50_000
     turn = await begin(store.turns, long[:1_000], None, "Hi")
@@ -183,6 +189,7 @@ async def test_the_key_of_the_digests_stays_the_same(open_database: OpenDatabase
     assert len(keys[0]) == 32
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 @pytest.mark.parametrize("statement", ["UPDATE audit SET subject = 'eve'", "DELETE FROM audit"])
 async def test_the_database_refuses_to_change_or_delete_an_event(store: EngineStore, statement: str) -> None:
     await begin(store.turns, "ada", None, "Hi")
@@ -209,6 +216,7 @@ REPLACED = {
 }
 
 
+@promise("every call, decision and deletion is in the audit, which nothing changes")
 async def test_the_database_refuses_to_replace_an_event(store: EngineStore, request: pytest.FixtureRequest) -> None:
     await begin(store.turns, "ada", None, "Hi")
     before = await recorded(store)

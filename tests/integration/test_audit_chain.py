@@ -19,6 +19,7 @@ from dialog_engine.storage.database import Database, Transaction
 from plugins_contract.encryption import CLEAR, Cipher, DecryptionError
 from tests.integration.engines import Model, running_engine, settings
 from tests.integration.test_audit import INTEGRITY_ERRORS
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
 from tests.support.killed import killed
@@ -102,6 +103,7 @@ async def chain(database: Database) -> AuditChain:
     return chain
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_a_chain_holds_and_says_what_is_not_sealed_yet(
     database: Database, chain: AuditChain, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +157,7 @@ TAMPERED = {
 }
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 @pytest.mark.usefixtures("chain")
 @pytest.mark.parametrize("how", TAMPERED)
 async def test_what_the_owner_of_the_database_changes_is_found(
@@ -167,6 +170,7 @@ async def test_what_the_owner_of_the_database_changes_is_found(
     assert capsys.readouterr().out.startswith(where)
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_a_chain_that_was_written_anew_does_not_have_the_head_that_was_exported(
     database: Database, dialect: str, chain: AuditChain
 ) -> None:
@@ -215,6 +219,7 @@ async def test_a_seal_cannot_be_made_or_verified_without_the_key_where_that_is_e
         verified()
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_engines_seal_what_all_of_them_write_in_one_chain(open_database: OpenDatabase, dialect: str) -> None:
     async def write(database: Database) -> None:
         for number in range(40):
@@ -238,6 +243,7 @@ async def test_engines_seal_what_all_of_them_write_in_one_chain(open_database: O
     assert (found.problems, found.unsealed, found.head.last_seq) == ([], 0, 80 * count)
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_an_event_that_is_committed_after_one_with_a_higher_number_is_sealed_in_its_place(
     postgres_url: str, open_database: OpenDatabase, dialect: str
 ) -> None:
@@ -335,6 +341,7 @@ async def numbers(database: Database) -> list[int]:
     return [seq for (seq,) in await database.read("SELECT seq FROM audit ORDER BY seq")]
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_the_retention_deletes_whole_seals_and_leaves_the_last_as_an_anchor(database: Database) -> None:
     chain = await chain_of(database)
     for days in ((5, 4), (3, 0), (3,)):  # a clock that was set back
@@ -382,6 +389,7 @@ async def test_the_retention_of_an_engine_of_the_last_release_deletes_nothing(da
     assert await numbers(database) == [1]
 
 
+@promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 async def test_an_erasure_changes_nothing_that_was_sealed(database: Database) -> None:
     store, chain = EngineStore(database), await chain_of(database)
     turn = await begin(store.turns, "ada", None, "Hi")

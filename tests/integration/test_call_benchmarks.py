@@ -13,10 +13,11 @@ from benchmarks import waiting
 from benchmarks.guarantees import bare_engine, keys_for
 from benchmarks.pair import STDIO_SERVER
 from tests.chaos.scripted_worker import WORKER, Pace
+from tests.marks import exhaustive
 from tests.support.processes import Process
 from tests.support.servers import LocalServer
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("benchmarks, to see that they run")]
 
 
 @pytest.fixture(params=["alone", "stdio", "http"])

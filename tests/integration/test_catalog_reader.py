@@ -28,6 +28,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.loops import LISTEN_SECONDS
 from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
+from tests.marks import promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -123,6 +124,7 @@ async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(hall: Ha
     assert (unknown.code, "demo__add" in unknown.message) == (ErrorCode.TOOL_NOT_FOUND, True)
 
 
+@promise("a call of what does not exist is answered with the names that come nearest")
 async def test_a_misspelled_name_is_answered_with_the_nearest(hall: Hall) -> None:
     await hall.publish("demo", *(f"tool_{number}" for number in range(100)), "wait")
     await hall.reader.refresh()
@@ -144,6 +146,7 @@ async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> No
     assert [(view.state, view.error, view.workers) for view in hall.reader.servers] == [(ServerState.READY, None, 2)]
 
 
+@promise("a circuit breaker per MCP server, its state visible")
 async def test_when_a_server_in_trouble_is_tried_again_is_known(hall: Hall) -> None:
     at = hall.clock.now_ms()
     beat = ServerHeartbeat(state=ServerState.FAILED, at=at, error="503", breaker=BreakerState.OPEN, retry_at=at + 4000)

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from dialog_engine.config import Settings
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
@@ -40,6 +41,7 @@ async def begun(engine: Engine, session_id: str | None = None, **fields: str) ->
     return answer.json()
 
 
+@promise("a message may ask for a model and a tool mode that are allowed, and for no other")
 async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
@@ -62,6 +64,7 @@ async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_c
     assert events[-1].data["model"] == "openai:other"
 
 
+@promise("a message may ask for a model and a tool mode that are allowed, and for no other")
 async def test_what_is_not_allowed_is_refused_before_anything_begins(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
@@ -78,6 +81,7 @@ async def test_what_is_not_allowed_is_refused_before_anything_begins(
         assert (await engine.chat(model="openai:usual"))[-1].data["reason"] == "stop"
 
 
+@promise("a message may ask for a model and a tool mode that are allowed, and for no other")
 async def test_a_message_that_waits_keeps_its_choice(tmp_path: Path, redis_url: str, model: Model) -> None:
     async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
         model.held.clear()
@@ -94,6 +98,7 @@ async def test_a_message_that_waits_keeps_its_choice(tmp_path: Path, redis_url: 
         assert (await engine.events("GET", second["eventsUrl"]))[-1].data["model"] == "openai:other"
 
 
+@promise("the choice holds for all of the turn, also after a restart and at another engine")
 async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: str, model: Model) -> None:
     publish(redis_url, tool("a__good"))
     model.held.clear()
@@ -110,6 +115,7 @@ async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: 
     assert [described(request) for request in model.asked] == [True, True]
 
 
+@promise("the choice holds for all of the turn, also after a restart and at another engine")
 async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
     tmp_path: Path, redis_url: str, postgres_url: str, model: Model
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive, promise
 from tests.support.documents import Block, Shell, blocks, clone
 from tests.support.servers import docker_missing
 from tests.support.stack import Stack, running_stack
@@ -20,6 +21,7 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(600),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
+    exhaustive("needs Docker"),
 ]
 PROJECTS = ("compose", "secrets", "move")
 BLOCKS = [block for stack in (*PROJECTS, "product") for block in blocks() if block.stack == stack]
@@ -151,6 +153,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Generator[Running]:
         running.close()
 
 
+@promise("every block of commands in the documents for operators is run by a test")
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.stack}:{block.name}")
 def test_a_block_does_what_the_document_says(running: Running, block: Block, tmp_path: Path) -> None:
     running.use(block.stack)

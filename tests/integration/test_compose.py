@@ -12,6 +12,7 @@ import pytest
 from deploy.local.ports import free_port
 from dialog_engine.config import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
+from tests.marks import exhaustive, promise
 from tests.support.compose import Stack
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
@@ -21,6 +22,7 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(400),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
+    exhaustive("needs Docker"),
 ]
 
 OURS = ("engine", "worker", "proxy", "demo-model", "demo-server")
@@ -103,6 +105,7 @@ def test_the_store_is_the_file_until_a_postgresql_is_configured() -> None:
     assert store(POSTGRES_PASSWORD="pw", DATABASE_URL="postgresql://mine/db") == "postgresql://mine/db"
 
 
+@promise("the same product runs in containers", only_in_test_all="needs Docker")
 def test_a_question_is_answered_with_two_tool_calls(stack: Stack) -> None:
     events = stack.chat("What time is it in Tokyo and in Paris?")
 
@@ -218,6 +221,7 @@ def test_a_conversation_outlives_its_containers(stack: Stack) -> None:
     assert [message["role"] for message in json.loads(messages)["messages"]] == ["user", "assistant"]
 
 
+@promise("SIGTERM drains a worker")
 def test_workers_stop_in_good_order_when_asked(stack: Stack) -> None:
     stack.compose("stop", "worker")
 

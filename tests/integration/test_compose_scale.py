@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive, promise
 from tests.support.compose import KEY, UNUSED_IMAGES, WITHOUT_EXPORTERS, Stack
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
@@ -26,6 +27,7 @@ pytestmark = [
     pytest.mark.docker,
     pytest.mark.timeout(600),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
+    exhaustive("needs Docker"),
 ]
 
 
@@ -82,6 +84,7 @@ def test_prometheus_scrapes_every_engine_and_every_worker(stack: Stack) -> None:
     wait_until_blocking(lambda: scraped() == ["dialog-engine"] * 3 + ["plugins-mcp"] * 4, 60, what="every target")
 
 
+@promise("in Compose, engines and workers scale and may be killed", only_in_test_all="needs Docker")
 def test_a_killed_engine_and_a_killed_worker_lose_nothing(stack: Stack) -> None:
     engines, workers = stack.names("engine"), stack.names("worker")
     assert stack.servers()  # nginx knows the addresses of the engines: requests that wait for them go to one

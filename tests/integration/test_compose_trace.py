@@ -9,13 +9,14 @@ from collections.abc import Generator
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive
 from tests.support.compose import KEY, Stack
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.exhaustive,
+    exhaustive("needs Docker"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive
 from tests.support.compose import KEY, Stack
 from tests.support.documents import Shell, blocks, clone
 from tests.support.processes import ROOT
@@ -28,7 +29,7 @@ from tests.support.waiting import wait_until_blocking
 
 pytestmark = [
     pytest.mark.docker,
-    pytest.mark.exhaustive,
+    exhaustive("needs Docker, for minutes"),
     pytest.mark.timeout(1500),
     pytest.mark.skipif(docker_missing() is not None, reason=str(docker_missing())),
 ]

@@ -28,6 +28,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.main import main
+from tests.marks import exhaustive, promise
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -188,6 +189,7 @@ async def letter_ids(caller: Caller) -> list[str]:
     return [entry.decode() for entry, _ in await caller.redis.xrange(caller.keys.dead)]
 
 
+@promise("operators list, show, requeue and discard dead letters")
 async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once(
     stack: Stack, caller: Caller, operator: Operator
 ) -> None:
@@ -242,6 +244,7 @@ async def test_an_entry_that_a_real_worker_cannot_read_is_shown_safely_and_can_o
     assert await letter_ids(caller) == []
 
 
+@promise("operators list, show, requeue and discard dead letters")
 async def test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows(
     caller: Caller, operator: Operator
 ) -> None:
@@ -255,6 +258,7 @@ async def test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows
     assert await caller.backlog() == 1
 
 
+@promise("operators list, show, requeue and discard dead letters")
 async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, operator: Operator) -> None:
     for _ in range(5):
         await dead_call(caller)
@@ -274,6 +278,7 @@ async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, op
     assert await letter_ids(caller) == []
 
 
+@promise("operators list, show, requeue and discard dead letters")
 @pytest.mark.parametrize("command", ["requeue", "discard"])
 @pytest.mark.parametrize(("typed", "done"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
 async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
@@ -291,6 +296,7 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
     assert await caller.backlog() == (command == "requeue" and done)
 
 
+@exhaustive("slow, and proved twice")
 async def test_a_process_asks_at_its_terminal(caller: Caller, operator: Operator) -> None:
     await dead_call(caller)
     answer = await anyio.to_thread.run_sync(operator.at_a_terminal, "y\n", "discard", "--all")

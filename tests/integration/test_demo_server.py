@@ -21,10 +21,11 @@ from examples.demo_model.script import plan
 from examples.demo_server.arithmetic import ArithmeticExpressionError, evaluate
 from examples.demo_server.effects import FIRST_NOTES, EffectLog
 from examples.demo_server.server import build_server
+from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import ROOT, Process, answers
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("the example's own tools")]
 
 COMMAND = [sys.executable, "-m", "examples.demo_server"]
 
@@ -105,6 +106,7 @@ async def test_a_cancel_reaches_the_slow_job(remote: Client, log: Path) -> None:
     await wait_until(lambda: statuses() == ["started", "cancelled"])
 
 
+@promise("the demo server has a tool of every kind, annotated truthfully")
 async def test_every_increment_is_one_line_in_the_effect_log(client: Client, log: Path) -> None:
     results = [await client.call_tool("increment_counter", {"token": token}) for token in ("a", "b", "b")]
     assert [result.structured_content for result in results] == [{"counter": "demo", "value": n} for n in (1, 2, 3)]
@@ -167,6 +169,8 @@ async def test_the_prompt_asks_for_two_cities(client: Client) -> None:
     assert "in Oslo and in Lima" in message.content.text
 
 
+@promise("the demo server has a tool of every kind, annotated truthfully")
+@smoke
 async def test_the_annotations_tell_what_each_tool_does(client: Client) -> None:
     tools = (await client.list_tools()).tools
     hints = {tool.name: tool.annotations for tool in tools if tool.annotations}

@@ -35,6 +35,7 @@ from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, at_work, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
+from tests.marks import promise
 from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
@@ -97,6 +98,7 @@ def demo_servers(folder: Path) -> Path:
     return config
 
 
+@promise("with encryption at rest no text is readable in the store or in Redis")
 async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
     tmp_path: Path, redis_url: str, redis: Redis, model: Model, keys_file: Path
 ) -> None:
@@ -286,6 +288,7 @@ async def test_what_was_stored_in_clear_or_by_an_older_key_stays_readable(
     assert all(text in found for text in ("in clear", "by the old key", "by the new key"))
 
 
+@promise("with encryption at rest no text is readable in the store or in Redis")
 @pytest.mark.parametrize("secrets", [(), (NEW,)])
 async def test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it(
     tmp_path: Path, redis_url: str, model: Model, secrets: Sequence[str]
@@ -297,6 +300,7 @@ async def test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it(
             pass
 
 
+@promise("with encryption at rest no text is readable in the store or in Redis")
 async def test_a_key_is_retired_by_the_command(
     tmp_path: Path,
     redis_url: str,

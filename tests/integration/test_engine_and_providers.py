@@ -15,6 +15,7 @@ from redis import Redis as SyncRedis
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, running_engine, settings
+from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -152,6 +153,7 @@ async def test_text_before_an_error_is_kept(engine: Engine, provider: Provider) 
     assert events[-1].data["reason"] == "error"
 
 
+@promise("a provider that sends nothing ends a turn after a bounded time")
 async def test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn(
     tmp_path: Path, redis_url: str, provider: Provider
 ) -> None:
@@ -193,6 +195,7 @@ async def test_one_tool_that_the_provider_refuses_fails_no_request_and_is_report
     assert len(provider.asked) == 3
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_what_one_model_refuses_another_is_offered_all_the_same(
     tmp_path: Path, redis_url: str, provider: Provider
 ) -> None:

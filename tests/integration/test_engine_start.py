@@ -20,6 +20,7 @@ from deploy.local.ports import free_port
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
 from examples.demo_model.request import MODEL_ID
 from tests.integration.engines import Model
+from tests.marks import exhaustive, promise
 from tests.support.processes import Process, running
 from tests.support.waiting import wait_until
 
@@ -90,6 +91,7 @@ async def test_a_file_that_is_no_database_stops_the_start(env: dict[str, str], t
     assert f"OUTBOX_PATH {env['OUTBOX_PATH']} cannot be used: file is not a database" in output
 
 
+@exhaustive("slow, and proved twice")
 async def test_a_row_without_a_route_stops_the_start_and_its_type_is_named(env: dict[str, str], tmp_path: Path) -> None:
     async with engine(env, tmp_path):
         pass
@@ -118,6 +120,7 @@ async def test_a_port_that_is_taken_stops_the_start_before_anything_is_touched(
     assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
 
 
+@promise("a SQLite file is used by one engine at a time")
 async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -127,6 +130,7 @@ async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on
             assert (await client.get("/readyz")).status_code == 200
 
 
+@promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_the_next_start(
     env: dict[str, str], tmp_path: Path, model: Model, number: signal.Signals
@@ -176,6 +180,7 @@ async def test_a_kill_loses_nothing_that_was_said(env: dict[str, str], tmp_path:
     assert 0 < remaining <= LIFETIME_SECONDS
 
 
+@promise("with Redis or all workers down chat still answers")
 async def test_with_the_demo_model_and_no_worker_at_all_text_chat_works(env: dict[str, str], tmp_path: Path) -> None:
     port = free_port()
     demo = [sys.executable, "-m", "examples.demo_model", "--port", str(port), "--token-delay-ms", "0"]

@@ -24,6 +24,7 @@ from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
+from tests.marks import promise
 from tests.support.ledger import CANCELLED, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -62,6 +63,7 @@ def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
     assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 async def test_a_blocked_call_is_reported_and_so_is_its_release(harness: Harness) -> None:
     def look(*, redis: bool, workers: int) -> None:
         harness.watch.available, harness.workers.there = redis, workers
@@ -88,6 +90,7 @@ async def test_a_blocked_call_is_reported_and_so_is_its_release(harness: Harness
     ]  # fmt: skip
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(harness: Harness) -> None:
     harness.long_steady(SETTLED_SECONDS - 1)
     harness.workers.there = 0
@@ -163,6 +166,7 @@ async def test_a_call_that_was_never_published_cannot_be_published_after_its_dea
     assert await harness.ledger.enqueue(call) == replies.AlreadyFinished(outcome)
 
 
+@promise("a late result is recorded and never spoken")
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("execution_class", "state"), [("once", CallState.UNKNOWN), ("repeatable", CallState.FAILED)])
 async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorded_but_not_shown(
@@ -271,6 +275,7 @@ async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown_if_it_may_
     ]
 
 
+@promise("only an outage of Redis is called one: a defect of the engine is told as an internal error")
 @pytest.mark.usefixtures("hasty")
 async def test_a_defect_of_the_engine_is_told_as_one_and_not_as_an_outage(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -332,6 +337,7 @@ async def test_a_call_that_the_relay_offered_while_its_stop_waited_for_redis_cou
     assert truth(outcomes[call.correlation_id]) == (CallState.UNKNOWN, ErrorCode.LOST)
 
 
+@promise("a stop that Redis lost is written again")
 @pytest.mark.parametrize("answered", [True, False])
 async def test_a_stop_that_redis_lost_is_written_again_to_the_next_server(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, answered: bool

@@ -23,6 +23,7 @@ from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
+from tests.marks import exhaustive, promise
 from tests.support.ledger import CANCELLED, DONE
 from tests.support.publishers import FakePublisher
 from tests.support.servers import LocalServer
@@ -164,6 +165,8 @@ async def engine(redis_url: str) -> AsyncGenerator[Engine]:
         yield engine
 
 
+@promise("subjects get fair shares of one stream")
+@exhaustive("slow, and proved twice")
 @pytest.mark.every_redis
 async def test_a_new_subject_waits_behind_one_window_of_each_other(engine: Engine, workers: Workers) -> None:
     async with at_work(engine.relay.run, engine.hear):
@@ -193,6 +196,7 @@ async def test_without_a_window_a_new_subject_waits_behind_everything(redis_url:
     assert workers.ahead_of("b") > 300 - BATCH
 
 
+@promise("subjects get fair shares of one stream")
 async def test_with_several_engines_one_window_of_each_is_ahead_at_most(redis_url: str, workers: Workers) -> None:
     async with (
         aclosing(Engine(redis_url)) as one,
@@ -248,6 +252,7 @@ async def test_a_waiting_call_keeps_its_place(engine: Engine) -> None:
         assert len(engine.answers) == WINDOW
 
 
+@promise("a call that ends while it is held back never reaches the stream")
 @pytest.mark.parametrize("notified", [True, False], ids=["the relay is notified", "the relay is not notified"])
 async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
     engine: Engine, workers: Workers, notified: bool

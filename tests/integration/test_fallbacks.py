@@ -10,6 +10,7 @@ import pytest
 from dialog_engine.config import Settings
 from dialog_engine.tokens import NOTE
 from tests.integration.engines import Engine, Event, running_engine, settings
+from tests.marks import promise
 from tests.support.protocols import anthropic_sse
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
@@ -76,6 +77,7 @@ def answer_of(events: list[Event]) -> tuple[str, str, str | None]:
     return text, events[-1].data["reason"], events[-1].data.get("model")
 
 
+@promise("another model is asked before any text reached the user")
 @pytest.mark.parametrize(
     "fails",
     [
@@ -101,6 +103,7 @@ async def test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_
     assert (len(first.requests), len(second.requests)) == (1, 2)
 
 
+@promise("another model is asked before any text reached the user")
 async def test_after_the_first_word_there_is_no_fallback(engine: Engine, first: Provider, second: Provider) -> None:
     first.scripts = [answer(anthropic("The first", end=False), cut=True)]
     events = await engine.chat()
@@ -110,6 +113,7 @@ async def test_after_the_first_word_there_is_no_fallback(engine: Engine, first: 
     assert (len(first.requests), second.requests) == (1, [])
 
 
+@promise("of a long conversation each model is sent what fits, and the model and the client know what is missing")
 async def test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told(
     tmp_path: Path, redis_url: str, first: Provider, second: Provider
 ) -> None:

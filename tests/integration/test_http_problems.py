@@ -12,6 +12,7 @@ import pytest
 from dialog_engine.http import views
 from dialog_engine.http.guards import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -101,6 +102,7 @@ async def test_a_lone_surrogate_is_refused(engine: Engine) -> None:
         check(answer, 422, "INVALID_REQUEST")
 
 
+@promise("a page from elsewhere can do nothing to an engine without keys")
 async def test_bodies_other_than_json_are_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         with subtests.test(kind=kind):
@@ -172,6 +174,7 @@ async def test_invalid_paging_of_sessions_is_refused(engine: Engine, subtests: p
             check(await engine.client.get("/v1/sessions", params={name: value}), 422, "INVALID_REQUEST", name)
 
 
+@promise("an unknown query parameter is refused and named, and HEAD and Allow are right")
 async def test_a_method_that_is_not_allowed_is_a_problem_document(engine: Engine) -> None:
     answer = await engine.client.get("/v1/chat")
     check(answer, 405, "METHOD_NOT_ALLOWED")
@@ -188,6 +191,7 @@ async def test_a_method_that_is_not_allowed_is_a_problem_document(engine: Engine
     assert (head.status_code, head.headers["content-type"], head.content) == (405, "application/problem+json", b"")
 
 
+@promise("an unknown query parameter is refused and named, and HEAD and Allow are right")
 async def test_head_is_answered_as_get_is_without_a_body(engine: Engine, model: Model) -> None:
     model.held.clear()
     async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
@@ -208,6 +212,7 @@ async def test_head_is_answered_as_get_is_without_a_body(engine: Engine, model: 
     assert "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
 
 
+@promise("an unknown query parameter is refused and named, and HEAD and Allow are right")
 @pytest.mark.parametrize(
     ("method", "path", "known"),
     [
@@ -368,6 +373,7 @@ async def test_resources_of_another_subject_are_answered_with_404(shared: Engine
     assert (await client.get(f"/v1/turns/{turn}", headers=ann)).status_code == 200
 
 
+@promise("a page from elsewhere can do nothing to an engine without keys")
 async def test_without_keys_only_this_machines_own_names_are_served(engine: Engine) -> None:
     for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:1"):
         assert (await engine.client.get("/v1/about", headers={"host": host})).status_code == 200
@@ -375,6 +381,7 @@ async def test_without_keys_only_this_machines_own_names_are_served(engine: Engi
         check(await engine.client.get("/v1/about", headers={"host": host}), 421, "HOST_NOT_ALLOWED", "Host")
 
 
+@promise("a page from elsewhere can do nothing to an engine without keys")
 async def test_without_keys_pages_from_elsewhere_are_not_served(engine: Engine) -> None:
     for host in ("localhost:3000", "127.0.0.1:8000", "[::1]"):
         headers = {"host": host, "origin": f"http://{host}"}

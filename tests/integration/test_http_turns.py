@@ -28,6 +28,7 @@ from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until
 
 import msgspec  # isort: skip
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -251,6 +252,7 @@ async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
             assert (await engine.client.get(path, params={"after": seen})).status_code == 204
 
 
+@promise("what was committed before a crash is sent after it")
 async def test_a_log_that_lost_its_end_is_completed_from_the_database(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:
@@ -398,6 +400,7 @@ async def test_a_tool_call_passes_all_its_states_and_its_media_are_served(
 LOG = "".join(f"<b>line</b> {number}\n" for number in range(30_000))
 
 
+@promise("the user can see the whole of a result, as nothing but text")
 async def test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_text(
     worker: Bench, engine: Engine, model: Model
 ) -> None:
@@ -425,6 +428,7 @@ async def test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_
     assert exported["wholeTexts"] == [{"correlationId": correlation_id, "text": f"{LOG}\nfor the user"}]
 
 
+@promise("large results are paged through with a tool")
 async def test_a_model_reads_parts_of_a_result_of_half_a_megabyte(worker: Bench, engine: Engine, model: Model) -> None:
     model.will_call("demo__draw")
     log = "".join(f"entry {number}: {'needle' if number == 20_000 else 'hay'}\n" for number in range(30_000))
@@ -491,6 +495,7 @@ async def test_a_turn_interrupted_by_a_shutdown_continues_after_the_next_start(
 # --- The end of the engine ---
 
 
+@promise("SIGTERM has streams reconnect")
 async def test_at_shutdown_streams_end_with_a_reconnect_hint(tmp_path: Path, redis_url: str, model: Model) -> None:
     model.held.clear()
     async with AsyncExitStack() as stack:
@@ -529,6 +534,7 @@ async def test_at_shutdown_streams_of_turns_of_other_engines_end_with_a_hint_too
         assert (await stream.until("done")).data["reason"] == "stop"
 
 
+@promise("SIGTERM has streams reconnect")
 async def test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end(
     tmp_path: Path, redis_url: str, model: Model
 ) -> None:

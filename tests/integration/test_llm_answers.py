@@ -17,6 +17,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
 from dialog_engine.model import FinishReason, LLMEvent, Meter, StreamEnd, TextDelta, Usage
+from tests.marks import promise
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -75,6 +76,7 @@ def endless(protocol: Protocol, closed: asyncio.Event) -> Script:
 # --- How an answer comes ---------------------------------------------------------------------------------------------
 
 
+@promise("answers come, are stopped and fail in the same way whichever protocol a provider speaks")
 @pytest.mark.parametrize("size", [1, 7, 1000])
 async def test_a_stream_may_be_cut_in_any_way(protocol: Protocol, provider: Provider, client: Model, size: int) -> None:
     hello = protocol.hello
@@ -82,6 +84,7 @@ async def test_a_stream_may_be_cut_in_any_way(protocol: Protocol, provider: Prov
     assert await said(client) == "Hello"
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 @pytest.mark.parametrize(
     ("sent", "cost"),
     [
@@ -170,6 +173,7 @@ async def test_closing_the_generator_closes_the_stream_at_the_provider(
     await asyncio.wait_for(closed.wait(), 5)
 
 
+@promise("answers come, are stopped and fail in the same way whichever protocol a provider speaks")
 async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
     protocol: Protocol, provider: Provider, client: Model
 ) -> None:
@@ -233,6 +237,7 @@ async def test_a_web_page_instead_of_a_stream_is_a_wrong_url_and_is_closed_unrea
     await asyncio.wait_for(closed.wait(), 5)
 
 
+@promise("a provider is asked again before the first byte, within bounds")
 async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provider: Provider) -> None:
     provider.scripts = [refusal(503), refusal(429), answer(protocol.hello)]
     assert await said_by(protocol, provider, max_retries=2) == "Hello"
@@ -257,6 +262,7 @@ async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helpe
     ]
 
 
+@promise("a provider is asked again before the first byte, within bounds")
 async def test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for(
     protocol: Protocol, provider: Provider
 ) -> None:
@@ -266,6 +272,7 @@ async def test_a_provider_that_says_to_come_back_in_a_minute_is_not_waited_for(
     assert len(provider.requests) == 1
 
 
+@promise("answers come, are stopped and fail in the same way whichever protocol a provider speaks")
 async def test_after_the_first_byte_it_is_not_tried_again(protocol: Protocol, provider: Provider) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel, cut=True), answer(protocol.hello)]
     with pytest.raises(LLMStreamBrokenError):
@@ -291,6 +298,7 @@ async def test_a_connection_that_breaks_after_the_finish_reason_does_no_harm(
     assert await said(client) == "Hello"
 
 
+@promise("answers come, are stopped and fail in the same way whichever protocol a provider speaks")
 async def test_an_error_inside_the_stream_is_reported_after_its_text_and_without_the_key(
     protocol: Protocol, provider: Provider, client: Model
 ) -> None:
@@ -360,6 +368,7 @@ async def test_a_provider_that_falls_silent_is_given_up(protocol: Protocol, prov
     assert "was silent" in str(error)
 
 
+@promise("a provider that sends nothing ends a turn after a bounded time")
 @pytest.mark.parametrize("sent", [["ping"], ["opening"], ["opening", "thought"]], ids=" ".join)
 async def test_what_only_keeps_the_connection_open_is_no_beginning(
     protocol: Protocol, provider: Provider, sent: list[str]
@@ -370,6 +379,7 @@ async def test_what_only_keeps_the_connection_open_is_no_beginning(
     assert "in time: nothing came for 0.3 seconds" in str(error)
 
 
+@promise("a provider that sends nothing ends a turn after a bounded time")
 @pytest.mark.parametrize("what", ["text", "a call"])
 async def test_what_only_keeps_the_connection_open_is_silence(
     protocol: Protocol, provider: Provider, what: str
@@ -402,6 +412,7 @@ async def test_silence_after_the_finish_reason_does_no_harm(protocol: Protocol, 
     assert await said_by(protocol, provider, timeouts=Timeouts(silence=0.1)) == "Hello"
 
 
+@promise("a provider is asked again before the first byte, within bounds")
 async def test_retries_do_not_prolong_the_wait_for_the_first_token(protocol: Protocol, provider: Provider) -> None:
     provider.scripts = [refusal(503)]
     error = await failure(protocol, provider, Timeouts(first_token=0.3), max_retries=1_000_000)

@@ -35,6 +35,7 @@ from dialog_engine.model import (
 )
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
+from tests.marks import promise
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import anthropic_sse as sse
@@ -89,6 +90,7 @@ async def ask(client: AnthropicModel, request: ChatRequest = REQUEST) -> list[LL
 # --- What is sent ----------------------------------------------------------------------------------------------------
 
 
+@promise("Anthropic messages")
 async def test_the_request_carries_the_key_the_model_and_the_history(
     provider: Provider, client: AnthropicModel
 ) -> None:
@@ -152,6 +154,7 @@ async def test_a_server_that_knows_no_cache_is_asked_without_from_then_on(
     assert ["cache_control" in json.dumps(request) for request in provider.requests] == [True, False, False]
 
 
+@promise("an image that a provider does not take fails no request, and no conversation")
 async def test_an_image_that_is_refused_is_left_out_of_that_request_only(
     provider: Provider, client: AnthropicModel
 ) -> None:

@@ -28,6 +28,7 @@ from dialog_engine.llm import client as llm_client
 from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
 from plugins_contract.unpacking import MAX_INTERIM
+from tests.marks import promise
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.longest_turn import short_turns
@@ -67,6 +68,7 @@ async def hangs_up(_: Exchange) -> None:
 # --- Connections that are used again ---------------------------------------------------------------------------------
 
 
+@promise("a kept connection that the provider just closed is no failure")
 async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
     provider: Provider, client: OpenAIModel
 ) -> None:
@@ -178,6 +180,7 @@ async def test_a_query_in_the_base_url_is_kept_and_its_password_is_sent_as_a_hea
     assert asked.fields["authorization"] == f"Basic {b64encode(b'us@er:pass').decode()}"
 
 
+@promise("header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets")
 @pytest.mark.parametrize("model", [OpenAIModel, AnthropicModel])
 async def test_the_operators_header_fields_replace_those_of_the_sdk_and_an_empty_one_removes_it(
     provider: Provider, model: type[OpenAIModel] | type[AnthropicModel]
@@ -205,6 +208,7 @@ async def test_a_provider_has_an_address_of_either_kind() -> None:
 proxy_with_password = pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).*deprecated:DeprecationWarning")
 
 
+@promise("proxies of the environment and the system's certificates are used")
 @proxy_with_password
 async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
@@ -219,6 +223,7 @@ async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
     assert provider.connections == 1
 
 
+@promise("proxies of the environment and the system's certificates are used")
 @proxy_with_password
 async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -271,6 +276,7 @@ def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return certificate, context
 
 
+@promise("proxies of the environment and the system's certificates are used")
 async def test_certificates_are_checked_against_the_systems_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -412,6 +418,7 @@ async def test_a_long_request_is_not_kept_in_memory_while_its_answer_is_read(
     await asyncio.wait_for(closed.wait(), 5)
 
 
+@promise("keys go to the provider's own origin only, and into no log and no error")
 @pytest.mark.parametrize("base", ["absent", "stranger", "mumbler"])
 async def test_no_secret_is_logged_or_shown(provider: Provider, caplog: pytest.LogCaptureFixture, base: str) -> None:
     async def script(exchange: Exchange) -> None:

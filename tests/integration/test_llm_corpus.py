@@ -11,6 +11,7 @@ import pytest
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.decoding import merged
 from dialog_engine.model import ChatRequest, LLMEvent, Turn, UserMessage
+from tests.marks import promise
 from tests.support.corpus import MODEL, as_written, read_stream, stream_bytes, stream_files
 from tests.support.llm_clients import OpenAIModel
 
@@ -53,6 +54,7 @@ async def replay(request: pytest.FixtureRequest) -> AsyncGenerator[Replay]:
         yield replay
 
 
+@promise("every known habit of providers is understood")
 @pytest.mark.parametrize("path", stream_files(), ids=lambda path: path.stem)
 async def test_the_client_reads_what_the_provider_sends(replay: Replay, path: Path) -> None:
     expected = read_stream(path).events

@@ -39,6 +39,7 @@ from dialog_engine.model import (
 )
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
+from tests.marks import promise
 from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import OpenAIModel
 from tests.support.protocols import openai_sse as sse
@@ -151,6 +152,7 @@ async def test_a_provider_that_does_not_take_its_reasoning_back_is_asked_without
     assert all("stream_options" in request for request in provider.requests)
 
 
+@promise("reasoning that comes in blocks goes back with the calls, to the model that made it")
 async def test_reasoning_in_blocks_goes_back_to_the_model_that_made_it(provider: Provider) -> None:
     block = {"type": "reasoning.encrypted", "data": "c2ln", "index": 0}
     call = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": "{}"}}
@@ -174,6 +176,7 @@ async def test_reasoning_in_blocks_goes_back_to_the_model_that_made_it(provider:
     assert "reasoning_details" not in other[1]
 
 
+@promise("prompt mode: with and without a stop sequence")
 async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
     provider: Provider, client: OpenAIModel
 ) -> None:
@@ -203,6 +206,7 @@ async def test_the_bound_of_an_answer_has_its_other_name_where_one_is_refused(
     assert [body.get(taken) for body in provider.requests] == [None, 9, 9]
 
 
+@promise("a tool with a long description is offered to models whose provider bounds descriptions")
 async def test_long_descriptions_are_in_the_instructions_where_they_are_refused(
     provider: Provider, client: OpenAIModel
 ) -> None:
@@ -238,6 +242,7 @@ async def test_another_complaint_is_not_asked_again(provider: Provider, client: 
     assert len(provider.requests) == 1
 
 
+@promise("an image that a provider does not take fails no request, and no conversation")
 async def test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered(
     provider: Provider,
 ) -> None:
@@ -265,6 +270,7 @@ async def test_an_option_is_kept_if_doing_without_it_does_not_help(provider: Pro
 # --- How an answer comes ---------------------------------------------------------------------------------------------
 
 
+@promise("text deltas and tool calls come in order, and a stream of calls alone is no error")
 async def test_an_answer_of_calls_alone_is_no_error(provider: Provider, client: OpenAIModel) -> None:
     start = {"index": 0, "id": "a", "function": {"name": "clock__now", "arguments": ""}}
     provider.scripts = [
@@ -292,6 +298,7 @@ async def test_an_answer_that_is_not_streamed_is_read_all_the_same(provider: Pro
 # --- How it fails ----------------------------------------------------------------------------------------------------
 
 
+@promise("rate limits and overload are reported as such")
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
@@ -319,6 +326,7 @@ async def test_a_status_gets_its_name_and_keeps_the_providers_words(
     assert len(str(caught.value)) < 600
 
 
+@promise("keys go to the provider's own origin only, and into no log and no error")
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
 async def test_a_redirect_is_reported_and_nothing_is_sent_to_another_server(
     provider: Provider, client: OpenAIModel, status: int

@@ -30,6 +30,7 @@ from dialog_engine.errors import (
 from dialog_engine.llm.bedrock import EventStreamParser
 from dialog_engine.llm.providers import open_llm
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest, Choice, StreamEnd, TextDelta
+from tests.marks import promise
 from tests.support.hello import REQUEST, TURN
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
@@ -75,6 +76,8 @@ def said(events: list[ChatEvent]) -> tuple[str, str]:
 # --- OpenAI and Anthropic --------------------------------------------------------------------------------------------
 
 
+@promise("OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings")
+@promise("header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets")
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_account_and_header_fields_of_the_environment_are_sent(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -117,6 +120,7 @@ def azure(provider: Provider) -> dict[str, str]:
     }
 
 
+@promise("OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings")
 async def test_azure_is_asked_for_a_deployment_with_its_key_and_version(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +195,7 @@ def bedrock(provider: Provider) -> dict[str, str]:
     }
 
 
+@promise("OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings")
 async def test_bedrock_is_sent_a_signed_request_and_its_event_stream_is_read(
     provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +306,7 @@ async def service_account(folder: Path) -> AsyncGenerator[Path]:
         yield path
 
 
+@promise("OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings")
 async def test_vertex_is_asked_for_a_model_of_a_project_with_a_token_of_its_account(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -331,6 +337,7 @@ async def test_without_google_credentials_the_error_names_the_setting(
 # --- Their packages --------------------------------------------------------------------------------------------------
 
 
+@promise("OpenAI, Anthropic, Azure OpenAI, Amazon Bedrock and Vertex AI answer by settings")
 @pytest.mark.parametrize(
     ("settings", "package", "extra"),
     [

@@ -11,6 +11,7 @@ from deploy.local.children import Child
 from deploy.local.plan import Plan, Program
 from deploy.local.ports import free_port
 from deploy.local.stack import RESTART_PERIOD_SECONDS, RESTARTS, Stack, StackError
+from tests.marks import promise
 from tests.support.waiting import wait_until_blocking
 
 ONCE_READY = """
@@ -39,6 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@promise("make run says which of its programs ended and why")
 def test_when_a_program_ends_too_often_it_is_named_and_the_others_end_too(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

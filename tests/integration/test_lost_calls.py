@@ -27,6 +27,7 @@ from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.integration.engines import Model, at_work, running_engine, settings
 from tests.integration.executor_harness import Harness, Waiter
 from tests.integration.test_http_turns import DRAW, publish_tools
+from tests.marks import promise
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import stays, wait_until
@@ -112,6 +113,7 @@ async def nobody_runs(harness: Harness, call: ToolCallRequested) -> None:
 # --- Everything is lost ---
 
 
+@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @pytest.mark.every_redis
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("recreated", [False, True])
@@ -127,6 +129,7 @@ async def test_after_a_flush_a_once_call_that_waited_is_unknown_and_never_runs(
     await nobody_runs(harness, call)
 
 
+@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @pytest.mark.every_redis
 @pytest.mark.usefixtures("quick")
 async def test_after_a_flush_a_repeatable_call_is_queued_again_and_runs(harness: Harness) -> None:
@@ -139,6 +142,7 @@ async def test_after_a_flush_a_repeatable_call_is_queued_again_and_runs(harness:
     assert await waiter.outcome() == answered("42")
 
 
+@promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("execution_class", ["once", "repeatable"])
 async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
@@ -154,6 +158,8 @@ async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
     assert sum(isinstance(update, CallQueued) for update in waiter.updates) == 1
 
 
+@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
+@promise("FLUSHALL: every open call is terminal within 15 seconds")
 async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds(
     harness: Harness, redis_url: str
 ) -> None:
@@ -179,6 +185,7 @@ async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_w
 # --- Parts are lost ---
 
 
+@promise("I7 a request that vanished is answered LOST")
 @pytest.mark.every_redis
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("execution_class", ["once", "repeatable"])
@@ -214,6 +221,7 @@ async def test_a_lost_ledger_makes_a_once_call_unknown_and_a_repeatable_one_new(
     assert await harness.bench.backlog() == 0
 
 
+@promise("I7 a request that vanished is answered LOST")
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
 async def test_a_call_whose_request_and_worker_are_gone_is_answered(
@@ -276,6 +284,7 @@ async def test_while_the_disk_is_full_the_relay_knows_what_is_published(harness:
     assert truth(outcomes[call.correlation_id]) == LOST_UNKNOWN
 
 
+@promise("a call that was published and lost is never said to have not begun")
 async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_have_never_begun(
     harness: Harness, redis_url: str
 ) -> None:
@@ -304,6 +313,7 @@ async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_hav
     await listener.aclose()
 
 
+@promise("a call that was published and lost is never said to have not begun")
 @pytest.mark.parametrize(
     ("execution_class", "expected"),
     [("once", LOST_UNKNOWN), ("repeatable", (CallState.FAILED, ErrorCode.TIMEOUT))],
@@ -336,6 +346,7 @@ async def test_a_call_that_ended_and_whose_reply_is_lost_is_answered(
 # --- An engine that restarts in between ---
 
 
+@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @pytest.mark.usefixtures("quick")
 async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_right_outcome(
     redis_url: str, redis: Any, tmp_path: Path
@@ -365,6 +376,9 @@ async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_ri
         assert (call["status"], call["error"]["code"]) == ("unknown", "LOST")
 
 
+@promise(
+    "a repeatable call is never unknown: past its deadline it is a timeout, for the user, the model and the history"
+)
 @pytest.mark.parametrize("fault", ["a worker that hangs", "Redis away"])
 async def test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and_the_history(
     fault: str, own_redis: LocalServer, tmp_path: Path
@@ -397,6 +411,7 @@ async def test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and
     assert ["Do not repeat it" in text for text in said] == [True, False]
 
 
+@promise("what Redis lost of a running call is put back by its worker")
 async def test_redis_comes_back_empty_and_the_lease_is_there_at_once(own_redis: LocalServer, tmp_path: Path) -> None:
     """However short the outage, a worker puts its call back before anybody else takes calls up."""
     async with aclosing(Harness(own_redis.url)) as harness:

@@ -15,6 +15,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
 from tests.integration.engines import ENGINE, MemoryOutbox, at_work
+from tests.marks import promise
 from tests.support.ledger import Bench, answered
 from tests.support.publishers import FakePublisher
 from tests.support.servers import LocalServer
@@ -140,6 +141,7 @@ async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(ha
     assert harness.replies[call] == [CallFinished(answered("42"))]
 
 
+@promise("an answer whose notification was lost is found")
 async def test_a_lost_notification_is_recovered_by_the_sweep(harness: Harness) -> None:
     async with at_work(harness.mailbox.run):
         await harness.reading()
@@ -241,6 +243,8 @@ async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypa
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
+@promise("one mailbox reader serves every waiting call on constant connections")
+@promise("10,000 calls wait on at most 8 connections")
 @pytest.mark.every_redis
 async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harness) -> None:
     async def connections() -> int:

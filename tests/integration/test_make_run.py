@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from deploy.local.ports import free_port
+from tests.marks import exhaustive, promise
 from tests.support.oidc_provider import AUDIENCE, OidcProvider
 from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
@@ -110,6 +111,8 @@ async def ask(port: int, credential: str = "") -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
 
 
+@promise("make run needs no key, no Docker and no root, and a question is answered through two tool calls")
+@promise("Ctrl-C on make run ends every process it started")
 async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process(folder: Path) -> None:
     port = free_port()
     async with stack(folder, port, WORKERS="2") as process:
@@ -133,6 +136,7 @@ async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_
     assert gone(children)
 
 
+@promise("make run answers those who have a key or a token where the environment names a way to sign in")
 @pytest.mark.parametrize("setting", ["API_KEYS", "API_KEYS_FILE", "OIDC_ISSUER"])
 async def test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_credential(
     folder: Path, setting: str
@@ -154,6 +158,7 @@ async def test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_creden
             assert await process.ended(30) == 0
 
 
+@promise("a question that comes the moment the engine is ready finds every tool")
 async def test_it_says_that_it_is_running_when_every_server_was_listed_or_failed_and_not_before(folder: Path) -> None:
     port, gate = free_port(), folder / "gate"
     slow = f"""
@@ -178,6 +183,7 @@ os.execv(sys.executable, [sys.executable, "-m", "mcp_server_time"])
         await wait_until(lambda: "MCP servers that are not ready: never (failed)." in process.output())
 
 
+@promise("a second make run finds the data of the first")
 async def test_the_next_run_finds_the_conversations_of_the_last(folder: Path) -> None:
     port = free_port()
     async with stack(folder, port):
@@ -197,6 +203,7 @@ async def test_one_folder_has_one_stack(folder: Path) -> None:
         assert f"running in this folder already (process {first.pid})" in second.output()
 
 
+@promise("make run says which of its programs ended and why")
 async def test_a_taken_port_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -205,6 +212,7 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
             assert f"Cannot listen on 127.0.0.1:{port} (HOST, PORT)" in process.output()
 
 
+@promise("make run starts a program again that ended")
 async def test_a_program_that_ends_is_named_and_started_again(folder: Path) -> None:
     port = free_port()
     (folder / ".data").mkdir(0o755)
@@ -224,6 +232,8 @@ async def test_a_program_that_ends_is_named_and_started_again(folder: Path) -> N
         assert not [file for file in files if file.stat().st_mode & 0o077], "files that other users can read"
 
 
+@promise("Ctrl-C on make run ends every process it started")
+@exhaustive("slow, and proved twice")
 @pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")
 async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(folder: Path) -> None:
     port = free_port()
@@ -235,6 +245,7 @@ async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(
         await wait_until(lambda: gone(children), what="the end of the orphans")
 
 
+@promise("a bad setting is named at the start")
 async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
     async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:
         assert await process.ended(30) == 1

@@ -14,6 +14,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, Rejected, RetryLater, TimedOut
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +46,7 @@ async def open_by_overload(server: McpServer) -> None:
     assert server.breaker.state is BreakerState.OPEN
 
 
+@promise("a circuit breaker per MCP server, its state visible")
 @pytest.mark.parametrize("era", ERAS)
 async def test_several_refusals_in_a_row_open_the_circuit(era: str) -> None:
     async with (
@@ -108,6 +110,7 @@ async def test_answers_of_any_kind_keep_it_closed() -> None:
         assert server.breaker.state is BreakerState.CLOSED
 
 
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 async def test_calls_of_several_users_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
@@ -117,6 +120,7 @@ async def test_calls_of_several_users_that_hang_open_it(monkeypatch: pytest.Monk
         assert len(peer.calls("hang")) == POLICY.failure_threshold
 
 
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,6 +142,7 @@ async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_e
         assert isinstance(await server.call("hang", {}, subject="bob", timeout_s=0.1), TimedOut)
 
 
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     # The owner lists in the session or, if no call is left in it, in a new one: that takes as long as connecting may.
@@ -221,6 +226,7 @@ async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Pa
         assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=10), Answered)
 
 
+@promise("a circuit breaker per MCP server, its state visible")
 async def test_an_open_circuit_is_logged_once_and_shown_in_health(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     peer = ScriptedServer(behaviours={"tool": answer})

@@ -24,6 +24,7 @@ from tests.integration.servers import (
 )
 from tests.integration.servers.behaviours import FATES, answer, error, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +93,7 @@ async def test_after_a_failed_connect_the_next_calls_wait_for_the_server() -> No
         assert all(isinstance(result, Answered) for result in await asyncio.gather(*calls))
 
 
+@promise("a lost MCP server is connected again")
 async def test_a_server_that_comes_up_later_is_connected_then() -> None:
     peer = ScriptedServer(behaviours={"tool": answer})
     await peer.start()
@@ -304,6 +306,7 @@ async def test_a_server_that_asks_without_end_leaves_the_outcome_open() -> None:
         assert isinstance(await server.call("tool", {}, timeout_s=20), Ambiguous)
 
 
+@exhaustive("slow, and proved twice")
 @pytest.mark.parametrize(
     ("kind", "protocol"), [("streamable-http", "auto"), ("streamable-http", "legacy"), ("sse", "legacy")]
 )

@@ -21,6 +21,7 @@ from plugins_mcp.mcp.server_connection import MAX_REASON
 from plugins_mcp.mcp.transports import MAX_UNANSWERED
 from tests.integration.servers import connected, demo_over_http, demo_stdio, owned, remote, script, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
+from tests.marks import exhaustive, promise
 from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
 
@@ -54,7 +55,10 @@ async def test_the_idle_timeout_ends_a_call_and_cancels_it_at_the_server(transpo
         await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@promise("progress resets the idle limit, never the total")
+@pytest.mark.parametrize(
+    "transport", ["stdio", pytest.param("http", marks=exhaustive("the same over another transport"))]
+)
 async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=3_000) as server:
         seen: list[CallProgress] = []
@@ -63,6 +67,7 @@ async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) ->
         assert len(seen) == 8
 
 
+@promise("progress resets the idle limit, never the total")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_progress_does_not_extend_the_total_timeout(transport: str, trace: Path) -> None:
     async with serving(transport, trace, idle_timeout_ms=10_000) as server:

@@ -33,11 +33,12 @@ from tests.integration.servers import (
     remote,
     tool_names,
 )
+from tests.marks import exhaustive
 from tests.support.everything import everything_server
 from tests.support.processes import running
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("MCP servers of others")]
 BIN = Path(sys.executable).parent
 
 

@@ -21,6 +21,7 @@ from plugins_mcp.mcp.spec import ServerSpec, Stdio
 from plugins_mcp.mcp.stdio_lines import LineDispatcher
 from tests.integration.servers import QUICK, connected, remote, speaking
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
+from tests.marks import promise
 from tests.support.handling import Bench, hangs
 from tests.support.waiting import wait_until
 
@@ -60,6 +61,7 @@ async def handling(
         yield Bench(real=server, max_retries=max_retries), peer
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize("execution_class", CLASSES)
 @pytest.mark.parametrize("status", [429, 503])
 async def test_a_server_that_is_too_busy_is_asked_again_when_it_said(
@@ -73,6 +75,7 @@ async def test_a_server_that_is_too_busy_is_asked_again_when_it_said(
         assert 0.95 <= time.monotonic() - begun < 5
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize("execution_class", CLASSES)
 async def test_a_session_that_was_lost_before_the_call_costs_nothing(execution_class: ExecutionClass) -> None:
     async with handling(first(), era=LEGACY) as (bench, peer):
@@ -94,6 +97,7 @@ async def test_a_server_that_is_down_for_a_moment_costs_nothing(execution_class:
         assert len(peer.calls("add")) == 1
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize(
     ("execution_class", "state", "calls"), [(ONCE, CallState.UNKNOWN, 1), (REPEATABLE, CallState.SUCCEEDED, 2)]
 )
@@ -114,6 +118,7 @@ async def test_a_once_call_that_was_refused_and_then_cut_is_not_run_again() -> N
         assert len(peer.calls("add")) == 2
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize("execution_class", CLASSES)
 @pytest.mark.parametrize("retries", [0, 1, 3])
 async def test_no_more_retries_are_made_than_are_set(retries: int, execution_class: ExecutionClass) -> None:

@@ -23,6 +23,7 @@ from plugins_mcp.mcp.listing import to_catalog
 from plugins_mcp.mcp.session import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +61,7 @@ async def test_a_tool_is_called_and_the_offer_is_known(trace: Path, protocol: st
         assert server.generation == 1
 
 
+@promise("a lost MCP server is connected again")
 @pytest.mark.parametrize("protocol", ERAS)
 async def test_a_child_killed_during_a_call_leaves_its_outcome_open_and_is_started_again(
     trace: Path, protocol: str
@@ -121,6 +123,7 @@ async def test_a_call_whose_time_passes_before_it_gets_a_slot_was_not_sent(trace
         assert "late began" not in traced(trace)
 
 
+@promise("concurrency is bounded per server")
 async def test_no_more_calls_run_at_once_than_configured(trace: Path) -> None:
     async with connected(demo_stdio(trace, concurrency=2)) as server:
         calls = [server.call("wait", {"name": str(number), "seconds": 0.05}, timeout_s=20) for number in range(6)]
@@ -157,6 +160,7 @@ async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(tra
         assert server.generation == 1
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 async def test_bytes_that_are_no_text_on_standard_output_do_no_harm() -> None:
     says = 'sys.stdout.buffer.write(b"caf\\xe9\\n"); sys.stdout.flush(); say(request, {"content": []})'
     async with connected(speaking(says)) as server:
@@ -168,6 +172,7 @@ async def test_bytes_that_are_no_text_on_standard_output_do_no_harm() -> None:
 ANSWER = """{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}"""
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 @pytest.mark.parametrize("half", [b"\\\\ud83d", b"\\xf0\\x9f"], ids=["escaped", "raw"])
 async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer(half: bytes) -> None:
     says = f"""
@@ -180,6 +185,7 @@ async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer(hal
         assert result.result.content[0].model_dump()["text"].startswith("so far")
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 @pytest.mark.parametrize(
     "answer", ['"result": null', '"error": "boo"', '"error": {"code": "x", "message": 7}', '"error": null', '"x": 1']
 )
@@ -205,6 +211,7 @@ async def test_a_line_of_a_log_that_holds_the_request_is_not_taken_for_the_answe
         assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 @pytest.mark.parametrize("says", ["say(request, 'x' * 200_000)", "while True: sys.stdout.write('x' * 1000)"])
 async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_next_one_is_as_good(
     says: str, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +264,7 @@ async def test_an_answer_has_no_credential_of_the_configuration() -> None:
     assert result.result.model_dump_json().count("*** in Berlin") == 6
 
 
+@promise("the catalog says why a stdio server that writes other text than MCP is not ready")
 async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_instead() -> None:
     text = "Loading\x1b[1m with token=hunter22 and pass9 " + "x" * 500
     source = f"import time; print({text!r}, flush=True); time.sleep(60)"
@@ -271,6 +279,7 @@ async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_inste
     assert len(error) < 300
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 async def test_progress_that_cannot_travel_is_made_to_fit_or_left_out() -> None:
     says = """
             for progress, message in (("NaN", "?"), (1, "x" * 5000)):
@@ -292,6 +301,7 @@ async def test_a_tool_that_is_announced_is_listed(trace: Path, protocol: str) ->
         await wait_until(lambda: "sprout" in tool_names(server))
 
 
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
     trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.marks import exhaustive, promise
 from tests.support import prometheus
 from tests.support.dashboards import queries
 from tests.support.prometheus import Prometheus, running_prometheus
@@ -16,6 +17,7 @@ from tests.support.waiting import wait_until_blocking
 pytestmark = [
     pytest.mark.timeout(400),
     pytest.mark.skipif(prometheus.missing() is not None, reason=prometheus.missing() or ""),
+    exhaustive("needs Prometheus and real processes"),
 ]
 
 QUESTIONS = ("What time is it in Tokyo and in Paris?", "What is 17 * 23?", "Call the failing tool", "hello")
@@ -45,6 +47,7 @@ def empty_panels(server: Prometheus) -> set[str]:
     }
 
 
+@promise("every panel of the dashboards has data under load", only_in_test_all="needs Prometheus")
 def test_every_panel_shows_something_under_a_small_load(stack: Stack, scraping: Prometheus) -> None:
     def asked() -> bool:
         for question in QUESTIONS:

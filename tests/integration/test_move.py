@@ -21,6 +21,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
 from plugins_contract.encryption import CLEAR
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, tool_call
 from tests.support.long_sessions import write_session
@@ -76,6 +77,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.splitlines()[-1]
 
 
+@promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_every_row_is_moved_and_the_keys_go_on_behind_them(
     file: Store, moved: Store, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +99,7 @@ async def test_every_row_is_moved_and_the_keys_go_on_behind_them(
     assert not verified.problems
 
 
+@promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_starts_on_the_file(
     tmp_path: Path, file: Store, moved: Store, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -130,6 +133,7 @@ async def test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_st
         assert (await engine.chat("And now?", sessionId=session))[-1].data["reason"] == "stop"
 
 
+@promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engine_starts(
     tmp_path: Path, file: Store, moved: Store, postgres_url: str, redis_url: str, model: Model,
     monkeypatch: pytest.MonkeyPatch,
@@ -163,6 +167,7 @@ async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engin
         assert (await engine.chat())[-1].data["reason"] == "stop"
 
 
+@promise("a SQLite file is moved into a PostgreSQL whole, also after a kill, and never are both in use")
 async def test_a_row_that_was_changed_meanwhile_is_found_and_the_move_does_not_end(
     file: Store, moved: Store, postgres_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

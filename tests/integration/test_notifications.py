@@ -19,6 +19,7 @@ from redis import Redis
 
 from deploy.local.ports import free_port
 from deploy.prometheus_rule import ALERTS
+from tests.marks import exhaustive, promise
 from tests.support.dashboards import queries
 from tests.support.postgres import PASSWORD, PostgresServer
 from tests.support.processes import ROOT, Process, answers
@@ -109,6 +110,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Generator[Watched]:
         )
 
 
+@promise("an alert arrives at the receiver with a link that opens, and so does the watchdog")
 def test_the_watchdog_arrives_and_its_link_opens_at_its_entry(watched: Watched) -> None:
     link = wait_until_blocking(lambda: watched.notified("Watchdog"), 60, what="a notification")
 
@@ -131,6 +133,8 @@ def test_every_panel_of_the_resources_shows_what_the_exporters_measure(watched: 
     assert watched.prometheus.rule_errors() == []
 
 
+@promise("an alert arrives at the receiver with a link that opens, and so does the watchdog")
+@exhaustive("an alert that waits for a minute")
 def test_a_redis_that_runs_full_is_a_notification_while_nothing_else_is(watched: Watched) -> None:
     [used] = wait_until_blocking(lambda: watched.prometheus.query("redis_memory_used_bytes"), 60, what="a scrape")
     with Redis.from_url(watched.redis.url) as client:

@@ -15,6 +15,7 @@ from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import publish
 from tests.integration.test_http_problems import JSON, check
 from tests.integration.test_http_turns import worker
+from tests.marks import promise
 from tests.support.engine_stores import DIALECTS
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -34,6 +35,7 @@ async def engine(
         yield engine
 
 
+@promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_an_id_with_it_is_of_nothing(engine: Engine, subtests: pytest.Subtests) -> None:
     turn = (await engine.chat())[0].data["turnId"]
     for method, path, code in (
@@ -53,6 +55,7 @@ async def test_an_id_with_it_is_of_nothing(engine: Engine, subtests: pytest.Subt
             check(await engine.client.request(method, f"/v1/{path}", content=body, headers=JSON), 404, code)
 
 
+@promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_a_field_with_it_is_refused_and_named(
     engine: Engine, redis_url: str, model: Model, subtests: pytest.Subtests
 ) -> None:
@@ -84,6 +87,7 @@ async def test_a_field_with_it_is_refused_and_named(
         assert [event async for event in stream][-1].data["reason"] == "stop"
 
 
+@promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_what_models_and_tools_write_is_stored_sent_and_shown_with_a_replacement(
     worker: Bench, engine: Engine, model: Model
 ) -> None:

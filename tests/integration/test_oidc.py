@@ -21,6 +21,7 @@ from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, Provider
 from dialog_engine.identity.tokens import MAX_NAME, MAX_ROLES, RoleRule, TokenVerifier
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +69,7 @@ async def api(oidc: OidcProvider) -> AsyncGenerator[Api]:
     await api.provider.aclose()
 
 
+@promise("tokens of an OpenID Connect provider are accepted while its keys rotate")
 async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives(oidc: OidcProvider, api: Api) -> None:
     for requests in (1, 2):
         token = oidc.token()
@@ -77,6 +79,7 @@ async def test_a_new_key_of_the_provider_is_fetched_when_its_first_token_arrives
         api.clock.now += ASK_AGAIN_SECONDS
 
 
+@promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_a_subject_that_no_database_can_store_is_nobody(oidc: OidcProvider, api: Api) -> None:
     for subject in ("ann\0", "ann\ud800", "a" * 256):
         assert await api.subject(oidc.token(sub=subject)) == ""
@@ -93,6 +96,7 @@ async def test_a_name_of_half_a_character_can_be_shown_and_roles_that_have_one_d
     assert principal.roles == ("user", "staff")
 
 
+@promise("tokens of an OpenID Connect provider are accepted while its keys rotate")
 async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: OidcProvider, api: Api) -> None:
     assert await api.subject(oidc.token()) == "ann@oidc"
     for _ in range(20):
@@ -104,6 +108,7 @@ async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: 
     assert oidc.key_requests == 2
 
 
+@promise("tokens of an OpenID Connect provider are accepted while its keys rotate")
 async def test_known_keys_stay_in_use_while_the_provider_is_away(oidc: OidcProvider, api: Api) -> None:
     assert await api.subject(oidc.token()) == "ann@oidc"
     oidc.available = False
@@ -304,6 +309,7 @@ def audited(folder: Path) -> list[tuple[str, str, str]]:
         return store.execute("SELECT action, subject, key_id FROM audit ORDER BY seq").fetchall()
 
 
+@promise("people sign in on the page with PKCE, and only the page uses their session")
 async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, tmp_path: Path) -> None:
     refused = await engine.client.get("/v1/me")
     assert refused.status_code == 401
@@ -328,6 +334,7 @@ async def test_a_person_signs_in_chats_and_signs_out(engine: Engine, tmp_path: P
     assert ("sign_out", "ann@oidc", "page") in recorded
 
 
+@promise("people sign in on the page with PKCE, and only the page uses their session")
 async def test_requests_of_other_pages_with_the_cookie_are_refused(engine: Engine) -> None:
     await engine.client.get(await sent_back(engine))
     for headers, code in (
@@ -346,6 +353,7 @@ async def test_requests_of_other_pages_with_the_cookie_are_refused(engine: Engin
         assert (await engine.client.request(method, path)).status_code == 403
 
 
+@promise("people sign in on the page with PKCE, and only the page uses their session")
 async def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(engine: Engine) -> None:
     """A page of an attacker that sends the victim's browser to the callback with the attacker's own code."""
     path = await sent_back(engine)

@@ -23,6 +23,7 @@ from plugins_contract.messages import approve, encode_request
 from plugins_contract.outcomes import CallFinished
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.ports import ToolLookup
+from tests.marks import promise
 from tests.support.ledger import DONE
 from tests.support.processes import ROOT, Process, answers
 from tests.support.waiting import wait_until
@@ -122,6 +123,7 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
         yield caller
 
 
+@promise("a request of another producer is run, or answered with what is wrong, and never with an untrue LOST")
 async def test_a_minimal_request_from_before_the_worker_is_run_and_answered_in_its_channel(producer: Producer) -> None:
     request = minimal(1)
     await producer.submit(request)
@@ -150,6 +152,7 @@ async def test_what_is_left_out_is_frozen_when_the_call_is_begun(producer: Produ
         assert 6_000 <= int(ledger[b"deadline"]) - int(ledger[b"publishedAt"]) <= 7_000
 
 
+@promise("a finished call that is asked for again is answered again")
 async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run_again(producer: Producer) -> None:
     await producer.work()
     request = minimal(1, "demo__increment_counter", counter="mine")
@@ -188,6 +191,7 @@ REFUSED = {
 }
 
 
+@promise("a request of another producer is run, or answered with what is wrong, and never with an untrue LOST")
 async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(producer: Producer) -> None:
     await producer.work()
     for number, (request, code, words) in enumerate(REFUSED.values(), 1):
@@ -205,6 +209,7 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
     assert await producer.redis.xlen(KEYS.dead) == len(REFUSED)
 
 
+@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 async def test_the_bare_name_of_a_tool_is_enough_where_one_server_has_it_and_the_sender_may_use_it(
     producer: Producer, demo: str, tmp_path: Path
 ) -> None:
@@ -267,6 +272,7 @@ async def test_a_request_without_a_correlation_id_is_refused_in_its_channel(prod
     assert "correlationId" in (await producer.error(request))[2]
 
 
+@promise("a request of another producer is run, or answered with what is wrong, and never with an untrue LOST")
 async def test_a_request_that_a_worker_read_and_did_not_begin_is_run_by_the_next(producer: Producer) -> None:
     """Nothing was lost: LOST, or unknown, would be untrue."""
     await producer.redis.xgroup_create(KEYS.requests, GROUP, id="0", mkstream=True)
@@ -337,6 +343,7 @@ async def test_an_entry_of_an_engine_of_the_previous_release_is_run(producer: Pr
     assert (await caller.outcome(request)).state == "succeeded"
 
 
+@promise("the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls")
 async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died_and_logged_with_the_subject(
     producer: Producer, caller: Caller, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -388,6 +395,7 @@ def settled(value: object) -> object:
     return 1795381663000 if isinstance(value, int) and value > 10**12 else value
 
 
+@promise("the examples of docs/wire.md are what is seen on the wire")
 async def test_every_example_of_the_document_is_what_was_seen(producer: Producer, caller: Caller) -> None:
     await producer.work()
     await wait_until(lambda: producer.redis.hexists(KEYS.catalog_of("demo"), "version"), 20)

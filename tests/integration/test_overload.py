@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import publish
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
@@ -32,6 +33,8 @@ async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator
         yield engine
 
 
+@promise("a call that no worker ran says how long it took, and a refused call of a known tool names its server")
+@promise("past the backlog limit calls are refused with OVERLOADED")
 async def test_calls_past_the_limit_are_refused_at_once_and_each_is_answered(engine: Engine, model: Model) -> None:
     model.will_call(*[LIST.name] * CALLS)
     began = asyncio.get_running_loop().time()

@@ -23,6 +23,7 @@ from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.proxy import Proxy
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 from tests.support.postgres import PASSWORD, PostgresServer, database_of
@@ -101,6 +102,7 @@ async def refused(url: str, error: type[EngineError]) -> str:
 # --- What is said at the start ---
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 @pytest.mark.parametrize(
     "url",
     [
@@ -146,6 +148,7 @@ async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
     assert PASSWORD not in caplog.text
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -161,6 +164,7 @@ async def test_a_refused_login_says_what_was_refused(url: str, old: str, new: st
     assert says in text
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 @pytest.mark.parametrize("right", ["CREATE", "USAGE", "CONNECT"])
 async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, right: str) -> None:
     if right == "USAGE":
@@ -175,16 +179,19 @@ async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, rig
     )
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 async def test_an_old_server_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
     assert "the server is PostgreSQL 18: 15 or newer is needed" in await refused(url, ConfigurationError)
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 async def test_a_database_that_may_lose_acknowledged_commits_is_refused(url: str) -> None:
     run(url, f"ALTER DATABASE {database_of(url)} SET synchronous_commit = off")
     assert "synchronous_commit is off" in await refused(url, ConfigurationError)
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 async def test_a_server_that_does_not_sync_is_refused(server: PostgresServer, url: str) -> None:
     server.set("fsync", "off")
     try:
@@ -193,6 +200,7 @@ async def test_a_server_that_does_not_sync_is_refused(server: PostgresServer, ur
         server.set("fsync", "on")
 
 
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
 async def test_a_read_only_standby_is_refused(url: str) -> None:
     run(url, f"ALTER DATABASE {database_of(url)} SET default_transaction_read_only = on")
     assert "target_session_attrs=read-write" in await refused(url, ConfigurationError)
@@ -224,6 +232,7 @@ async def said(store: EngineStore, turn: Turn) -> list[str]:
     return [message.content for message in await store.messages(turn.session_id)]
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
     server: PostgresServer, store: EngineStore
 ) -> None:
@@ -248,6 +257,7 @@ async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
     assert len(await store.sessions.list("ann", limit=9, before=None)) == 1
 
 
+@promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outage(store: EngineStore) -> None:
     for attempt in (store.sessions.create("a\0b"), store.sessions.list("a\0b", limit=9, before=None)):
         with pytest.raises(psycopg.DataError):
@@ -255,6 +265,7 @@ async def test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outa
     await store.database.check()
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_server_that_was_restarted_while_nothing_happened_costs_no_error(
     server: PostgresServer, store: EngineStore
 ) -> None:
@@ -284,6 +295,7 @@ class Held:
         tx.execute("INSERT INTO meta (key, value) VALUES ('b', '')")
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 @pytest.mark.parametrize("healed", [False, True])
 async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of_it(
     server: PostgresServer, store: EngineStore, healed: bool
@@ -310,6 +322,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
     )
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 @pytest.mark.parametrize("silent", [False, True])
 async def test_all_callers_during_an_outage_fail_in_time_together(
     server: PostgresServer, url: str, proxy: Proxy, soon: None, silent: bool
@@ -331,6 +344,7 @@ async def test_all_callers_during_an_outage_fail_in_time_together(
         assert await said(store, turn) == ["Hi"]
 
 
+@promise("while PostgreSQL is away every request has its 503 within a second, and what it refused is not written")
 async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committed(
     server: PostgresServer, url: str, proxy: Proxy
 ) -> None:
@@ -354,6 +368,7 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
     assert run(url, "SELECT key FROM meta WHERE key = 'a'") == []
 
 
+@promise("while PostgreSQL is away every request has its 503 within a second, and what it refused is not written")
 async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(store: EngineStore) -> None:
     begin_client_wait()
     assert await store.database.read("SELECT 1 FROM pg_sleep(0.9)") == [(1,)]
@@ -378,6 +393,7 @@ async def test_a_statement_of_an_operators_command_may_take_longer(
         assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
 
 
+@promise("many rows are written in one round trip while the row of their turn is locked")
 async def test_many_rows_of_one_statement_cost_one_round_trip(
     server: PostgresServer, url: str, proxy: Proxy, soon: None
 ) -> None:
@@ -429,6 +445,7 @@ def is_there(url: str) -> bool:
     return bool(run(url, "SELECT 1 FROM meta WHERE key = 'cut'"))
 
 
+@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
     behind: PostgresDatabase, proxy: Proxy, url: str
 ) -> None:
@@ -443,6 +460,7 @@ async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
     assert unit.runs == 1
 
 
+@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
     behind: PostgresDatabase, proxy: Proxy, url: str
 ) -> None:
@@ -460,6 +478,7 @@ async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
     await heals(behind)
 
 
+@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 async def test_a_commit_that_cannot_be_resolved_is_reported_as_unknown(
     behind: PostgresDatabase, proxy: Proxy, url: str
 ) -> None:
@@ -477,6 +496,7 @@ async def test_a_commit_that_cannot_be_resolved_is_reported_as_unknown(
     await heals(behind)
 
 
+@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
     server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +513,7 @@ async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
     assert unit.runs == 1
 
 
+@promise("a commit that a killed PostgreSQL lost is not taken for one that it has")
 async def test_a_commit_that_a_killed_server_lost_is_not_taken_for_another_one_that_got_its_id(
     server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -522,6 +543,7 @@ def locking(url: str, statement: str) -> AbstractContextManager[psycopg.Connecti
     return closing(connection)
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_held_lock_is_an_error_in_time(store: EngineStore, url: str) -> None:
     session = await store.sessions.create("ann")
     with locking(url, "UPDATE sessions SET title = 'held'"):
@@ -533,6 +555,7 @@ async def test_a_held_lock_is_an_error_in_time(store: EngineStore, url: str) -> 
     assert await said(store, turn) == ["Hi"]
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_server_without_a_free_connection_is_an_error_in_time_and_heals(
     server: PostgresServer, url: str, soon: None
 ) -> None:
@@ -562,6 +585,8 @@ def take_the_only_connection(url: str, limited: str) -> psycopg.Connection[tuple
     return connection
 
 
+@promise("units of one turn that come together are in an order, and one that meets a deadlock is run again")
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_deadlock_is_resolved_by_running_the_unit_again(url: str) -> None:
     run(url, f"ALTER DATABASE {database_of(url)} SET deadlock_timeout = '50ms'")
     met = threading.Barrier(2)
@@ -584,6 +609,7 @@ async def test_a_deadlock_is_resolved_by_running_the_unit_again(url: str) -> Non
     assert len(runs) == 3
 
 
+@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_connection_to_a_server_that_became_a_standby_is_given_up(url: str) -> None:
     async with open_postgres(url, 1) as database:
         await database.read("SELECT set_config('default_transaction_read_only', 'on', false)")
@@ -596,6 +622,7 @@ async def test_a_connection_to_a_server_that_became_a_standby_is_given_up(url: s
         await database.write(lambda tx: tx.execute("INSERT INTO meta (key, value) VALUES ('a', '')"))
 
 
+@promise("units of one turn that come together are in an order, and one that meets a deadlock is run again")
 async def test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_lost(store: EngineStore) -> None:
     turn = await begin(store.turns, "ann", None, "Hi")
     numbers = await asyncio.gather(*(store.add_round(turn, tool_call()) for _ in range(50)))

@@ -14,6 +14,7 @@ from dialog_engine.chat import turns as turns_module
 from dialog_engine.model import Turn
 from dialog_engine.storage.turns import SqlTurns
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
@@ -86,6 +87,7 @@ class Line:
         return text, answer.json()["turnId"]
 
 
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
     engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
 ) -> None:
@@ -104,6 +106,7 @@ async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_w
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
 
 
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place(
     engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
 ) -> None:
@@ -137,6 +140,7 @@ async def test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_
     await there.client.post(f"/v1/turns/{turn_id}/cancel")
 
 
+@promise("one turn at a time per session, at whichever engine it is asked for")
 async def test_a_message_that_does_not_wait_overtakes_none_that_does(
     engines: tuple[Engine, Engine], postgres_url: str
 ) -> None:
@@ -153,6 +157,7 @@ async def test_a_message_that_does_not_wait_overtakes_none_that_does(
     assert (await line.next())[0] == "patient"
 
 
+@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
 async def test_a_message_whose_client_goes_away_is_not_accepted(
     engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
 ) -> None:
@@ -172,6 +177,7 @@ async def test_a_message_whose_client_goes_away_is_not_accepted(
     assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "patient"]
 
 
+@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
 async def test_a_message_whose_client_goes_away_while_its_turn_begins_is_answered_all_the_same(
     engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +204,7 @@ async def test_a_message_whose_client_goes_away_while_its_turn_begins_is_answere
     assert (await begin(there, session_id, "next", "refuse")).status_code == 202
 
 
+@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
 async def test_a_waiting_message_ends_with_its_engine(
     engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +226,7 @@ async def test_a_waiting_message_ends_with_its_engine(
     await here.client.post(f"/v1/turns/{turn_id}/cancel")
 
 
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_a_message_that_has_waited_too_long_is_refused(
     engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,6 +261,7 @@ async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], pos
     assert "dialog_event_streams 0.0" in (await here.client.get("/metrics")).text
 
 
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, no_polls: None) -> None:
     (tmp_path / "redis").mkdir()
     redis = LocalServer(embedded_binary(), tmp_path / "redis")

@@ -22,11 +22,12 @@ from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth
 from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
+from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import ROOT, Process, running
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("real processes that wait for each other")]
 
 BIN = Path(sys.executable).parent
 DEMO = {
@@ -100,6 +101,7 @@ async def pair(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[P
         yield Pair(tmp_path, redis_url, model, stack)
 
 
+@promise("a question that comes the moment the engine is ready finds every tool")
 async def test_a_question_that_comes_the_moment_the_engine_is_ready_finds_every_tool(pair: Pair) -> None:
     await pair.start_engine()
     assert await pair.status() == (503, "starting", {})
@@ -111,6 +113,7 @@ async def test_a_question_that_comes_the_moment_the_engine_is_ready_finds_every_
     assert await pair.offered() == {"demo", "slow"}
 
 
+@promise("the engine waits for tools at its start only, and for a bounded time")
 async def test_a_server_that_does_not_start_is_named_and_holds_nothing_up(pair: Pair) -> None:
     await pair.start_engine(TOOLS_WAIT_SECONDS="3600")
     await pair.start_worker(demo=DEMO, never=NEVER)
@@ -121,6 +124,7 @@ async def test_a_server_that_does_not_start_is_named_and_holds_nothing_up(pair: 
     assert never["error"] == "the server process exited with code 1 during the handshake"
 
 
+@promise("the engine waits for tools at its start only, and for a bounded time")
 async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pair: Pair) -> None:
     await pair.start_worker(demo=DEMO, slow=held_back(pair.gate))
     await pair.start_engine(TOOLS_WAIT_SECONDS="2")
@@ -131,6 +135,7 @@ async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pa
     assert await pair.offered() == {"demo", "slow"}
 
 
+@promise("the engine waits for tools at its start only, and for a bounded time")
 async def test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then(pair: Pair) -> None:
     await pair.start_engine(TOOLS_WAIT_SECONDS="4")
     assert await pair.status() == (503, "starting", {})
@@ -140,6 +145,7 @@ async def test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then(p
     await pair.becomes(200, "degraded", {"slow": "connecting"})  # it has been ready, and stays so
 
 
+@promise("the engine waits for tools at its start only, and for a bounded time")
 async def test_without_redis_the_engine_waits_a_moment_and_is_degraded_then(
     tmp_path: Path, own_redis: LocalServer, model: Model
 ) -> None:
@@ -175,6 +181,8 @@ class Servers:
         }
 
 
+@promise("a question that comes the moment the engine is ready finds every tool")
+@smoke
 @pytest.mark.parametrize("known", [0, 20, 40], ids=["none known", "half known", "all known"])
 async def test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none(
     redis: Redis, redis_url: str, known: int

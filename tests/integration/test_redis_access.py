@@ -17,11 +17,14 @@ from redis.exceptions import RedisError
 from deploy.local.ports import free_port
 from plugins_contract.connections import command_client, describe_outage, is_outage, thread_client
 from plugins_contract.settings import Login, RedisAddress, Tls
+from tests.marks import exhaustive, promise, smoke
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary, missing
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("Sentinels, TLS and rights, with real processes")
 
 PASSWORD = "s3cr3t-of-mine"
 QUESTION = "Count to 3 with the counter"
@@ -82,6 +85,7 @@ def local_server(folder: Path, name: str, *options: str, binary: Path | None = N
     return LocalServer(binary or embedded_binary(), folder / name, *options)
 
 
+@promise("both services start without Redis, say why it does not answer, and connect when it does")
 def test_both_services_start_serve_and_connect_later_when_redis_is_absent(tmp_path: Path) -> None:
     redis = local_server(tmp_path, "redis")
     with services({"REDIS_URL": redis.url}) as stack:
@@ -97,6 +101,7 @@ def test_both_services_start_serve_and_connect_later_when_redis_is_absent(tmp_pa
     redis.stop()
 
 
+@promise("both services start without Redis, say why it does not answer, and connect when it does")
 def test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right(tmp_path: Path) -> None:
     redis = local_server(tmp_path, "redis")
     start_with_password(redis, "another")
@@ -169,6 +174,7 @@ def tls_env(url: str, certificates: Certificates) -> dict[str, str]:
     }
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 def test_a_call_completes_over_tls_with_certificates_of_both_sides(tls_redis: str, certificates: Certificates) -> None:
     with services(tls_env(tls_redis, certificates)) as stack:
         wait_for_both(stack)
@@ -216,6 +222,8 @@ async def said_by(url: str) -> str:
     return describe_outage(caught.value)
 
 
+@promise("both services start without Redis, say why it does not answer, and connect when it does")
+@smoke
 @pytest.mark.anyio
 async def test_a_port_for_tls_is_distinguished_from_one_without(
     redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
@@ -251,6 +259,7 @@ def ready_made_acl_lines() -> dict[str, list[str]]:
     return {name: rules.split() for name, rules in lines}
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.every_redis
 def test_the_acl_users_of_the_runbook_are_all_that_the_services_need(redis_url: str) -> None:
     users = ready_made_acl_lines()
@@ -378,6 +387,7 @@ def sentinels(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Senti
     sentinels.close()
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 def test_after_a_failover_both_services_find_the_new_master_and_calls_complete(sentinels: Sentinels) -> None:
     sentinels.start()
     with services({"REDIS_URL": sentinels.url}) as stack:
@@ -394,6 +404,7 @@ def test_after_a_failover_both_services_find_the_new_master_and_calls_complete(s
             assert client.exists("events.plugins")
 
 
+@promise("both services start without Redis, say why it does not answer, and connect when it does")
 def test_sentinels_that_know_no_master_are_an_outage_that_ends(tmp_path: Path) -> None:
     sentinels = Sentinels(embedded_binary(), tmp_path)
     sentinels.start_sentinel()

@@ -24,6 +24,7 @@ from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
+from tests.marks import promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -86,6 +87,7 @@ async def bench(redis_url: str) -> AsyncGenerator[Bench]:
         yield bench
 
 
+@promise("the relay wakes on a commit")
 @pytest.mark.every_redis
 async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench, rare_polls: None) -> None:
     async with at_work(bench.relay.run):
@@ -116,6 +118,7 @@ async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench, rare_
     assert await bench.backlog() == 5 * BATCH + 1
 
 
+@promise("a row of the outbox that was not offered is found, whatever its number")
 async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +185,7 @@ async def test_facts_are_published_together(bench: Bench, monkeypatch: pytest.Mo
     assert await bench.redis.xlen("events.analytics") == 5
 
 
+@promise("the relay survives Redis being away")
 async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Bench(own_redis.url)) as bench:
@@ -209,6 +213,7 @@ async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_red
             assert await bench.backlog() == 302
 
 
+@promise("a call that another incarnation of Redis may have had is not published as if it were new")
 @pytest.mark.parametrize("sent", [False, True])
 @pytest.mark.parametrize("offered_to", [None, "", "here", "x/y", "x/"])
 async def test_a_call_is_published_unless_it_may_have_been_offered_to_another_incarnation_of_redis(
@@ -302,6 +307,7 @@ async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypa
     assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
+@promise("one bad outbox row blocks no other")
 async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_no_other(bench: Bench) -> None:
     bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")
     old = bench.outbox.add(EVENT_TYPE, "old", b'{"eventVersion": 0}')
@@ -348,6 +354,7 @@ async def test_a_request_stream_of_the_wrong_type_is_reported_to_the_call_at_onc
     await bench.redis.delete(bench.keys.requests)
 
 
+@promise("one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery")
 async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(bench: Bench) -> None:
     row = bench.outbox.call(request(await bench.deadline()))
     async with at_work(bench.relay.run):
@@ -388,6 +395,7 @@ async def test_rows_that_were_in_hand_when_the_relay_failed_are_found_in_the_tab
         await wait_until(lambda: bench.outbox.postponed)
 
 
+@promise("past the backlog limit calls are refused with OVERLOADED")
 async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=2)) as bench:
         async with at_work(bench.relay.run):
@@ -401,6 +409,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
         assert bench.metrics.registry.get_sample_value("dialog_calls_refused_total", {"reason": "overloaded"}) == 1
 
 
+@promise("a call that was refused never runs, and is not taken for lost")
 async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
         first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
@@ -417,6 +426,7 @@ async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> Non
         assert await bench.backlog() == 1
 
 
+@promise("a call that was refused never runs, and is not taken for lost")
 @pytest.mark.parametrize("window", [0, 1], ids=["refused by the ledger", "refused at the door"])
 async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, window: int) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1, window=window)) as bench:
@@ -483,6 +493,7 @@ async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
     assert await bench.backlog() == 1
 
 
+@promise("an event type without a route fails at the start")
 def test_every_type_needs_a_route_and_what_is_missing_is_named() -> None:
     check_routes(DEFAULT_ROUTES.keys(), DEFAULT_ROUTES)
     with pytest.raises(ConfigurationError, match=r"OUTBOX_ROUTES has no stream for OldFact, Older"):

@@ -11,8 +11,9 @@ from benchmarks.relay.answers import WORDS, Answer, text_in
 from benchmarks.relay.measures import Load, Seen, TextLostError, check, first_tokens, growth, relayed
 from benchmarks.relay.readers import Reader
 from benchmarks.relay.relays import Relay, callstream, naive, provider
+from tests.marks import exhaustive, promise
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, exhaustive("a benchmark, to see that it runs")]
 
 TIMES_NAIVE = 10
 TRIES = 3
@@ -37,6 +38,7 @@ async def test_what_the_provider_says_comes_out_of_every_relay_and_is_counted(so
         assert len(await growth(relays[0], 2, fill_seconds=0.0)) == 2
 
 
+@promise("the relay of tokens is ten times cheaper than a naive one", only_in_test_all="a benchmark")
 async def test_relaying_costs_a_tenth_of_what_it_costs_naively(source: Relay, tmp_path: Path) -> None:
     """In processor time, both in one run. A machine that is busy with other things blurs it, so it may try again."""
     load, ratio = Load(8, 1000), 0.0

@@ -25,6 +25,7 @@ from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.fakes import FakeWorker, tool
 from tests.support.postgres import PostgresServer
 from tests.support.servers import LocalServer
@@ -143,6 +144,7 @@ def session_of(events: list[Any]) -> str:
 # --- Sessions ---
 
 
+@promise("any engine serves the next turn of a session, and knows all that was said and deleted")
 async def test_the_next_turn_of_a_session_can_be_asked_of_any_engine(
     engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -169,6 +171,7 @@ async def test_the_next_turn_of_a_session_can_be_asked_of_any_engine(
     assert asked == everything[:-1]
 
 
+@promise("one turn at a time per session, at whichever engine it is asked for")
 async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
     engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -186,6 +189,7 @@ async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
     await there.chat("Me too", sessionId=turn["sessionId"])
 
 
+@promise("any engine serves the next turn of a session, and knows all that was said and deleted")
 async def test_sessions_are_listed_read_and_deleted_anywhere(engines: tuple[Engine, Engine]) -> None:
     here, there = engines
     events = await here.chat("What is it?")
@@ -204,6 +208,7 @@ async def test_sessions_are_listed_read_and_deleted_anywhere(engines: tuple[Engi
         assert refused.status_code == 404
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn(
     place: Place, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +241,7 @@ async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_
 # --- Stop ---
 
 
+@promise("stop works from any engine")
 async def test_a_turn_is_stopped_from_the_other_engine(engines: tuple[Engine, Engine], model: Model) -> None:
     here, there = engines
     model.held.clear()
@@ -250,6 +256,7 @@ async def test_a_turn_is_stopped_from_the_other_engine(engines: tuple[Engine, En
     await wait_until(lambda: model.open == 0, what="the end of the model's stream")
 
 
+@promise("stop works from any engine")
 async def test_a_stop_request_whose_message_was_lost_is_found_in_the_store(
     engines: tuple[Engine, Engine], model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +274,7 @@ async def test_a_stop_request_whose_message_was_lost_is_found_in_the_store(
 # --- Adoption ---
 
 
+@promise("an engine that goes down in good order leaves its turns to the others at once")
 async def test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once(place: Place, model: Model) -> None:
     model.held.clear()
     async with place.engine() as there:
@@ -281,6 +289,7 @@ async def test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once(pl
     assert [event.name for event in events if event.name in ("reset", "done")] == ["reset", "done"]
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_a_fenced_owner_stops_and_ends_nothing(
     engines: tuple[Engine, Engine], model: Model, place: Place
 ) -> None:
@@ -307,6 +316,7 @@ async def test_a_fenced_owner_stops_and_ends_nothing(
         assert await status(engine, turn["turnId"]) == "done"
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @pytest.mark.usefixtures("killed", "short_leases")
 async def test_of_several_engines_one_adopts_the_turn_of_a_dead_one(place: Place, model: Model) -> None:
     turn = await left_behind(place)
@@ -321,6 +331,7 @@ async def test_of_several_engines_one_adopts_the_turn_of_a_dead_one(place: Place
         assert len(model.asked) == asked + 1
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @pytest.mark.usefixtures("killed", "short_leases")
 async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, redis_url: str, model: Model) -> None:
     turn = await left_behind(place)
@@ -341,6 +352,7 @@ async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, red
     assert KEYS.mailbox(adopter) in published["event"], "its answer goes to its new owner"
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @pytest.mark.usefixtures("killed", "short_leases")
 async def test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption(place: Place, model: Model) -> None:
     turn = await left_behind(place)
@@ -363,6 +375,7 @@ async def test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoptio
             model.held.set()
 
 
+@promise("a turn that its engines die of is given up")
 @pytest.mark.usefixtures("killed", "short_leases")
 async def test_a_turn_that_crashes_its_engines_fails(place: Place, model: Model) -> None:
     turn = await left_behind(place)
@@ -398,6 +411,7 @@ async def left_behind(place: Place) -> Turn:
 # --- Redis and the database away ---
 
 
+@promise("with Redis away sessions and text go on at every engine")
 async def test_without_redis_every_session_works_at_every_engine(
     tmp_path: Path, own_redis: LocalServer, postgres_url: str, model: Model
 ) -> None:
@@ -414,6 +428,7 @@ async def test_without_redis_every_session_works_at_every_engine(
             assert [each["sessionId"] for each in await listed(engine)] == [new, session_id]
 
 
+@promise("with Redis away sessions and text go on at every engine")
 async def test_without_redis_turns_are_stopped_and_shown_at_every_engine(
     tmp_path: Path, own_redis: LocalServer, postgres_url: str, model: Model
 ) -> None:
@@ -428,6 +443,7 @@ async def test_without_redis_turns_are_stopped_and_shown_at_every_engine(
         assert await status(here, turn["turnId"]) == "cancelled"
 
 
+@promise("what Redis loses is missing in no session")
 async def test_a_turn_is_resumed_when_redis_and_its_engine_are_lost_together(place: Place, model: Model) -> None:
     model.held.clear()
     async with place.engine() as there:
@@ -442,6 +458,8 @@ async def test_a_turn_is_resumed_when_redis_and_its_engine_are_lost_together(pla
         assert await said(there, turn["sessionId"]) == ["Hi", "Hello"]
 
 
+@promise("PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken")
+@promise("with the database away nothing is accepted, and it heals without a restart")
 async def test_without_the_database_nothing_is_accepted_until_it_is_back(
     tmp_path: Path, redis_url: str, own_postgres: PostgresServer, model: Model
 ) -> None:

@@ -18,6 +18,7 @@ from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ExecutionClass
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import Waiting, publish, requested, statuses
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
@@ -72,6 +73,7 @@ ROWS = {
 }
 
 
+@promise("a restored backup has its sessions and messages, continues, and runs no once call twice")
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("execution_class", ["once", "repeatable"])
 async def test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again(
@@ -97,6 +99,7 @@ async def test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_agai
             assert requested(redis_url) == []
 
 
+@promise("a restored backup has its sessions and messages, continues, and runs no once call twice")
 @pytest.mark.parametrize("execution_class", ["once", "repeatable"])
 async def test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as_if_it_were_new(
     configured: Settings, model: Model, redis_url: str, execution_class: str
@@ -134,6 +137,7 @@ async def test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as
         await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
+@promise("a backup that is none, or is that of a later release, changes nothing")
 @pytest.mark.parametrize("wrong", [b"", b"no backup", b"SQLite format 3\0 and no more"])
 async def test_what_is_no_backup_is_refused_and_the_file_stays(configured: Settings, wrong: bytes) -> None:
     async with engine_with(configured, "once"):
@@ -149,6 +153,7 @@ async def test_what_is_no_backup_is_refused_and_the_file_stays(configured: Setti
     }  # fmt: skip
 
 
+@promise("a backup that is none, or is that of a later release, changes nothing")
 async def test_a_backup_of_a_later_release_is_refused(configured: Settings, tmp_path: Path) -> None:
     async with engine_with(configured, "once"):
         backup = edited(backup_of(configured), tmp_path / "backup", "PRAGMA user_version = 9999")
@@ -157,6 +162,7 @@ async def test_a_backup_of_a_later_release_is_refused(configured: Settings, tmp_
         await restore(configured, io.BytesIO(backup))
 
 
+@promise("a backup that is none, or is that of a later release, changes nothing")
 async def test_nothing_is_restored_under_an_engine(configured: Settings) -> None:
     async with engine_with(configured, "once"):
         with pytest.raises(StorageUnavailableError, match="another engine is using it"):

@@ -12,6 +12,7 @@ from plugins_contract.outcomes import CallState, ContentBlock, LinkBlock, MediaB
 from plugins_mcp.mcp.content import EMPTY_RESULT, FAILED_WITHOUT_TEXT
 from tests.integration.servers import KINDS
 from tests.integration.servers.kinds import LOG, RESULTS
+from tests.marks import promise
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +53,7 @@ async def caller(redis_url: str, tmp_path: Path) -> AsyncGenerator[Caller]:
         yield caller
 
 
+@promise("results of every content type are kept, and cut to head and tail")
 async def test_each_kind_of_content_comes_through_a_worker(caller: Caller) -> None:
     assert {*SUCCEEDED, *FAILED} == {*RESULTS}
     requests = {kind: await caller.call("give", server="kinds", kind=kind) for kind in RESULTS}

@@ -15,6 +15,7 @@ from dialog_engine.operators import commands
 from dialog_engine.storage import erasures
 from dialog_engine.storage.database import Database
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.waiting import wait_until
@@ -61,6 +62,7 @@ async def deleted(store: EngineStore) -> list[tuple[str, str]]:
     )
 
 
+@promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
 async def test_each_class_of_subjects_has_its_days_and_the_command_shows_them_first(
     store: EngineStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +86,7 @@ async def test_each_class_of_subjects_has_its_days_and_the_command_shows_them_fi
     assert sorted(await deleted(store)) == [("ada", "retention"), ("guest-1", "retention"), ("guest-2", "retention")]
 
 
+@promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
 async def test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one(store: EngineStore) -> None:
     for number in range(erasures.DELETED_AT_ONCE + 5):
         await session_of(store, f"user-{number}", 91)
@@ -96,6 +99,7 @@ async def test_of_two_engines_that_pass_at_once_each_session_is_erased_by_one(st
     assert await left(store) == set()
 
 
+@promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
 async def test_a_message_that_comes_while_a_pass_decides_keeps_its_session(store: EngineStore) -> None:
     session = await session_of(store, "ada", 91)
 
@@ -111,6 +115,7 @@ async def test_a_message_that_comes_while_a_pass_decides_keeps_its_session(store
     assert await left(store) == {session}
 
 
+@promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
 async def test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it(
     tmp_path: Path, redis_url: str, redis: Redis, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:

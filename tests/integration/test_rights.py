@@ -12,6 +12,7 @@ from dialog_engine.identity.api_keys import add_key
 from plugins_contract.catalog import ApprovalPolicy
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_approvals import publish, requested
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
 
@@ -99,6 +100,7 @@ async def test_a_call_that_is_not_allowed_reaches_no_worker(place: Place) -> Non
         assert requested(place.redis_url) == []
 
 
+@promise("a tool that a sender may not use is neither offered nor requested nor run")
 async def test_a_request_carries_the_roles_of_its_turn_also_after_a_restart(place: Place) -> None:
     place.model.will_call(DELETE.name)
     async with place.engine() as engine:

@@ -29,6 +29,7 @@ from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, OUTCOME, EngineStore, OpenDatabase, opener, tool_call
 from tests.support.waiting import wait_until
@@ -95,6 +96,7 @@ async def locked(database: Database, path: Path) -> AsyncGenerator[None]:
 # --- Commits ---
 
 
+@promise("commits on SQLite are durable and grouped under load")
 async def test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings(sqlite: EngineStore) -> None:
     def settings(tx: Transaction) -> list[object]:
         names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
@@ -103,6 +105,7 @@ async def test_a_commit_that_was_answered_survives_a_power_cut_by_its_settings(s
     assert await sqlite.database.write(settings) == ["wal", 2, 1, 1000]
 
 
+@promise("commits on SQLite are durable and grouped under load")
 async def test_writers_that_come_together_share_commits(sqlite: EngineStore) -> None:
     before = sqlite.database.commits
     await asyncio.gather(*(sqlite.database.write(insert(str(n))) for n in range(1000)))
@@ -111,6 +114,7 @@ async def test_writers_that_come_together_share_commits(sqlite: EngineStore) -> 
     assert len(await keys(sqlite.database)) == 1000
 
 
+@promise("commits on SQLite are durable and grouped under load")
 async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_soon(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +248,7 @@ async def test_an_engine_id_is_stable_on_sqlite_and_new_on_postgresql(
 # --- A file that does not serve ---
 
 
+@promise("a full disk under SQLite refuses before anything is accepted, and heals")
 async def test_a_full_disk_refuses_and_heals(sqlite: EngineStore) -> None:
     turn = await begin(sqlite.turns, "ann", None, "Hi")
     await sqlite.end(turn)
@@ -345,6 +350,7 @@ async def test_what_fails_while_the_file_is_open_is_not_blamed_on_the_file(path:
             raise ConnectionResetError
 
 
+@promise("a SQLite file is used by one engine at a time")
 async def test_a_second_engine_does_not_get_the_file_of_the_first(path: Path) -> None:
     async with open_sqlite(path):
         with pytest.raises(StorageUnavailableError, match=r"OUTBOX_PATH .* another engine"):
@@ -382,6 +388,7 @@ asyncio.run(main())
 # --- Sessions and turns ---
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 async def test_a_restart_finds_everything(open_database: OpenDatabase) -> None:
     call = tool_call()
     async with open_database() as database:
@@ -411,6 +418,7 @@ async def test_a_restart_finds_everything(open_database: OpenDatabase) -> None:
         assert await second.archive.outcome("ann", done.turn_id, call.correlation_id) == OUTCOME
 
 
+@promise("one turn at a time per session, at whichever engine it is asked for")
 async def test_one_turn_runs_at_a_time_in_a_session_however_many_are_asked_for(storage: EngineStore) -> None:
     session = await storage.sessions.create("ann")
     begun = await asyncio.gather(
@@ -507,6 +515,7 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(storage: Engine
 # --- Calls and the outbox ---
 
 
+@promise("message, calls and outbox rows are committed in one transaction")
 async def test_a_round_is_committed_with_its_outbox_rows_or_not_at_all(storage: EngineStore) -> None:
     turn = await begin(storage.turns, "ann", None, "Hi")
     call = tool_call()
@@ -535,6 +544,7 @@ async def test_a_postponed_row_comes_after_the_others_when_it_is_due(storage: En
     assert 0 <= age < 60_000
 
 
+@promise("a request that this release cannot read is answered so, and holds up no turn")
 async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_up_no_turn(
     storage: EngineStore,
 ) -> None:

@@ -21,6 +21,7 @@ from dialog_engine.tool_calls.approvals.rules import Decision
 from plugins_contract.messages import EVENT_TYPE, encode_request
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.test_audit_chain import chain_of, record, seal, verified
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
 from tests.support.processes import ROOT
@@ -127,6 +128,7 @@ def shape(path: Path) -> Shape:
 # --- SQLite ---
 
 
+@promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
 async def test_what_a_file_of_the_first_release_holds_is_there_and_its_turn_goes_on(old_file: Path) -> None:
     async with open_sqlite(old_file) as database:
         store = EngineStore(database, await database.engine_id())
@@ -157,6 +159,7 @@ async def test_what_a_file_of_the_first_release_holds_is_there_and_its_turn_goes
         assert await begin(store.turns, "ada", "mine", "And then?")
 
 
+@promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
 async def test_a_file_that_was_migrated_has_the_shape_of_a_new_one(old_file: Path, tmp_path: Path) -> None:
     new_file = tmp_path / "new.sqlite3"
     for path in (old_file, new_file):
@@ -175,6 +178,7 @@ def failing_at(script: str, position: int) -> str:
     return ";\n".join([*statements[:position], "SELECT cut_off()", *statements[position:]])
 
 
+@promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
 async def test_a_migration_that_is_cut_off_leaves_the_old_file_whole_and_the_next_start_does_it(
     old_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +213,7 @@ async def test_a_new_file_that_is_cut_off_while_it_is_made_is_made_by_the_next_s
         await begin(EngineStore(database).turns, "ada", None, "Hi")
 
 
+@promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
 async def test_a_file_of_a_later_release_is_refused_with_both_releases_and_left_as_it_is(old_file: Path) -> None:
     async with open_sqlite(old_file):
         pass
@@ -255,6 +260,7 @@ async def open_and_begin(url: str) -> Turn:
         return await begin(EngineStore(database, await database.engine_id()).turns, "ada", None, "Hi")
 
 
+@promise("engines that open an empty database at the same time make its tables once")
 async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tables_once(postgres_url: str) -> None:
     turns = await asyncio.gather(*(open_and_begin(postgres_url) for _ in range(6)))
 
@@ -269,6 +275,7 @@ async def test_engines_that_open_an_empty_database_at_the_same_time_make_its_tab
         }  # fmt: skip
 
 
+@promise("engines that open an empty database at the same time make its tables once")
 async def test_a_cut_off_creation_of_the_tables_leaves_nothing_and_the_next_start_does_it(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +296,7 @@ def change(url: str, *statements: str) -> None:
             connection.execute(statement.encode())
 
 
+@promise("a file of the last release is taken over whole or not at all, and one of a later release is refused")
 async def test_a_database_of_a_later_or_too_old_a_release_is_refused(postgres_url: str) -> None:
     await open_and_begin(postgres_url)
     change(

@@ -27,6 +27,7 @@ from dialog_engine.subjects import (
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -43,6 +44,7 @@ def by_name(report: Report) -> dict[str, Use]:
     return {use.subject: use for use in report.uses}
 
 
+@promise("operators see which subjects use most, at all engines, however many there are")
 async def test_engines_add_up_what_is_open_and_what_was_counted_in_the_last_hour(redis: Any) -> None:
     clock = Clock()
     here, there = (SubjectUse(redis, Keys(), clock=clock) for _ in range(2))
@@ -69,6 +71,7 @@ async def test_engines_add_up_what_is_open_and_what_was_counted_in_the_last_hour
     assert 0 < await redis.ttl(Keys().subjects) <= (PERIODS + 1) * PERIOD_SECONDS
 
 
+@promise("operators see which subjects use most, at all engines, however many there are")
 async def test_very_many_subjects_take_bounded_memory_and_do_not_hide_those_that_use_most(redis: Any) -> None:
     clock = Clock()
     use = SubjectUse(redis, Keys(), clock=clock)
@@ -93,6 +96,7 @@ async def test_very_many_subjects_take_bounded_memory_and_do_not_hide_those_that
     assert sum(map(len, use._periods.values())) < KEPT_OF_EACH  # pyright: ignore[reportPrivateUsage]
 
 
+@promise("operators see which subjects use most, at all engines, however many there are")
 async def test_without_redis_an_engine_reports_its_own_numbers_and_the_command_says_so(tmp_path: Path) -> None:
     away = "redis://127.0.0.1:1/0"
     async with command_client(away) as client:
@@ -105,6 +109,7 @@ async def test_without_redis_an_engine_reports_its_own_numbers_and_the_command_s
         await asyncio.to_thread(subjects.report, configured)
 
 
+@promise("operators see which subjects use most, at all engines, however many there are")
 async def test_a_flood_is_named_by_the_api_and_the_command(tmp_path: Path, redis_url: str, model: Model) -> None:
     keys = "ann:" + "a" * 40 + ",bob:" + "b" * 40
     _, operator = add_key(tmp_path / "keys", "ops", [OPERATOR], None)

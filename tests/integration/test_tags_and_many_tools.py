@@ -11,6 +11,7 @@ from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.engines import Event, Model, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
+from tests.marks import promise
 from tests.support.fakes import (
     Execution,
     FakeCatalog,
@@ -70,6 +71,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [described(system.content) for system in systems if isinstance(system, SystemMessage)]
 
 
+@promise("prompt mode: in both dialects, behind a gateway and with a search")
 @dialects
 @stops
 async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool) -> None:
@@ -88,6 +90,7 @@ async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool
     assert "Rain in Oslo." in result.content
 
 
+@promise("prompt mode: in both dialects, behind a gateway and with a search")
 @dialects
 @stops
 async def test_found_tools_are_described_in_the_next_request_and_can_be_called(dialect: str, stop: bool) -> None:
@@ -121,6 +124,7 @@ async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: 
 # --- A whole engine, by its settings ---------------------------------------------------------------------------------
 
 
+@promise("prompt mode: in both dialects, behind a gateway and with a search")
 @dialects
 @pytest.mark.parametrize(
     ("exposure", "name", "arguments", "answer"),

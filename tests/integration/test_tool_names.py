@@ -17,6 +17,7 @@ from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
 from tests.integration.engines import Model, running_engine, settings
 from tests.integration.test_http_turns import publish_tools
+from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.ledger import Bench, answered
 from tests.support.waiting import wait_until
@@ -100,6 +101,7 @@ async def test_a_bare_name_means_the_tools_of_all_servers_of_this_worker_and_of_
     assert [each.name for each in await tools.find("other__add")] == ["other__add"]
 
 
+@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 async def test_a_model_may_call_a_tool_by_its_bare_name_where_one_server_has_it(
     redis: Any, redis_url: str, tmp_path: Path
 ) -> None:

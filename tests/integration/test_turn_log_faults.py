@@ -33,6 +33,7 @@ from dialog_engine.model import (
 )
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
+from tests.marks import promise
 from tests.support.transcript import Transcript
 
 pytestmark = pytest.mark.anyio
@@ -223,6 +224,8 @@ class Reader:
             self.seen.append(deepcopy(self.transcript))
 
 
+@promise("ids never go back: what died with an engine is a reset in the next epoch")
+@promise("streams cut at random have no gap and no duplicate")
 @pytest.mark.parametrize("seed", range(8))
 async def test_ids_only_rise_and_the_text_is_complete_whatever_fails(
     redis_url: str, seed: int, monkeypatch: pytest.MonkeyPatch

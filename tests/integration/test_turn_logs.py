@@ -17,6 +17,7 @@ from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnSt
 from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
+from tests.marks import promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -71,6 +72,7 @@ def ids(frames: Iterable[Frame]) -> list[Cursor]:
     return [Cursor.parse(frame.id) for frame in frames]
 
 
+@promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 @pytest.mark.every_redis
 async def test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids(archive: Archive) -> None:
     async with at_work(archive.logs.run):
@@ -106,6 +108,7 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
     assert ids(frames) == sorted(ids(frames))
 
 
+@promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 @pytest.mark.every_redis
 async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
     stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
@@ -186,6 +189,7 @@ async def test_without_redis_local_clients_get_everything_and_the_log_catches_up
         assert text(await kept(archive.elsewhere)) == text(await waiting) == "Hello<done>"
 
 
+@promise("a Redis that falls silent does not keep a turn's first words")
 async def test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs(archive: Archive) -> None:
     log = archive.logs.open(TURN)
     log.append(TextDelta("Hello"))
@@ -216,6 +220,7 @@ async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> N
         assert LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
 
 
+@promise("a log that Redis lost is stored again by its owner")
 @pytest.mark.every_redis
 async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_readers_elsewhere_miss_nothing(
     archive: Archive,
@@ -251,6 +256,7 @@ async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive
         assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
+@promise("a log that Redis lost is stored again by its owner")
 async def test_a_log_is_stored_again_without_new_events(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
     async with at_work(archive.logs.run):
@@ -283,6 +289,7 @@ async def test_a_reader_that_would_miss_an_entry_gets_an_error(archive: Archive)
         assert text(await follow(archive.elsewhere, Cursor(1, 2))) == "b<done>"
 
 
+@promise("ids never go back: what died with an engine is a reset in the next epoch")
 async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(archive: Archive) -> None:
     """Nothing that it gets has an id below one that it has seen, wherever it asks."""
     async with at_work(archive.logs.run):
@@ -393,6 +400,7 @@ async def test_readers_of_a_fenced_owner_are_released_and_find_the_new_one(archi
         assert text(await read(stale, Cursor(1, 2))) == "<reset><done>"
 
 
+@promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         logs = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]

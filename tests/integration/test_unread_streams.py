@@ -10,6 +10,7 @@ import pytest
 
 from dialog_engine.http import sse
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -27,6 +28,7 @@ async def engine(
         yield engine
 
 
+@promise("a frozen client is dropped and affects no other")
 async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(
     engine: Engine, model: Model, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -40,6 +40,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import Model, running_engine, settings
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 
@@ -91,6 +92,9 @@ async def end(store: EngineStore, turn: Turn, *events: Any) -> None:
     await store.turns.finish(turn, None, draft.done(turn.turn_id, DoneReason.STOP), None)
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 async def test_a_turn_counts_once_for_each_model_that_answered_and_for_the_tools_that_ran(store: EngineStore) -> None:
     turn = await begin(store.turns, "ann", None, "Hi")
     lost = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.LOST, "it may have run")
@@ -115,6 +119,9 @@ async def test_a_turn_counts_once_for_each_model_that_answered_and_for_the_tools
     assert await counted(store, Wanted(0, TODAY.last - 2)) == []
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 async def test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only(store: EngineStore) -> None:
     turn, other = await begin(store.turns, "ann", None, "Hi"), EngineStore(store.database, "other")
     await store.engines.register(10_000)
@@ -137,6 +144,9 @@ async def test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only(store: Eng
     ]
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 async def test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_once(store: EngineStore) -> None:
     engines = [EngineStore(store.database, f"engine-{number}") for number in range(SHARDS)]
 
@@ -156,6 +166,9 @@ async def test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_
     ]  # fmt: skip
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 async def test_the_counts_outlive_sessions_and_an_erased_subject_is_not_among_them_by_name(store: EngineStore) -> None:
     for subject in ("ann", "bob", "ann" * 200):
         turn = await begin(store.turns, subject, None, "Hi")
@@ -178,6 +191,9 @@ async def test_the_counts_outlive_sessions_and_an_erased_subject_is_not_among_th
 HOSTILE = '=HYPERLINK("http://x";"y")\n"'
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,6 +294,9 @@ def test_costs_are_exact_and_what_has_no_price_has_no_cost() -> None:
     assert [prices.cost(used("openai:c")), prices.cost(used(tool="x")), prices.cost(used())] == [None] * 3
 
 
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", " =", "\t", "\r", "\n", "\uff1d"])
 def test_no_name_is_a_formula_in_a_spreadsheet(start: str) -> None:
     [row] = table(

@@ -27,6 +27,7 @@ from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.ports import PoolFinder, ToolLookup
+from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -177,6 +178,7 @@ async def test_requests_from_before_there_was_a_group_are_consumed(crew: Crew) -
     assert await crew.caller.backlog() == 0
 
 
+@promise("stream and group are made where there are none")
 async def test_stream_and_group_are_made_where_there_is_none(crew: Crew) -> None:
     async with crew.consuming() as (consumer, gate):
         await wait_until(lambda: consumer.reading)
@@ -186,6 +188,7 @@ async def test_stream_and_group_are_made_where_there_is_none(crew: Crew) -> None
         await crew.caller.outcome(await crew.caller.call())
 
 
+@promise("a group that vanished is made again and nothing is passed over")
 @pytest.mark.parametrize("loss", ["the group", "the stream", "everything"])
 async def test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over(
     crew: Crew, loss: str, caplog: pytest.LogCaptureFixture
@@ -206,6 +209,7 @@ async def test_a_group_that_vanished_is_made_again_and_nothing_is_passed_over(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@promise("a worker takes no more than it has slots")
 async def test_no_more_is_taken_than_there_are_slots_by_reading_and_taking_over_together(crew: Crew) -> None:
     await crew.caller.open()
     await crew.dropped(12)
@@ -294,6 +298,7 @@ async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_tha
         await wait_until(lambda: consumer.reading)
 
 
+@promise("nothing is taken over right after an outage or a clock step")
 async def test_nothing_is_taken_over_before_redis_has_been_steady_for_a_while(crew: Crew) -> None:
     await crew.caller.open()
     (old,) = await crew.dropped(1)
@@ -377,6 +382,7 @@ async def test_nothing_new_is_taken_before_those_who_run_calls_had_the_time_to_s
         await crew.caller.outcome(new)
 
 
+@promise("nothing is taken over right after an outage or a clock step")
 async def test_after_an_outage_of_its_own_a_consumer_waits_though_the_watch_saw_nothing(crew: Crew) -> None:
     caller = crew.caller
     await caller.open()
@@ -475,6 +481,8 @@ async def test_a_stream_that_cannot_be_read_is_not_asked_for_in_a_hurry(
         assert not consumer.reading
 
 
+@promise("our own pending entries are found again")
+@promise("one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery")
 async def test_a_delivery_whose_reply_was_lost_is_found_in_our_own_pending_list(crew: Crew) -> None:
     await crew.caller.open()
     request = await crew.caller.call()
@@ -546,6 +554,7 @@ async def test_an_entry_without_any_field_of_ours_is_a_dead_letter_too(crew: Cre
         await crew.caller.outcome(await crew.caller.call())
 
 
+@promise("a dead letter answers its caller too")
 async def test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answered_at_its_deadline(crew: Crew) -> None:
     caller = crew.caller
     request = await caller.call(expires_in_ms=1000)
@@ -574,6 +583,8 @@ async def test_an_entry_that_cannot_even_be_buried_does_not_hold_up_the_others(c
             await caller.outcome(await caller.call())
 
 
+@promise("the same request twice is one call; other arguments are a conflict")
+@promise("what comes twice is done once; a lost notification delays an answer and loses none")
 async def test_the_same_request_twice_in_the_stream_runs_once(crew: Crew) -> None:
     caller = crew.caller
     request = await caller.call()
@@ -599,6 +610,7 @@ async def test_two_workers_share_the_work(crew: Crew) -> None:
             assert await crew.caller.starts(request) == 1
 
 
+@promise("consumers leave the group without taking work along")
 async def test_a_consumer_with_nothing_in_hand_leaves_the_group(crew: Crew) -> None:
     async with crew.consuming() as (_, gate):
         gate.open.set()

@@ -11,6 +11,7 @@ import pytest
 from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
+from tests.marks import promise
 from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
@@ -48,6 +49,7 @@ async def effects(stack: Stack, token: str, count: int = 1) -> None:
     await wait_until(lambda: len(stack.effects(token)) >= count, 20, what=f"{count} effects {token!r}")
 
 
+@promise("workers are killed at random: nothing lost, nothing doubled")
 async def test_what_a_killed_worker_had_in_hand_ends_as_its_execution_class_allows(
     stack: Stack, caller: Caller
 ) -> None:
@@ -71,6 +73,7 @@ async def test_what_a_killed_worker_had_in_hand_ends_as_its_execution_class_allo
     assert await caller.backlog() == 0
 
 
+@promise("stopped workers wake up and complete nothing that is not theirs")
 async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_steals_back(
     stack: Stack, caller: Caller
 ) -> None:
@@ -95,6 +98,8 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
     assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
 
 
+@promise("SIGTERM drains a worker")
+@promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
     stack: Stack, caller: Caller, number: signal.Signals
@@ -114,6 +119,7 @@ async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_o
     assert (await caller.outcome(late)).state is CallState.SUCCEEDED
 
 
+@promise("leases are kept while a worker drains")
 async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack, caller: Caller) -> None:
     worker = await start(stack)
     running = await caller.call("slow_job", seconds=2 * QUICK.lease, steps=3, token="long drain")

@@ -12,6 +12,7 @@ import pytest
 
 from deploy.check import OVERLAYS, built
 from tests.drill.faults import FAULTS
+from tests.marks import promise
 from tests.support.documents import Shell, blocks, clone, inline_commands
 from tests.support.processes import ROOT
 
@@ -20,6 +21,7 @@ PROGRAMS = ("kubectl", "kustomize", "docker", "redis-cli")
 ENGINE_COMMANDS = ROOT / "services" / "dialog-engine" / "src" / "dialog_engine" / "operators" / "commands.py"
 
 
+@promise("every block of commands in the documents for operators is run by a test")
 def test_every_block_of_commands_says_how_it_is_tested() -> None:
     assert [block.name for block in blocks() if block.stack not in STACKS] == []
 
@@ -84,6 +86,7 @@ def cluster(folder: Path, overlay: str) -> Shell:
     return Shell(clone(folder / "clone"), env)
 
 
+@promise("every block of commands in the documents for operators is run by a test")
 @pytest.mark.parametrize("overlay", ["scale", "small"])
 def test_the_commands_for_kubernetes_name_what_is_there(tmp_path: Path, overlay: str) -> None:
     shell = cluster(tmp_path, overlay)

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from deploy.prometheus_rule import groups
+from tests.marks import promise
 from tests.support.dashboards import GRAFANA, dashboards, declared, documents, queries, rules, undeclared
 
 PACKAGES = {"dialog_engine", "plugins_contract", "plugins_mcp"}
@@ -17,6 +18,7 @@ def family(sample: str) -> str:
     return re.sub(r"_(total|bucket|count|sum|info)$", "", sample)
 
 
+@promise("dashboards, alerts and documents use declared metrics only")
 def test_every_query_and_rule_uses_declared_metrics_and_can_be_parsed() -> None:
     expressions = [query.runnable for query in queries() if query.source == "prometheus"] + list(rules())
 
@@ -30,6 +32,7 @@ def test_a_metric_that_no_service_declares_is_found() -> None:
     assert undeclared("rate(dialog_turn_total[5m]) + dialog_turns_total") == {"dialog_turn_total"}
 
 
+@promise("dashboards, alerts and documents use declared metrics only")
 def test_the_documents_name_metrics_as_they_are_declared() -> None:
     families = {family(name) for name in declared()}
     unknown = {

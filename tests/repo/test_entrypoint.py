@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import promise
+
 SCRIPT = Path(__file__).parents[2] / "services" / "dialog-engine" / "docker-entrypoint.sh"
 DEMO = "http://demo-model:8091/v1"
 
@@ -21,11 +23,13 @@ def model_used(folder: Path, **env: str) -> str:
 NAMES = ["openai_api_key", "openai_base_url", "anthropic_api_key", "anthropic_base_url"]
 
 
+@promise("the scripted model is used only where no real one is configured")
 def test_without_a_model_the_scripted_one_answers(tmp_path: Path) -> None:
     assert model_used(tmp_path, DEMO_MODEL_URL=DEMO) == f"{DEMO} true"
     assert model_used(tmp_path) == ""
 
 
+@promise("the scripted model is used only where no real one is configured")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model_that_is_configured_in_a_file_answers(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a value")

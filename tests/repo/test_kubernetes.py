@@ -16,6 +16,7 @@ from deploy.check import OVERLAYS, built, problems
 from dialog_engine.config import Settings as EngineSettings
 from plugins_contract.keys import Keys
 from plugins_mcp.config import Settings as WorkerSettings
+from tests.marks import promise
 from tests.support.processes import ROOT
 
 Resource = dict[str, Any]
@@ -67,6 +68,7 @@ def test_a_wrong_manifest_is_found() -> None:
     assert list(problems(worker | {"spec": worker["spec"] | {"replicas": "three"}})) != []
 
 
+@promise("Kubernetes manifests are restricted, bounded and without secrets")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_container_is_restricted_and_bounded(name: str) -> None:
     for workload, pod in (pods(name) | jobs(name)).items():
@@ -84,6 +86,7 @@ def test_every_container_is_restricted_and_bounded(name: str) -> None:
             assert not serves or {"readinessProbe", "livenessProbe"} <= container.keys()
 
 
+@promise("Kubernetes manifests are restricted, bounded and without secrets")
 @pytest.mark.parametrize("name", NAMES)
 def test_pods_reach_nothing_but_what_a_policy_names(name: str) -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in of_kind(name, "NetworkPolicy")}
@@ -204,6 +207,7 @@ def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key()
     assert admitted == {"ingress-nginx": "http", "monitoring": "operations"}
 
 
+@promise("Kubernetes manifests are restricted, bounded and without secrets")
 def test_there_is_no_secret_in_the_manifests() -> None:
     assert of_kind("small", "Secret") == []
     assert of_kind("scale", "Secret") == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy import supply_chain
+from tests.marks import promise
 from tests.support.processes import ROOT
 
 UV = shutil.which("uv") or str(ROOT / ".uv" / "bin" / "uv")
@@ -23,6 +24,7 @@ def test_the_bill_of_materials_has_every_library_that_is_released_and_none_of_de
     assert not names & {"pytest", "hypothesis", "ruff", "detect-secrets"}
 
 
+@promise("a secret in a file is found before a release")
 @pytest.mark.parametrize(
     "secret", ["AKIA" + "IOSFODNN7EXAMPL3", "ghp_" + "a1B2" * 9, "-----BEGIN RSA " + "PRIVATE KEY-----"]
 )

@@ -7,6 +7,7 @@ model, the storage and the workers in this process; everything between them is t
 import pytest
 
 from dialog_engine.model import DoneReason, MessageFinished, TextDelta, TurnStarted, Usage, UserMessage
+from tests.marks import promise
 from tests.support.fakes import FakeEngine, ScriptedModel, done_of, says, text_of
 
 pytestmark = pytest.mark.anyio
@@ -44,6 +45,7 @@ async def test_the_next_turn_of_the_session_remembers_what_was_said() -> None:
     assert isinstance(model.requests[1].messages[-1], UserMessage)
 
 
+@promise("a turn ends without a client")
 async def test_a_turn_runs_to_its_end_without_a_client() -> None:
     async with FakeEngine(ScriptedModel(says("There you are."))) as engine:
         turn = await engine.turns.start("ada", None, "Hello?")

@@ -4,6 +4,7 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolMessage, ToolStatus, ToolStep
 from plugins_contract.outcomes import ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import (
     Execution,
     FakeCatalog,
@@ -38,6 +39,7 @@ async def test_a_call_goes_from_pending_to_queued_to_running_to_succeeded() -> N
     assert last.details["result"]["text"] == "It is noon in Rome."
 
 
+@promise("message, calls and outbox rows are committed in one transaction")
 async def test_the_message_with_the_call_is_stored_before_the_call_begins() -> None:
     model = ScriptedModel(asks(("time__now", '{"place": "Rome"}'), text="Let me see."), says("Noon."))
     async with FakeEngine(model, tools=CATALOG, worker=FakeWorker({"time__now": clock})) as engine:

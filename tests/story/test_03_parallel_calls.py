@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dialog_engine.model import RoundComplete, ToolMessage, ToolStatus, ToolStep
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -21,6 +22,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
+@promise("parallel calls run at once")
 async def test_calls_of_one_reply_run_in_parallel_and_end_in_any_order() -> None:
     slow = asyncio.Event()
     model = ScriptedModel(asks(("time__rome", ""), ("time__oslo", "")), says("Both."))

@@ -3,6 +3,7 @@
 import pytest
 
 from dialog_engine.model import DoneReason, ToolMessage, ToolStatus, ToolStep
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -21,6 +22,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
+@promise("a tool's failure goes to the model and the turn goes on")
 async def test_a_failure_is_a_result_for_the_model_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(("files__read", '{"name": "a"}')), says("I cannot read it."))
     worker = FakeWorker({"files__read": gives(failed("no such file"))})
@@ -35,6 +37,7 @@ async def test_a_failure_is_a_result_for_the_model_and_the_turn_continues() -> N
     assert done_of(events).reason is DoneReason.STOP
 
 
+@promise("arguments that do not fit are not sent, and the model gets an error")
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "words"),
     [

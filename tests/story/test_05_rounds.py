@@ -3,6 +3,7 @@
 import pytest
 
 from dialog_engine.model import DoneReason, FinishReason, RoundComplete, StreamEnd, ToolCallEvent, Usage
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, text_of, tool
 
 pytestmark = pytest.mark.anyio
@@ -20,6 +21,7 @@ async def test_the_model_calls_tools_until_it_has_an_answer() -> None:
     assert done_of(events).usage == Usage(30, 15)
 
 
+@promise("after the last round the model answers without tools")
 async def test_after_the_last_round_the_model_answers_without_calls() -> None:
     model = ScriptedModel(AGAIN, AGAIN, says("As far as I know: no."))
     async with FakeEngine(model, tools=CATALOG, max_rounds=2) as engine:
@@ -41,6 +43,7 @@ async def test_calls_in_the_last_answer_are_not_run_and_the_user_reads_why() -> 
     assert done_of(events).reason is DoneReason.MAX_ROUNDS
 
 
+@promise("a call that a limit cuts off is tried once more, and then the turn ends as cut")
 async def test_a_call_that_is_cut_off_by_the_length_limit_is_made_once_more() -> None:
     cut = ToolCallEvent("call_1", "web__search", '{"for": "a very', problem="your reply reached its length limit")
     model = ScriptedModel([cut, StreamEnd(FinishReason.LENGTH)], [cut, StreamEnd(FinishReason.LENGTH)])

@@ -6,6 +6,7 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, DoneReason, MessageFinished, TextDelta, ToolStatus
 from dialog_engine.tool_calls.normalise import NO_REPLY
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -25,6 +26,7 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
+@promise("stop closes the stream at the provider and keeps the partial text")
 async def test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_provider() -> None:
     model = ScriptedModel([TextDelta("It all "), TextDelta("began"), asyncio.Event()])
     async with FakeEngine(model) as engine:
@@ -39,6 +41,7 @@ async def test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_prov
     assert done_of(events).reason is DoneReason.CANCELLED
 
 
+@promise("a call's last step says what really happened")
 async def test_stopping_cancels_running_calls_and_keeps_finished_results() -> None:
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
@@ -54,6 +57,7 @@ async def test_stopping_cancels_running_calls_and_keeps_finished_results() -> No
     assert steps_of(events, "job__long")[-1] is ToolStatus.CANCELLED
 
 
+@promise("a call's last step says what really happened")
 async def test_a_running_call_that_no_worker_confirms_ends_as_unknown() -> None:
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     worker.deaf = True
@@ -68,6 +72,7 @@ async def test_a_running_call_that_no_worker_confirms_ends_as_unknown() -> None:
     assert steps_of(events)[-1] is ToolStatus.UNKNOWN
 
 
+@promise("the history is valid after a stop")
 async def test_after_a_stop_the_history_has_a_result_for_every_call() -> None:
     model = ScriptedModel(asks(("job__long", "")), says("Fine."))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})

@@ -16,6 +16,7 @@ from dialog_engine.model import (
     ToolStep,
     TurnStarted,
 )
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -36,6 +37,8 @@ from tests.support.fakes import (
 pytestmark = pytest.mark.anyio
 
 
+@promise("a reset names its cause")
+@promise("an LLM call that was cut is made again after a reset")
 async def test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset() -> None:
     model = ScriptedModel([TextDelta("Once upon"), asyncio.Event()], says("Once upon a time."))
     async with FakeEngine(model) as engine:
@@ -51,6 +54,9 @@ async def test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset() 
         assert [f.id async for batch in engine.logs.follow(turn.turn_id) for f in batch][:3] == ["1-1", "1-2", "2-1"]
 
 
+@promise("a turn says how many calls it had, also after a restart")
+@promise("what was committed before a crash is sent after it")
+@promise("a restarted engine goes on: finished tools are not run again")
 async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() -> None:
     finish = asyncio.Event()
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")), says("Both are done."))

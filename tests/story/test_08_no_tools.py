@@ -4,11 +4,13 @@ import pytest
 
 from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import DoneReason, ToolStatus
+from tests.marks import promise
 from tests.support.fakes import FakeEngine, ScriptedModel, asks, done_of, says, steps_of
 
 pytestmark = pytest.mark.anyio
 
 
+@promise("with ENABLE_MCP=false every call is answered DISABLED and the turn goes on")
 async def test_without_tools_a_call_is_refused_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(("time__now", "{}")), says("I have no clock."))
     async with FakeEngine(model, tools=DisabledTools()) as engine:

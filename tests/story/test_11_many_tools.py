@@ -4,6 +4,7 @@ import pytest
 
 from dialog_engine.model import AssistantMessage, ToolMessage
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -24,6 +25,7 @@ CATALOG = FakeCatalog(
 )
 
 
+@promise("one gateway tool can stand for all")
 async def test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools() -> None:
     call = '{"resource": "shop", "operation": "prices", "params": {"of": "tea"}}'
     model = ScriptedModel(asks(("mcp_query", call)), says("Tea is 3 euros."))
@@ -41,6 +43,7 @@ async def test_a_gateway_is_one_tool_whose_calls_are_resolved_to_the_real_tools(
     assert result == ToolMessage("call_1", "mcp_query", "3 euros")
 
 
+@promise("tools are searched when the catalog outgrows its budget")
 async def test_tools_that_a_search_finds_are_offered_from_the_next_request_on() -> None:
     model = ScriptedModel(
         asks(("tool_search", '{"query": "when is it open"}')), asks(("shop__opening_hours", "")), says("Now.")

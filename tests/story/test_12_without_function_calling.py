@@ -5,6 +5,7 @@ import pytest
 from dialog_engine.model import AssistantMessage, DoneReason, SystemMessage, ToolStatus, TurnStarted, UserMessage
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -45,6 +46,7 @@ async def test_a_call_in_the_text_runs_like_any_other_and_the_user_sees_no_tag()
     )
 
 
+@promise("prompt mode: results in the dialect's own form, parse errors go to the model")
 async def test_a_call_that_cannot_be_parsed_is_answered_with_an_error() -> None:
     model = ScriptedModel(says(CALL.replace("}", "")), says(CALL.replace("read", "raed")), says("I give up."))
     worker = FakeWorker()
@@ -60,6 +62,7 @@ async def test_a_call_that_cannot_be_parsed_is_answered_with_an_error() -> None:
     assert text_of(events) == "I give up."
 
 
+@promise("prompt mode: a result that the model makes up is never shown, nor what it says of it")
 async def test_a_fabricated_result_is_not_shown_and_the_model_makes_the_call() -> None:
     fabricated = "<tool_use_result>\n<name>files__read</name>\n<result>42</result>\n</tool_use_result>\nIt says 42."
     model = ScriptedModel(says(f"Let me look.\n{fabricated}"), says(CALL), says("It says hello."))
@@ -74,6 +77,7 @@ async def test_a_fabricated_result_is_not_shown_and_the_model_makes_the_call() -
     assert len(worker.executed) == 1
 
 
+@promise("a session may change between function calling and prompt mode")
 async def test_a_session_can_continue_in_another_tool_mode() -> None:
     """Calls are stored, not tags, so that each model reads them in its own form."""
     tags, native = ScriptedModel(says(CALL), says("Hello.")), ScriptedModel(asks(("files__read", "{}")), says("Again."))

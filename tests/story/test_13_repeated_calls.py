@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from dialog_engine.model import DoneReason, TextDelta, ToolMessage, ToolStatus, ToolStep
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -38,6 +39,7 @@ async def test_repeated_calls_get_a_note_then_an_error_and_then_the_model_must_a
     assert done_of(events).reason is DoneReason.REPEATED_CALLS
 
 
+@promise("a call that repeats itself with the same result is noticed")
 async def test_repetitions_are_counted_across_a_restart() -> None:
     cut = [TextDelta("Once"), asyncio.Event()]
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))

@@ -12,6 +12,7 @@ import pytest
 from deploy.check import OVERLAYS, built
 from deploy.prometheus_rule import LINKS, RULE, groups, prometheus_rule
 from deploy.runbook_page import PAGE, RUNBOOK, runbook_page
+from tests.marks import promise
 from tests.support import promtool
 
 STREAM = '{stream="events.plugins",group="plugins-workers",instance="e1"}'
@@ -292,6 +293,7 @@ def merged(silent: dict[str, dict[str, str]]) -> list[dict[str, str]]:
     return merged
 
 
+@promise("the mistakes of other producers have a ticket of their own, and neither page anybody nor count as dead calls")
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(promtool.missing() is not None, reason=promtool.missing() or "")
 def test_each_scenario_fires_these_alerts_and_no_others(tmp_path: Path) -> None:
@@ -341,6 +343,7 @@ def test_the_page_of_the_runbook_is_that_of_the_document_and_its_links_lead_some
     assert set(re.findall(r'href="#([^"]*)"', page)) <= set(re.findall(r'id="([^"]*)"', page))
 
 
+@promise("an alert arrives at the receiver with a link that opens, and so does the watchdog")
 def test_in_kubernetes_the_links_lead_to_the_address_of_the_component() -> None:
     [rule] = [each for each in built(OVERLAYS / "scale") if each["kind"] == "PrometheusRule"]
     rules = [rule for group in rule["spec"]["groups"] for rule in group["rules"] if "alert" in rule]

@@ -17,8 +17,10 @@ from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WARNING_SECONDS, WatchedFile
+from tests.marks import promise
 
 
+@promise("API keys are stored as hashes, expire, and are revoked without a restart")
 def test_the_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "keys.json"
     entry, key = add_key(path, "ann", ["user"], None)
@@ -96,6 +98,7 @@ class Clock:
         return self.now
 
 
+@promise("API keys are stored as hashes, expire, and are revoked without a restart")
 def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

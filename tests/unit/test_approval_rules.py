@@ -32,6 +32,7 @@ from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import ToolError
+from tests.marks import promise
 from tests.support.fakes import succeeded, tool
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -89,6 +90,7 @@ def test_edited_arguments_must_fit_the_schema_and_the_field_is_named(arguments: 
     assert rejected.error.field == field
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 @pytest.mark.parametrize(
     "entry",
     [
@@ -131,6 +133,7 @@ def test_a_tool_that_is_gone_cannot_be_approved_and_the_question_stays_open() ->
     assert isinstance(rejected.error, ToolChangedError)
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 @pytest.mark.parametrize("given", [APPROVE, Approve(QUESTION.hash, {"path": "/b"}), Refuse("no")])
 def test_decisions_after_the_timeout_are_refused(given: Given) -> None:
     answer = judge(QUESTION, given, TOOL, QUESTION.expires_at)

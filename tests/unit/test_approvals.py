@@ -30,6 +30,7 @@ from dialog_engine.tool_calls.approvals.rules import Approve, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import (
     Execution,
     FakeCatalog,
@@ -155,6 +156,7 @@ OTHER = asks(("files__delete", '{"path": "/b"}'))
 THROUGH_GATEWAY = asks(("mcp_query", '{"resource": "files", "operation": "delete", "params": {"path": "/a"}}'))
 
 
+@promise("approvals: a person is not asked again in a turn about a call that they refused")
 @pytest.mark.parametrize("first", [ASKS, THROUGH_GATEWAY], ids=["by its name", "through the gateway"])
 @pytest.mark.parametrize("again", [SAME, THROUGH_GATEWAY], ids=["by its name", "through the gateway"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["", "after a restart"])
@@ -177,6 +179,7 @@ async def test_a_call_that_a_person_refused_is_not_put_to_them_again_in_the_turn
         assert done_of(events).reason is DoneReason.REPEATED_CALLS
 
 
+@promise("approvals: a person is not asked again in a turn about a call that they refused")
 async def test_what_was_not_refused_by_a_person_in_this_turn_is_put_to_them() -> None:
     async with a_stage(ASKS, OTHER, says("Very well."), SAME, SAME, says("Done."), approval_seconds=0.05) as engine:
         turn, _ = await waiting_turn(engine)
@@ -329,6 +332,7 @@ async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() 
         assert approvals_of(await engine.seen(turn)) == [asked, again, ApprovalStatus.APPROVED]
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 async def test_a_decision_that_cannot_be_committed_fails_and_can_be_given_again() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)

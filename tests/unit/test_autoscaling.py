@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger.group import read_backlog
 from plugins_mcp.config import Settings as WorkerSettings
+from tests.marks import promise
 from tests.support.autoscaler import SYNC_SECONDS, Autoscaler, scaled_object, targets
 from tests.support.processes import ROOT
 
@@ -75,6 +76,7 @@ async def test_the_triggers_read_what_the_services_call_lag_and_pending(redis: R
     assert Autoscaler(SPEC).decide({"length": length, "pending": pending["pending"]}) == wanted
 
 
+@promise("workers are scaled by the stream, from a floor to a ceiling")
 def test_without_load_there_is_the_floor() -> None:
     autoscaler = Autoscaler(SPEC)
 
@@ -82,6 +84,7 @@ def test_without_load_there_is_the_floor() -> None:
     assert FLOOR >= 1, "KEDA would stop the last worker"
 
 
+@promise("workers are scaled by the stream, from a floor to a ceiling")
 def test_a_recorded_burst_adds_workers_within_a_minute_and_removes_them_slowly() -> None:
     assert max(value["length"] for value in RECORDED) > 4 * targets(SPEC)["length"], "the recording is no burst"
     autoscaler = Autoscaler(SPEC)

@@ -15,6 +15,7 @@ from plugins_contract.catalog import Quarantined, ServerCatalog, ToolEntry
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.listing import Listing, to_catalog
 from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from tests.marks import promise
 
 LOOP_SECONDS = 0.05
 """No schema may hold the event loop longer."""
@@ -77,6 +78,7 @@ ATTACKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@promise("no schema of a server holds the event loop")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_schema_holds_the_event_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     schema, arguments = ATTACKS[name]

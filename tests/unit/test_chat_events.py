@@ -53,6 +53,7 @@ from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import succeeded, tool
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
@@ -161,6 +162,7 @@ def test_a_step_of_an_approval_has_the_fields_that_the_protocol_page_gives_it(ev
     assert {event.status for event in APPROVAL_STEPS} == set(ApprovalStatus)
 
 
+@promise("a reset names its cause")
 def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
     statuses = PROTOCOL.split("The steps of a tool call: `")[1].split("`")[0]
 

@@ -5,6 +5,7 @@ import pytest
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Choices
 from dialog_engine.model import Choice
+from tests.marks import promise
 
 CHOICES = Choices("openai:a", ("openai:a", "anthropic:b"), ("auto", "native"))
 ALONE = Choices("openai:a", ("openai:a",))
@@ -23,6 +24,7 @@ def test_allowed_choices_are_accepted(choices: Choices, model: str | None, tool_
     assert choices.made(model, tool_mode) == made
 
 
+@promise("a message may ask for a model and a tool mode that are allowed, and for no other")
 @pytest.mark.parametrize(
     ("choices", "model", "tool_mode", "field", "detail"),
     [

@@ -9,6 +9,7 @@ from dialog_engine.config import Settings, is_loopback, load_settings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.context_tokens import context_tokens_of
 from dialog_engine.llm.providers import rooms_of
+from tests.marks import promise
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
 SIGN_IN = {"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "page"}
@@ -119,6 +120,7 @@ def test_a_wrong_value_names_its_setting_and_shows_no_secret(
     assert "hunter2" not in str(caught.value)
 
 
+@promise("header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets")
 def test_header_fields_are_read_line_by_line_and_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch, OPENAI_CUSTOM_HEADERS="api-key: a:b \n\nAuthorization:\n")
     fields = settings.openai_custom_headers

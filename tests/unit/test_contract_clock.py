@@ -5,6 +5,7 @@ import time
 import pytest
 
 from plugins_contract.clock import RedisClock
+from tests.marks import promise
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def test_a_sample_is_taken_as_of_the_middle_of_its_round_trip(monotonic: list[fl
     assert clock.now_ms() == 1_800_000_000_600
 
 
+@promise("I9 deadlines are kept by the clock of Redis")
 def test_between_samples_it_runs_on_by_the_monotonic_clock(
     monotonic: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

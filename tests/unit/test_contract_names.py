@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from plugins_contract.catalog import MAX_NAME_LENGTH, exposed_name
 from plugins_contract.messages import new_id
+from tests.marks import promise
 
 ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
@@ -52,6 +53,7 @@ def test_a_name_never_changes() -> None:
     assert exposed_name("github.com", "search") == "github_com__search_a0ac03fd"
 
 
+@promise("tool names are stable, at most 64 characters and never collide")
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_every_name_is_one_that_providers_accept(server: str, tool: str) -> None:
     name = exposed_name(server, tool)
@@ -60,6 +62,7 @@ def test_every_name_is_one_that_providers_accept(server: str, tool: str) -> None
     assert len(name) <= MAX_NAME_LENGTH
 
 
+@promise("tool names are stable, at most 64 characters and never collide")
 @given(st.lists(st.tuples(st.text("ab_.", min_size=1), st.text("ab_.", min_size=1)), unique=True))
 def test_two_tools_never_share_a_name(pairs: list[tuple[str, str]]) -> None:
     assert len({exposed_name(*pair) for pair in pairs}) == len(pairs)

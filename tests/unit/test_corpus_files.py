@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import promise
 from tests.support.corpus import BadFileError, read_history, read_prompt, read_stream
 
 STREAM = '{"name": "n", "quirk": "q", "source": "s", "chunks": [], "events": [%s]}'
 PROMPT = '{"name": "n", "dialect": "%s", "reply": ["a"], "finish": "%s", "events": [{"end": "stop"}]}'
 
 
+@promise("an error in a recorded provider trace is reported with its file")
 @pytest.mark.parametrize(
     ("read", "text", "words"),
     [

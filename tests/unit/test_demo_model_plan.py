@@ -10,6 +10,7 @@ from examples.demo_model.results import Failure, failure
 from examples.demo_model.script import plan
 from examples.demo_model.talk import INTRODUCTION
 from examples.demo_model.toolbox import fill
+from tests.marks import promise
 
 STRING = {"type": "string"}
 NUMBER = {"type": "number"}
@@ -107,6 +108,7 @@ ASKED: list[tuple[str, list[Call]]] = [
 ]
 
 
+@promise("the demo model makes two parallel calls for two cities")
 @pytest.mark.parametrize(("question", "calls"), ASKED)
 def test_a_question_becomes_the_calls_it_asks_for(question: str, calls: list[Call]) -> None:
     assert ask(question).calls == tuple(ToolUse(name, arguments) for name, arguments in calls)
@@ -137,6 +139,7 @@ def test_a_long_answer_has_a_few_hundred_words() -> None:
     assert 250 < len(ask("Give me a long answer").text.split()) < 600
 
 
+@promise("the demo model picks only tools that it is given")
 def test_a_tool_that_is_not_offered_is_never_called() -> None:
     for question in (
         "What time is it in Tokyo?",

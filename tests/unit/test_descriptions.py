@@ -14,6 +14,7 @@ from dialog_engine.tool_calls.exposure.descriptions import (
     similar_names,
     suggestion,
 )
+from tests.marks import promise
 from tests.support.fakes import tool
 
 
@@ -99,6 +100,7 @@ def test_the_purpose_is_the_first_sentence_or_else_the_title(description: str, w
 TOOLS = ("files__delete", "files__list", "files__read", "notes__read", "web__fetch_page")
 
 
+@promise("a call of what does not exist is answered with the names that come nearest")
 @pytest.mark.parametrize(
     ("name", "first"),
     [
@@ -127,6 +129,7 @@ def test_other_names_follow_in_their_order() -> None:
     )
 
 
+@promise("a call of what does not exist is answered with the names that come nearest")
 def test_of_very_many_names_the_most_similar_are_listed() -> None:
     many = [f"server__tool_{number}" for number in range(200)]
     said = suggestion("last__thing", [*many, "last__think"], "Tools")

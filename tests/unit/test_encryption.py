@@ -30,6 +30,7 @@ from plugins_contract.messages import (
     encode_request,
     is_approved,
 )
+from tests.marks import promise
 
 OLD, NEW = "o" * 32, "n" * 32
 CIPHER = Cipher([NEW, OLD])
@@ -91,6 +92,7 @@ def test_a_missing_key_is_named_with_its_setting(cipher: Cipher) -> None:
             opened(sealed, "owner")  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
+@promise("with encryption at rest no text is readable in the store or in Redis")
 def test_a_value_cannot_be_moved_changed_or_cut() -> None:
     sealed = CIPHER.seal(b'{"text": "marker"}', "tool_calls.outcome 1")
     for moved in ("tool_calls.outcome 2", "tool_calls.extra 1"):

@@ -18,6 +18,7 @@ from dialog_engine.tool_calls.local_tools import local_entry
 from dialog_engine.tool_calls.pipeline import TurnContext
 from dialog_engine.tool_calls.processors import ToolPreparation
 from plugins_contract.catalog import ToolEntry
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, ScriptedModel, tool
 
 DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
@@ -49,6 +50,7 @@ def called(name: str, meant: str = "") -> Message:
 # --- Modes ----------------------------------------------------------------------------------------------------------
 
 
+@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
 @pytest.mark.parametrize(
     ("mode", "budget", "in_force", "offered"),
     [
@@ -69,6 +71,7 @@ def test_the_mode_depends_on_setting_and_budget(
     assert names(exposure.offered(CATALOG, (), [OWN])) == [*offered, "read_book"]
 
 
+@promise("no more tools are offered by themselves than providers take")
 def test_auto_offers_no_more_tools_than_providers_accept() -> None:
     many = tuple(tool(f"a__t{n:03}") for n in range(MAX_TOOLS + 1))
     said = [searched(*names(many[:60])), searched(*names(many[60:]))]
@@ -100,6 +103,7 @@ def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
 # --- What was found -------------------------------------------------------------------------------------------------
 
 
+@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
 def test_found_tools_are_offered_behind_the_others() -> None:
     exposure = Exposure(SEARCH)
     said: list[Message] = [UserMessage("Mail!")]
@@ -263,6 +267,7 @@ def test_the_description_of_the_search_names_the_servers_up_to_a_limit() -> None
 # --- Very many tools ------------------------------------------------------------------------------------------------
 
 
+@promise("very many tools do not delay other turns: the work on all of them is done in a thread, and once")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "work", ["the list of the gateway", "the list of the gateway in a turn", "the index of a search"]

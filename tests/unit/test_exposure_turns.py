@@ -25,6 +25,7 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import EVENT_TYPE, decode_request
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -80,6 +81,8 @@ async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
 # --- Gateway --------------------------------------------------------------------------------------------------------
 
 
+@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
+@promise("one gateway tool can stand for all")
 async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() -> None:
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
     async with behind_gateway(model) as engine:
@@ -101,6 +104,7 @@ async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() 
     assert result.name == "mcp_query"
 
 
+@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_the_request_names_the_real_tool() -> None:
     worker = FakeWorker()
     worker.staffed = False
@@ -114,6 +118,7 @@ async def test_the_request_names_the_real_tool() -> None:
         assert request.arguments == {"path": "/a"}
 
 
+@promise("an unknown resource or operation is answered with what exists")
 async def test_an_unknown_operation_is_answered_with_suggestions_and_the_turn_continues() -> None:
     model = ScriptedModel(asks(query("raed", path="/a")), asks(query("read", path="/a")), says("Read."))
     async with behind_gateway(model) as engine:
@@ -138,6 +143,7 @@ async def test_help_is_answered_by_the_engine() -> None:
     assert answer.content == "files:\n  read(path: string) - Read\n  delete(path: string)"
 
 
+@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 @pytest.mark.parametrize("edited", [None, {"path": "/b"}])
 async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str, Any] | None) -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
@@ -157,6 +163,7 @@ async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str
     assert ('with {"path":"/b"}' in result.content) == bool(edited)
 
 
+@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
     async with behind_gateway(model) as engine:
@@ -201,6 +208,7 @@ async def test_a_call_that_is_refused_as_repeated_names_its_tool() -> None:
     assert shown(events)[-2:] == [("pending", "files__read", "files"), ("refused", "files__read", "files")]
 
 
+@promise("a call that no worker ran says how long it took, and a refused call of a known tool names its server")
 async def test_every_refusal_of_a_known_tool_names_its_server_and_its_title() -> None:
     many = [("files__read", '{"path": "/a"}')] * (DEFAULT_LIMITS.per_reply + 1)
     model = ScriptedModel(asks(*many), asks(("files__read", "{}"), ("files__nope", "{}")), says("Enough."))
@@ -249,6 +257,8 @@ async def session(engine: FakeEngine, *questions: str) -> list[TurnEvent]:
     return events
 
 
+@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
+@promise("tools are searched when the catalog outgrows its budget")
 async def test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session() -> None:
     search = asks(("tool_search", '{"query": "thing number 321", "limit": 2}'))
     call = asks(("server1__do_321", '{"path": "/a"}'))
@@ -264,6 +274,7 @@ async def test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_sess
     assert len(later[0]) == 3
 
 
+@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
 async def test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on() -> None:
     call: list[Line] = asks(("server2__do_42", '{"path": "/a"}'))
     model = ScriptedModel(call, says("Done."))
@@ -274,6 +285,7 @@ async def test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on() ->
     assert offered(model) == [["tool_search"], ["tool_search", "server2__do_42"]]
 
 
+@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
 async def test_found_tools_are_still_offered_after_a_restart() -> None:
     search = asks(("tool_search", '{"query": "number 321", "limit": 1}'))
     model = ScriptedModel(search, [asyncio.Event()], says("Done."))

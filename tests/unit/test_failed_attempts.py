@@ -8,6 +8,7 @@ from dialog_engine.identity import failed_attempts
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -22,6 +23,7 @@ class Clock:
         return self.now
 
 
+@promise("wrong keys are slowed down, and right ones behind the same address are served")
 def test_after_the_limit_an_address_waits_and_then_gets_one_attempt_after_the_other() -> None:
     clock = Clock()
     attempts = FailedAttempts(10, now=clock)
@@ -73,6 +75,7 @@ def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}
 
 
+@promise("wrong keys are slowed down, and right ones behind the same address are served")
 async def test_valid_keys_are_served_from_an_address_that_fails() -> None:
     """Behind a proxy every client may have this address. Eleven wrong keys locked all of them out."""
     clock = Clock()

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from dialog_engine.relay.fair_scheduler import FairScheduler
+from tests.marks import promise
 
 
 def flooded(window: int = 2, **asked: int) -> FairScheduler:
@@ -89,6 +90,7 @@ def test_the_oldest_calls_that_block_others_are_named_first() -> None:
     assert flooded(1, a=2, b=2).blocking(1) == ["a0", "b0"]
 
 
+@promise("subjects get fair shares of one stream")
 @pytest.mark.parametrize("seed", range(20))
 def test_in_any_order_of_events_a_subject_keeps_to_its_window_and_its_order(seed: int) -> None:
     chance = random.Random(seed)

@@ -14,6 +14,7 @@ from dialog_engine.tool_calls.results import views
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, tool
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
@@ -58,6 +59,7 @@ def answer_text(done: Runnable | Unrunnable) -> str:
 # --- What is offered ------------------------------------------------------------------------------------------------
 
 
+@promise("one gateway tool lists servers, operations and parameters, within a budget")
 def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
     offered = entry(CATALOG, 1_000)
 
@@ -72,6 +74,7 @@ def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
     assert offered.input_schema["properties"]["resource"]["enum"] == ["sums", "post"]
 
 
+@promise("one gateway tool lists servers, operations and parameters, within a budget")
 @pytest.mark.parametrize(
     ("budget", "there", "left_out"),
     [
@@ -91,6 +94,7 @@ def test_descriptions_are_left_out_first_then_parameters_then_operations(
     assert left_out not in offered.description
 
 
+@promise("one gateway tool lists servers, operations and parameters, within a budget")
 def test_with_very_many_servers_some_are_left_out_and_counted() -> None:
     offered = entry(many(500, 1), 700)
 
@@ -140,6 +144,8 @@ def test_an_operation_may_need_no_parameters(params: dict[str, Any]) -> None:
     assert done.arguments == {}
 
 
+@promise("an unknown resource or operation is answered with what exists")
+@promise("a call of what does not exist is answered with the names that come nearest")
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -17,6 +17,7 @@ from dialog_engine.model import (
 from dialog_engine.tokens import NOTE, count_of_said, fit, newest_turns, tokens_of_message, tokens_of_request
 from dialog_engine.tool_calls.normalise import normalise
 from plugins_contract.outcomes import MediaBlock
+from tests.marks import promise
 from tests.support.fakes import tool
 
 CALL = ToolCall("1", "id", "a__b", "{}")
@@ -174,6 +175,7 @@ SAID = st.lists(
 ).map(lambda said: normalise([UserMessage("first"), *said]))
 
 
+@promise("of a long conversation each model is sent what fits, and the model and the client know what is missing")
 @given(SAID, st.integers(0, 400))
 def test_what_is_sent_is_valid_fits_and_could_not_have_one_part_more(said: tuple[Message, ...], room: int) -> None:
     whole = request(*said)

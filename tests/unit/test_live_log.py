@@ -9,6 +9,7 @@ from dialog_engine.chat.events import START, Frame
 from dialog_engine.event_log import turn_log as turn_log_module
 from dialog_engine.event_log.turn_log import COALESCE_SECONDS, STORED_AT_ONCE, LiveLog
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +35,7 @@ async def until(log: LiveLog, count: int) -> None:
                 return
 
 
+@promise("one id per entry, given after deltas are coalesced, and the first delta goes at once")
 async def test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry() -> None:
     log = new_log()
     log.append(TextDelta("a"))
@@ -65,6 +67,7 @@ async def test_deltas_become_one_entry_per_interval_and_wait_no_longer(
     assert said(log) == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
 
 
+@promise("one id per entry, given after deltas are coalesced, and the first delta goes at once")
 async def test_any_other_event_comes_at_once_and_after_the_deltas_that_wait() -> None:
     events: list[TurnEvent] = [
         TextDelta("a"),

@@ -8,6 +8,7 @@ import pytest
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import FinishReason, StreamEnd, TextDelta, ToolCallEvent, Usage
+from tests.marks import promise
 from tests.support.corpus import anthropic_bytes, anthropic_files, as_written, decoded, read_stream
 
 FILES = anthropic_files()
@@ -39,6 +40,7 @@ def decoder() -> AnthropicDecoder:
     return AnthropicDecoder("claude", ErrorClassifier())
 
 
+@promise("Anthropic messages")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_answer_is_understood(path: Path) -> None:
     expected = read_stream(path).events
@@ -49,6 +51,7 @@ def test_an_answer_is_understood(path: Path) -> None:
     assert len(set(ids)) == len(ids)
 
 
+@promise("Anthropic messages")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) -> None:
     expected, body = read_stream(path).events, anthropic_bytes(path)

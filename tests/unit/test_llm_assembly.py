@@ -16,6 +16,7 @@ from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_argu
 from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
+from tests.marks import promise
 from tests.support.corpus import as_written, decoded, read_stream, stream_bytes, stream_files
 
 FILES = stream_files()
@@ -49,6 +50,7 @@ QUIRKS = {
 """What is known of providers. A file about something else adds its own words here."""
 
 
+@promise("every known habit of providers is understood")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_provider_is_understood(path: Path) -> None:
     expected = read_stream(path).events
@@ -59,6 +61,7 @@ def test_a_provider_is_understood(path: Path) -> None:
     assert len(set(ids)) == len(ids)
 
 
+@promise("however a stream is cut, its calls are the same")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) -> None:
     expected, body = read_stream(path).events, stream_bytes(path)
@@ -80,10 +83,12 @@ def test_however_often_the_network_cuts_a_stream_the_events_are_the_same(data: s
     assert as_written(decoded(reads), expected) == expected
 
 
+@promise("every known habit of providers is understood")
 def test_every_quirk_has_a_file() -> None:
     assert {read_stream(path).quirk for path in FILES} == QUIRKS, "a habit that is new is added to QUIRKS"
 
 
+@promise("an error in a recorded provider trace is reported with its file")
 def test_every_trace_has_what_is_expected_of_it() -> None:
     traces = {path.stem for path in FILES[0].parent.glob("*.sse")}
     assert traces == {path.stem for path in FILES if read_stream(path).chunks is None}
@@ -116,6 +121,7 @@ def fragmented(draw: st.DrawFn) -> tuple[list[str], list[tuple[int, str]]]:
     return texts, order
 
 
+@promise("however a stream is cut, its calls are the same")
 @given(fragmented(), st.booleans())
 def test_cutting_and_interleaving_changes_no_call(
     case: tuple[list[str], list[tuple[int, str]]], has_index: bool

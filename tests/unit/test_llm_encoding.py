@@ -9,6 +9,7 @@ from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
+from tests.marks import promise
 
 GENERIC = PROFILES["generic"]
 
@@ -108,6 +109,7 @@ SIGNED = AssistantMessage(
 )
 
 
+@promise("reasoning that comes in blocks goes back with the calls, to the model that made it")
 def test_reasoning_in_blocks_goes_back_as_it_came_and_not_as_text_as_well() -> None:
     (message,) = encode_messages([SIGNED], PROFILES["openrouter"], "claude")
     assert message["reasoning_details"] == BLOCKS
@@ -115,6 +117,7 @@ def test_reasoning_in_blocks_goes_back_as_it_came_and_not_as_text_as_well() -> N
     assert "reasoning_details" not in message["tool_calls"][0]
 
 
+@promise("reasoning that comes in blocks goes back with the calls, to the model that made it")
 def test_blocks_that_another_model_has_signed_do_not_go_back() -> None:
     (message,) = encode_messages([SIGNED], PROFILES["openrouter"], "gemini")
     assert message.keys() == {"role", "content", "tool_calls"}

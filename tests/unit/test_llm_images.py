@@ -7,10 +7,12 @@ import pytest
 from dialog_engine.llm.images import images_of
 from dialog_engine.model import ToolMessage
 from plugins_contract.outcomes import MediaBlock
+from tests.marks import promise
 
 PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 
 
+@promise("an image that a provider does not take fails no request, and no conversation")
 @pytest.mark.parametrize(
     ("said", "data", "sent"),
     [

@@ -35,6 +35,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tokens import tokens_of_reply, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +82,7 @@ class World:
         return stream_chat
 
 
+@promise("a model that could not answer is asked last for a while")
 @pytest.mark.parametrize(
     ("chosen", "fallbacks", "resting", "order"),
     [
@@ -103,6 +105,7 @@ async def test_the_first_answers_and_says_so_before_its_first_word() -> None:
     assert world.asked == ["a"]
 
 
+@promise("another model is asked before any text reached the user")
 @pytest.mark.parametrize(
     "error",
     [
@@ -120,6 +123,7 @@ async def test_the_next_one_answers_for_a_model_that_cannot(error: LLMError) -> 
     assert world.asked == world.closed == ["a", "b", "c"]
 
 
+@promise("another model is asked before any text reached the user")
 @pytest.mark.parametrize("said", [TextDelta("He"), ReasoningDelta("Hm")])
 async def test_after_the_first_word_no_other_model_is_asked(said: ChatEvent) -> None:
     world = World("b")
@@ -131,6 +135,7 @@ async def test_after_the_first_word_no_other_model_is_asked(said: ChatEvent) -> 
     assert world.asked == ["a"]
 
 
+@promise("another model is asked before any text reached the user")
 @pytest.mark.parametrize(
     "error", [LLMRequestError("x"), LLMContextLengthError("x"), LLMAuthenticationError("x"), LLMError("x")]
 )
@@ -149,6 +154,7 @@ async def test_when_none_can_the_failure_of_the_last_is_reported() -> None:
         await world.ask()
 
 
+@promise("a model that could not answer is asked last for a while")
 async def test_an_unavailable_model_cools_down_and_is_then_asked_first_again() -> None:
     world = World("b")
     world.plan["a"].insert(0, LLMOverloadedError("busy"))
@@ -160,6 +166,7 @@ async def test_an_unavailable_model_cools_down_and_is_then_asked_first_again() -
     assert (await world.ask())[0] == AnsweredBy("a")
 
 
+@promise("a model that could not answer is asked last for a while")
 @pytest.mark.parametrize(("advised", "seconds"), [(100.0, 100), (1.0, 30), (9_999.0, MAX_COOLDOWN_SECONDS)])
 async def test_a_cooldown_lasts_as_long_as_retry_after_says(advised: float, seconds: float) -> None:
     world = World("b")
@@ -198,6 +205,7 @@ async def test_closing_the_stream_closes_that_of_the_model() -> None:
 # --- Conversations that are too long ---
 
 
+@promise("of a long conversation each model is sent what fits, and the model and the client know what is missing")
 async def test_each_model_is_sent_what_fits_its_own_context() -> None:
     world = World("b", rooms={"a": 1500, "b": 500})
     world.plan["a"] = [LLMOverloadedError("busy")]

@@ -13,6 +13,7 @@ import pytest
 from deploy.local.plan import LONGEST_SOCKET_PATH, Plan, PlanError, make_plan
 from deploy.local.stack import Stack, summary
 from plugins_contract.settings import parse_redis_url
+from tests.marks import promise
 
 VALKEY = Path("/somewhere/valkey-server")
 
@@ -134,6 +135,7 @@ def test_the_embedded_server_keeps_what_it_is_given() -> None:
     assert words.startswith(str(VALKEY))
 
 
+@promise("the demo model is labelled as scripted wherever a person meets it")
 def test_the_demo_model_is_called_a_script() -> None:
     settings = settings_of(planned(), "dialog-engine")
 
@@ -151,6 +153,7 @@ def test_the_demo_servers_are_configured_in_the_worker() -> None:
     assert settings["PYTHON"] == sys.executable
 
 
+@promise("PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured")
 @pytest.mark.parametrize(
     ("setting", "left_out"),
     [
@@ -183,6 +186,7 @@ def test_an_empty_variable_counts_as_unset() -> None:
     assert names(planned(REDIS_URL="", OPENAI_API_KEY="", MCP_CONFIG="", PORT="")) == names(planned())
 
 
+@promise("PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured")
 @pytest.mark.parametrize(
     ("setting", "url"),
     [

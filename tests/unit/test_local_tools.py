@@ -13,6 +13,7 @@ from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_en
 from dialog_engine.tool_calls.planning import CallLimits
 from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
 from tests.support.waiting import wait_until
 
@@ -46,6 +47,7 @@ def engine(model: ScriptedModel, book: Book) -> FakeEngine:
     return FakeEngine(model, tools=FakeCatalog(tool("a__b")), local=[book])
 
 
+@promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
 async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_worker() -> None:
     model, book = ScriptedModel(asks(("read_book", '{"page": 7}'), ("a__b", "")), says("Done.")), Book()
     async with engine(model, book) as s:

@@ -18,6 +18,7 @@ from plugins_contract import tracing
 from plugins_contract.logs import set_log_ids, set_up_logging, turn_ids
 from plugins_contract.settings import LogFormat, ServiceSettings, digest_of_subject
 from plugins_contract.signing import RequestKeys
+from tests.marks import promise
 
 log = logging.getLogger("tests.lines")
 TURN = "0199aa00-0000-7000-8000-00000000abcd"
@@ -81,6 +82,7 @@ def test_a_line_for_people_ends_with_its_fields(set_up: SetUp) -> None:
     assert text.getvalue().endswith(f" WARNING tests.lines: turn failed code=X turnId={TURN}\n")
 
 
+@promise("logs have digests of subjects where that is set")
 def test_subjects_are_logged_as_digests_by_a_key_that_all_services_share(set_up: SetUp, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"{'a' * 64}\n{'b' * 64}\n")
     with pytest.raises(ValueError, match="LOG_SUBJECTS: digests need a key: set REQUEST_KEYS_FILE"):
@@ -102,6 +104,7 @@ def test_a_long_subject_does_not_fill_the_log(set_up: SetUp) -> None:
     assert len(text.getvalue()) < 400
 
 
+@promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
 def test_no_text_can_forge_a_line_for_people_or_reach_the_terminal(set_up: SetUp) -> None:
     text = set_up("human")
     hostile = "a\x1b[31mred\nINFO forged\x9b1m"

@@ -24,6 +24,7 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState
 from plugins_mcp.leases import LeaseTimes
 from tests.integration.engines import request
+from tests.marks import promise
 
 ONCE = request(deadline=1000)
 REPEATABLE = msgspec.structs.replace(ONCE, execution_class=ExecutionClass.REPEATABLE)
@@ -58,6 +59,9 @@ def test_a_repeatable_call_is_published_again_before_its_deadline() -> None:
 C, E, G, K = CallState, ErrorCode, GivenUp, Known
 
 
+@promise(
+    "a repeatable call is never unknown: past its deadline it is a timeout, for the user, the model and the history"
+)
 @pytest.mark.parametrize(
     ("why", "known", "once", "repeatable"),
     [

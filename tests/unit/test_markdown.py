@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.http.markdown import SAFE_SCHEMES, render
+from tests.marks import promise
 
 BLOCKS = {"p", "br", "hr", "h3", "h4", "h5", "h6", "blockquote", "pre", "ul", "ol", "li"}
 INLINE = {"a", "code", "em", "strong", "s"}
@@ -64,6 +65,7 @@ def assert_safe(html: str) -> None:
             assert attributes["target"] == "_blank"
 
 
+@promise("Markdown is safe")
 def test_hostile_markdown_renders_to_safe_html(subtests: pytest.Subtests) -> None:
     for text in HOSTILE:
         with subtests.test(text=text):

@@ -21,6 +21,7 @@ from dialog_engine.http.markdown import (
     render,
     render_all,
 )
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 TABLE = "|" + "a|" * 250 + "\n|" + "-|" * 250 + "\n" + "|\n" * 250 + "\n"
@@ -36,6 +37,7 @@ ATTACKS = {
 }
 
 
+@promise("Markdown is rendered within a budget")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_becomes_more_than_its_budget_is_shown_as_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "RENDER_SECONDS", 0.3)
@@ -68,6 +70,7 @@ def _subject_of(request: Request) -> str:
     return request.headers["subject"]
 
 
+@promise("Markdown is rendered within a budget")
 @pytest.mark.anyio
 async def test_a_few_requests_are_rendered_at_once_one_of_each_subject_and_others_are_answered_meanwhile(
     monkeypatch: pytest.MonkeyPatch,

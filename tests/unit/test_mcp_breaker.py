@@ -8,6 +8,7 @@ import pytest
 from plugins_contract.catalog import BreakerState
 from plugins_mcp.mcp.circuit_breaker import MAX_LATE, CircuitBreaker, ConnectionPolicy, Permit, Refusal
 from plugins_mcp.mcp.late_calls import MAX_CIRCUITS, LateCalls
+from tests.marks import promise
 
 CLOSED, OPEN, HALF_OPEN = BreakerState
 POLICY = ConnectionPolicy(failure_threshold=3, first_delay=1.0, longest_delay=8.0, call_wait=5.0, stable_after=60.0)
@@ -71,6 +72,7 @@ FACTS: dict[str, Callable[[Bench], object]] = {
 }
 
 
+@promise("a circuit breaker per MCP server, its state visible")
 @pytest.mark.parametrize(
     ("before", "fact", "after"),
     [
@@ -252,6 +254,7 @@ def late(breaker: CircuitBreaker, times: int, subject: str) -> None:
         breaker.late(permit, "no answer in time", subject)
 
 
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 def test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do() -> None:
     breaker = CircuitBreaker()
     late(breaker, 98, "ann")

@@ -23,6 +23,7 @@ from plugins_mcp.mcp.content import (
     bound_blocks,
     to_outcome,
 )
+from tests.marks import promise
 
 
 def result(*content: Any, **fields: Any) -> CallToolResult:
@@ -37,6 +38,7 @@ def image(size: int) -> dict[str, Any]:
     return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(b"x" * size).decode()}
 
 
+@promise("results of every content type are kept, and cut to head and tail")
 @pytest.mark.parametrize(
     ("block", "kept"),
     [
@@ -79,6 +81,7 @@ def test_each_kind_of_content_is_kept(block: Any, kept: Any) -> None:
     assert outcome == ToolOutcome(CallState.SUCCEEDED, (kept,), duration_ms=5, attempts=2)
 
 
+@promise("structured content is sent once")
 @pytest.mark.parametrize(
     ("texts", "structured"),
     [
@@ -97,6 +100,7 @@ def test_structured_content_that_the_text_repeats_is_left_out(texts: list[str], 
     assert outcome.content == tuple(map(TextBlock, texts))
 
 
+@promise("structured content is sent once")
 @pytest.mark.parametrize(
     ("texts", "structured", "expected"),
     cast(
@@ -144,6 +148,7 @@ def test_structured_content_that_is_too_large_is_cut_like_text() -> None:
     assert "bytes left out" in str(outcome.content)
 
 
+@promise("an empty result is said to be empty")
 @pytest.mark.parametrize("content", [(), (text(""),)])
 def test_an_empty_result_gets_a_text_that_says_so(content: Any) -> None:
     assert to_outcome(result(*content)).content == (TextBlock(EMPTY_RESULT),)
@@ -192,6 +197,7 @@ def test_media_over_the_cap_is_replaced_by_a_note() -> None:
     assert outcome.truncated
 
 
+@promise("results of every content type are kept, and cut to head and tail")
 def test_long_text_keeps_its_head_and_its_tail() -> None:
     outcome = to_outcome(result(text("a" * 50 + "b" * 100 + "c" * 50)), max_bytes=100)
     gone = "\n[… 100 of 200 bytes left out: the result is too large to keep, and they are gone …]\n"

@@ -16,6 +16,7 @@ from plugins_mcp.mcp.listing import (
     to_catalog,
 )
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
+from tests.marks import promise
 
 OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -62,6 +63,7 @@ SAID_REPEATABLE = {"t": ToolOptions(execution_class=ExecutionClass.REPEATABLE)}
 SAID_ONCE = {"t": ToolOptions(execution_class=ExecutionClass.ONCE)}
 
 
+@promise("the execution class comes from a trusted server's annotations only")
 @pytest.mark.parametrize(
     ("options", "annotations", "expected"),
     [
@@ -86,6 +88,7 @@ HARMLESS = sdk.ToolAnnotations(destructive_hint=False)
 SILENT = sdk.ToolAnnotations(title="says nothing")
 
 
+@promise("destructive tools wait for approval, durably")
 @pytest.mark.parametrize(
     ("options", "annotations", "expected"),
     [
@@ -125,6 +128,8 @@ def test_the_catalog_says_which_tools_need_approval() -> None:
     assert entry.approval is DESTRUCTIVE
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
+@promise("one bad tool schema never fails a request")
 @pytest.mark.parametrize(
     ("listed", "reason"),
     [

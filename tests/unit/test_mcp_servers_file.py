@@ -11,6 +11,7 @@ from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.servers_file import ServersFile, parse_entry, read_servers_file, single_server
 from plugins_mcp.mcp.spec import Http, ServerOptions, Sse, Stdio, ToolOptions, Transport
+from tests.marks import promise
 
 ENVIRONMENT = {"TOKEN": "t0ken-value", "DIR": "/data", "EMPTY": ""}
 URL = "https://mcp.example/mcp"
@@ -26,6 +27,7 @@ def one(tmp_path: Path, entry: Any) -> ServersFile:
     return read(tmp_path, {"mcpServers": {"s": entry}})
 
 
+@promise("mcpServers files of other clients are read")
 @pytest.mark.parametrize(
     ("entry", "transport"),
     [
@@ -88,6 +90,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
     )
 
 
+@promise("an mcp.json that is broken in part breaks that part")
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [

@@ -18,6 +18,7 @@ from plugins_contract.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics as WorkerMetrics
+from tests.marks import promise
 from tests.support.handling import delivery
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
@@ -35,6 +36,7 @@ def exported(metrics: EngineMetrics | WorkerMetrics) -> set[str]:
     return {each.name + SUFFIXES.get(each.type, "") for each in found if not each.name.startswith(OF_PROCESSES)}
 
 
+@promise("metrics are declared once, documented, and bounded in number")
 def test_the_documented_metrics_are_the_declared_ones() -> None:
     documented = re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram) ", DOCUMENT.read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(exported(EngineMetrics()) | exported(WorkerMetrics()))
@@ -80,6 +82,7 @@ def test_a_server_with_very_many_tools_does_not_make_as_many_series() -> None:
     assert labels.of("tool_0", "big") == "tool_0"
 
 
+@promise("metrics are declared once, documented, and bounded in number")
 def test_neither_service_makes_a_series_for_each_of_very_many_tools() -> None:
     engine, worker = EngineMetrics(), WorkerMetrics()
     calls, runs = ObservedCalls(engine), CallObserver(worker)

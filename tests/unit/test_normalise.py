@@ -11,6 +11,7 @@ from dialog_engine.tokens import tokens_of_message
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME, normalise, within_sight
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
+from tests.marks import promise
 from tests.support.corpus import history_files, messages_of, messages_written, read_history
 
 USER = UserMessage("What time is it?")
@@ -27,6 +28,7 @@ def result(call_id: str, content: str = "noon") -> ToolMessage:
 FILES = history_files()
 
 
+@promise("every history becomes one that providers accept")
 def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
     for path in FILES:
         case = read_history(path)
@@ -77,6 +79,7 @@ histories = st.lists(
 )
 
 
+@promise("every history becomes one that providers accept")
 @given(histories)
 def test_every_history_is_normalised_to_one_that_providers_accept(history: list[Message]) -> None:
     accepted = normalise(history)

@@ -35,6 +35,7 @@ from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedRounds
 from dialog_engine.tool_calls.ports import CallStore, StreamChat
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
 
@@ -148,6 +149,7 @@ async def test_the_time_to_the_first_token_is_a_part_of_the_total_time_of_the_tu
     assert 9000 <= caplog.records[-1].firstTokenMs <= caplog.records[-1].totalMs  # type: ignore[attr-defined]
 
 
+@promise("every refused request and every refused call has a line with its subject")
 async def test_a_call_that_is_refused_before_it_is_requested_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     stored = Stored()

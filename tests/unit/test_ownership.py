@@ -23,6 +23,7 @@ from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrash
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
+from tests.marks import promise
 from tests.support.fakes import FakeEngine, ScriptedModel, breathe, says
 from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
 from tests.support.waiting import wait_until
@@ -141,6 +142,7 @@ async def rounds(engine: Engine) -> None:
 # --- Dead or alive ---
 
 
+@promise("no clock of a database or a machine makes an engine seem dead or alive")
 async def test_an_engine_that_renews_is_never_adopted_whatever_the_clock_of_the_database_does(
     store: SharedTurns, a: Engine, b: Engine
 ) -> None:
@@ -157,6 +159,8 @@ async def test_an_engine_that_renews_is_never_adopted_whatever_the_clock_of_the_
     assert b.notes == []
 
 
+@promise("a reset names its cause")
+@promise("no clock of a database or a machine makes an engine seem dead or alive")
 @pytest.mark.parametrize("step_ms", [-HOUR_MS, 0, HOUR_MS])
 async def test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_the_database_does(
     store: SharedTurns, a: Engine, b: Engine, step_ms: int
@@ -186,6 +190,7 @@ async def test_an_engine_that_is_seen_for_the_first_time_has_a_whole_lease(store
     assert store.turns["t"].owner == "a"
 
 
+@promise("an engine that goes down in good order leaves its turns to the others at once")
 async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurns, a: Engine, b: Engine) -> None:
     turns = [store.add("a", str(n), crashes=MAX_CRASHES) for n in range(2 * ADOPT_AT_ONCE + 3)]
     store.facts["a"] = [OutboxRow(2, "TurnFinished", "fact", b"")]
@@ -231,6 +236,8 @@ async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engin
     assert b.counted("dialog_engines") == 2
 
 
+@promise("no clock of a database or a machine makes an engine seem dead or alive")
+@promise("PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken")
 async def test_time_without_the_database_does_not_count(
     store: SharedTurns, a: Engine, b: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +284,7 @@ async def test_a_start_resumes_the_turns_of_the_last_life(store: SharedTurns, re
     assert a.notes == ["restart"]
 
 
+@promise("a turn that the store gives to an engine runs there once, whatever happens beside it")
 async def test_a_renewal_drops_turns_that_another_engine_owns_and_no_others(store: SharedTurns, a: Engine) -> None:
     lost, kept, again, gone = (store.add("a", turn_id) for turn_id in ("lost", "kept", "again", "gone"))
     for turn in (lost, kept, again, gone):
@@ -293,6 +301,7 @@ async def test_a_renewal_drops_turns_that_another_engine_owns_and_no_others(stor
     assert a.turns.runs["again"].epoch == 4  # it is this engine's, and is taken up anew
 
 
+@promise("a fenced turn that holds its commit costs the engine no other turn")
 async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_being_renewed(
     store: SharedTurns, b: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,6 +348,7 @@ async def test_a_turn_that_ends_during_a_renewal_is_not_dropped(store: SharedTur
     assert a.turns.dropped == []
 
 
+@promise("a turn that the store gives to an engine runs there once, whatever happens beside it")
 async def test_a_renewal_resumes_turns_that_do_not_run_and_not_those_that_are_beginning(
     store: SharedTurns, a: Engine
 ) -> None:
@@ -364,6 +374,7 @@ async def test_stop_requests_of_any_engine_are_executed(store: SharedTurns, a: E
     assert b.turns.stopped == ["t"]
 
 
+@promise("a turn that its engines die of is given up")
 @pytest.mark.parametrize("crashes", [MAX_CRASHES - 2, MAX_CRASHES - 1])
 async def test_a_turn_fails_after_too_many_crashes(store: SharedTurns, a: Engine, b: Engine, crashes: int) -> None:
     store.add("a", "t", crashes=crashes)
@@ -382,6 +393,7 @@ async def test_a_turn_fails_after_too_many_crashes(store: SharedTurns, a: Engine
 # --- Going down ---
 
 
+@promise("a turn that the store gives to an engine runs there once, whatever happens beside it")
 async def test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and_executes_stops(
     store: SharedTurns, a: Engine, b: Engine
 ) -> None:
@@ -407,6 +419,7 @@ async def test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and
     assert store.leases["a"]
 
 
+@promise("an engine that goes down in good order leaves its turns to the others at once")
 async def test_a_released_lease_is_not_renewed(store: SharedTurns, a: Engine) -> None:
     a.engines.held = asyncio.Event()
     renewing = asyncio.create_task(a.ownership.renew())

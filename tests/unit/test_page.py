@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from dialog_engine.http.guards import current_subject
 from dialog_engine.http.markdown import MAX_CHARACTERS, MAX_TEXTS, markdown_router
 from dialog_engine.http.page import page_router
+from tests.marks import promise
 
 
 @pytest.fixture
@@ -21,6 +22,7 @@ def client() -> TestClient:
     return TestClient(app)
 
 
+@promise("the page loads nothing from other hosts, under a strict policy")
 def test_the_page_has_a_content_security_policy_for_its_own_files_only(client: TestClient) -> None:
     answer = client.get("/")
     assert answer.status_code == 200

@@ -42,6 +42,7 @@ from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import (
     SPENT,
@@ -105,6 +106,7 @@ async def test_without_tool_calls_an_enhanced_client_streams_what_the_plain_one_
     assert shown == [TextDelta("Good "), TextDelta("day."), StreamEnd(FinishReason.STOP, SPENT)]
 
 
+@promise("usage is summed over rounds")
 async def test_the_end_carries_the_usage_of_all_rounds() -> None:
     _, events = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
 
@@ -220,6 +222,7 @@ CUT: list[Line] = [CUT_CALL, StreamEnd(FinishReason.LENGTH, SPENT)]
 WHOLE_AND_CUT: list[Line] = [ToolCallEvent("call_2", "a__b", "{}"), *CUT]
 
 
+@promise("a call that a limit cuts off is tried once more, and then the turn ends as cut")
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
 @pytest.mark.parametrize(("text", "sent"), [("", TOO_LONG), ("Let me write it.", "Let me write it.")])
 async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
@@ -235,6 +238,7 @@ async def test_a_call_that_is_cut_off_twice_is_not_tried_a_third_time(
     assert world.worker.executed == []
 
 
+@promise("a call that a limit cuts off is tried once more, and then the turn ends as cut")
 async def test_a_reply_that_is_cut_off_after_a_complete_call_continues() -> None:
     world = World(max_rounds=9)
     model, events = await world.run(CUT, WHOLE_AND_CUT, CUT, WHOLE_AND_CUT, CUT, says("Done."))
@@ -293,6 +297,7 @@ def in_tags(model: StreamChat) -> StreamChat:
     return in_prompt_mode(model, FUNCTION_CALLS)
 
 
+@promise("an answer is never empty: the model is asked once more, then the turn ends with an error that says so")
 @pytest.mark.parametrize(
     ("mode", "call", "empty"),
     [(as_is, asks(("a__b", "")), NOTHING), (in_tags, CALL, COPY)],
@@ -322,6 +327,7 @@ async def test_a_reply_with_nothing_for_the_user_is_asked_for_once_more(
     assert world.store.turns[request.turn.turn_id].turn.usage == sum([SPENT] * committed, Usage())
 
 
+@promise("an answer is never empty: the model is asked once more, then the turn ends with an error that says so")
 async def test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_both_are_counted() -> None:
     seen, error = await read_all(
         enhance(ScriptedModel(NOTHING, NOTHING), (world := World()).pipeline)(await world.request())
@@ -331,6 +337,7 @@ async def test_a_model_that_says_nothing_twice_ends_the_turn_with_an_error_and_b
     assert seen[-1] == TokensSpent(SPENT + SPENT)
 
 
+@promise("an answer is never empty: the model is asked once more, then the turn ends with an error that says so")
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
 async def test_a_limit_or_a_filter_explains_a_reply_of_nothing(finish: FinishReason) -> None:
     model, events = await World().run([StreamEnd(finish, SPENT)])
@@ -338,6 +345,7 @@ async def test_a_limit_or_a_filter_explains_a_reply_of_nothing(finish: FinishRea
     assert (len(model.requests), events[-1]) == (1, StreamEnd(finish, SPENT))
 
 
+@promise("the depth of a turn lives in its context")
 async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() -> None:
     world = World(max_rounds=2)
     first, second = asyncio.Event(), asyncio.Event()
@@ -421,6 +429,7 @@ async def test_when_a_result_cannot_be_committed_the_other_calls_are_no_longer_a
     await world.worker.close()
 
 
+@promise("an enhanced client has the interface of the client it wraps")
 async def test_an_enhanced_client_can_be_enhanced_again() -> None:
     inner, outer = World(), World(system_prompt="outer")
     model = ScriptedModel(asks(("a__b", "")), says("x"))

@@ -14,6 +14,7 @@ from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, tool
 
 ADDRESS = {
@@ -68,6 +69,7 @@ def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
 ADDS = FakeCatalog(tool("demo__add"), tool("other__add"), tool("other__sub"), tool("add__x"))
 
 
+@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 @pytest.mark.parametrize(
     ("name", "found"),
     [("sub", "other__sub"), ("other__sub", "other__sub"), ("x", "add__x"), ("other__add", "other__add")],
@@ -80,6 +82,7 @@ def test_the_bare_name_of_a_tool_that_one_server_has_is_that_tool(name: str, fou
             raise AssertionError(other)
 
 
+@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 @pytest.mark.parametrize(
     ("name", "words"),
     [("add", "several servers have a tool 'add': call demo__add or other__add"), ("y", "there is no tool 'y'")],

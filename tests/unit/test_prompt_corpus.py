@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
+from tests.marks import exhaustive, promise
 from tests.support.corpus import prompt_files, read_prompt
 from tests.support.tags import DIALECTS, KNOWN, TOOLS, calls_of, cut, read, text_of
 
@@ -43,6 +44,7 @@ GROUPS = [NAMES[at : at + 12] for at in range(0, len(NAMES), 12)]
 each_group = pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names[0]} and following")
 
 
+@promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
 @each_group
 def test_each_reply_of_the_corpus_gives_its_events(names: list[str]) -> None:
     for name in names:
@@ -73,6 +75,8 @@ def as_written(event: ChatEvent, case: Case) -> dict[str, Any]:
             raise AssertionError(f"an unexpected event: {event}")
 
 
+@promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
+@exhaustive("slow, and proved twice")
 @each_group
 def test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces(names: list[str]) -> None:
     for name in names:
@@ -95,6 +99,7 @@ def test_two_replies_in_a_row_give_the_same_events_wherever_they_are_cut(data: s
     assert case.read_as(cut(reply, *places)) == case.read_as([reply])
 
 
+@promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
 @each_group
 def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str]) -> None:
     for name in names:

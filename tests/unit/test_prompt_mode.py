@@ -29,6 +29,7 @@ from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.prompt_mode.reply import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import MAX_DROPPED
 from plugins_contract.catalog import ToolEntry
+from tests.marks import promise
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, says
 from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS, TOOLS, calls_of, merged, read, text_of
@@ -122,6 +123,7 @@ async def test_calls_go_back_as_the_models_own_words_and_results_as_one_message(
     assert results.content.index("3") < results.content.index("written")
 
 
+@promise("prompt mode: results in the dialect's own form, parse errors go to the model")
 async def test_results_have_the_form_of_their_dialect() -> None:
     _, sent = await ask(DIALECTS["tool_use"], says("Ok"), *HISTORY[:3])
     assert sent.messages[-1] == UserMessage(
@@ -164,6 +166,7 @@ async def test_invalid_arguments_are_sent_back_unchanged(dialect: Dialect) -> No
     assert BROKEN.arguments in assistant.content
 
 
+@promise("prompt mode: with and without a stop sequence")
 @dialects
 async def test_the_stop_sequence_is_asked_for_where_it_is_wanted(dialect: Dialect) -> None:
     _, with_stop = await ask(dialect, says("Ok"))
@@ -202,6 +205,7 @@ IMITATIONS = {
 }
 
 
+@promise("prompt mode: a result that the model makes up is never shown, nor what it says of it")
 @dialects
 async def test_a_fabricated_result_is_not_shown_and_the_model_reads_that_nothing_was_run(dialect: Dialect) -> None:
     events, _ = await ask(dialect, says(f"Let me see.\n{IMITATIONS[dialect.name]}\nIt is 3."), *HISTORY)
@@ -209,6 +213,7 @@ async def test_a_fabricated_result_is_not_shown_and_the_model_reads_that_nothing
     assert [(call.name, call.problem) for call in calls_of(events)] == [("add", FABRICATED)]
 
 
+@promise("prompt mode: a result that the model makes up is never shown, nor what it says of it")
 @dialects
 @pytest.mark.parametrize(
     ("history", "tools", "answer_only"),

@@ -15,6 +15,7 @@ from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
 from dialog_engine.tool_calls.ports import ServerView, StreamChat, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
+from tests.marks import promise
 from tests.support.fakes import FakeCatalog, Line, ScriptedModel, says, tool
 
 pytestmark = pytest.mark.anyio
@@ -61,6 +62,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [[entry.name for entry in request.tools] for request in model.requests]
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_the_request_is_repeated_without_the_tool_which_is_not_offered_again() -> None:
     noted: list[tuple[ToolEntry, str]] = []
     quarantine = Quarantine(lambda tool, model: noted.append((tool, model)))
@@ -87,6 +89,7 @@ async def test_a_tool_that_one_model_refuses_is_still_offered_to_another() -> No
     assert offered(easy) == [["a__good", "a__bad", "b__fine"]]
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_a_refused_tool_is_removed_from_search_answers_for_that_model_only() -> None:
     answer = search.Answer(tuple(search.Found(each.name, "") for each in (BAD, FINE)))
     content = msgspec.json.encode(answer).decode() + "\n\n(a note)"
@@ -193,6 +196,7 @@ class Directory(FakeCatalog, ToolDirectory):
         return 1
 
 
+@promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_the_directory_shows_refused_tools_with_model_and_reason() -> None:
     quarantine = Quarantine()
     directory = OfferedTools(Directory(*TOOLS), quarantine)

@@ -14,6 +14,7 @@ from dialog_engine.model import ChatRequest, ToolMessage, Turn
 from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
 from dialog_engine.tool_calls.results.shortening import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -172,6 +173,7 @@ async def test_invalid_arguments_of_read_result_are_refused_with_the_field(argum
 TEXTS = st.text(st.sampled_from("ab\nü\N{GRINNING FACE}"), min_size=1, max_size=300)
 
 
+@promise("large results are paged through with a tool")
 @given(TEXTS, st.integers(1, 60))
 def test_the_pages_of_a_text_make_up_the_text(text: str, length: int) -> None:
     parts: list[str] = []

@@ -17,6 +17,7 @@ from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker
 from plugins_mcp.errors import SettingsError
+from tests.marks import promise
 from tests.support.certificates import Certificates, make_certificates
 
 SECRET = "s3cr3t-of-mine"
@@ -76,6 +77,7 @@ def test_an_address_is_written_as_its_url(address: str) -> None:
     assert str(parse_redis_url(address)) == address
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -167,6 +169,7 @@ def test_everything_together_makes_one_address(monkeypatch: pytest.MonkeyPatch, 
     )
 
 
+@promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.parametrize("variable", ["REDIS_URL", "REDIS_PASSWORD", "REDIS_SENTINEL_PASSWORD"])
 def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     url = "rediss+sentinel://" if variable == "REDIS_SENTINEL_PASSWORD" else "redis://"

@@ -9,6 +9,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from plugins_contract.clock import RedisClock, RedisWatch
 from plugins_contract.keys import Keys
+from tests.marks import promise
 
 
 def watch() -> tuple[RedisWatch, RedisClock]:
@@ -60,6 +61,7 @@ def test_it_is_zero_during_a_silence() -> None:
     assert eye.steady_for() == 0
 
 
+@promise("nothing is taken over right after an outage or a clock step")
 def test_after_a_step_of_the_clock_it_starts_again() -> None:
     eye, _ = watch()
     sample(eye, 6.0)
@@ -75,6 +77,7 @@ def test_a_small_drift_of_the_clock_does_not_matter() -> None:
     assert eye.steady_for() >= 8.0
 
 
+@promise("nothing is taken over right after an outage or a clock step")
 def test_after_a_restart_between_two_answers_it_starts_again() -> None:
     eye, _ = watch()
     for ago, run_id in ((9.0, "one"), (8.0, "one"), (3.0, "two"), (2.0, None), (1.0, "two")):
@@ -117,6 +120,7 @@ def asking(server: Server) -> RedisWatch:
     return RedisWatch(cast("Redis", server), Keys(), RedisClock())
 
 
+@promise("a full disk under Redis is an outage that heals")
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("broken", "text"),

@@ -27,6 +27,7 @@ from dialog_engine.tool_calls.repeats import (
 )
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import MediaBlock, ToolError
+from tests.marks import promise
 
 Round = Sequence[tuple[str, str]]
 """Calls of one reply, each what is called and what came of it."""
@@ -57,6 +58,7 @@ def noted(messages: Sequence[Message]) -> tuple[Message, ...]:
     return find_repeats(messages)[1]
 
 
+@promise("a call that repeats itself with the same result is noticed")
 @pytest.mark.parametrize(
     ("rounds", "refused"),
     [
@@ -98,6 +100,7 @@ def test_a_name_that_is_normalised_in_the_history_is_the_same_name() -> None:
     assert repeats(messages).refusal(call("no.such.tool {}")) is not None
 
 
+@promise("approvals: a person is not asked again in a turn about a call that they refused")
 def test_a_call_that_a_person_refused_keeps_its_refusal_until_the_user_speaks_again() -> None:
     refused = ToolMessage("", "f", "Error NOT_APPROVED: no", failed=True, refusal="no")
     messages = (UserMessage("Go!"), AssistantMessage("", (call('f {"a": 1, "b": 2}'),)), refused)
@@ -142,6 +145,7 @@ def test_the_third_equal_result_gets_a_note_for_the_model() -> None:
     assert results == ["pending", "pending", f"pending\n\n{NOTE.format(3)}"]
 
 
+@promise("a call that repeats itself with the same result is noticed")
 @pytest.mark.parametrize(
     ("rounds", "last"),
     [

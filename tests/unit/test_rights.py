@@ -17,6 +17,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_contract.watched_file import WatchedFile
+from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
     FakeEngine,
@@ -203,6 +204,7 @@ def test_senders_with_the_same_rights_share_one_catalog_and_the_number_kept_is_b
     assert len(rights._kept) == MOST_KEPT  # pyright: ignore[reportPrivateUsage]
 
 
+@promise("a tool that a sender may not use is neither offered nor requested nor run")
 async def test_what_is_not_allowed_is_neither_offered_nor_requested(place: Place) -> None:
     model = ScriptedModel(asks(("files__write", "{}"), ("files__read", "{}")), says("Done."))
     async with place.engine(model) as engine:
@@ -215,6 +217,7 @@ async def test_what_is_not_allowed_is_neither_offered_nor_requested(place: Place
         assert "PERMISSION_DENIED" in refused.content or "may not use" in refused.content
 
 
+@promise("a tool that a sender may not use is neither offered nor requested nor run")
 @pytest.mark.parametrize(
     ("mode", "call"),
     [
@@ -252,6 +255,7 @@ async def test_a_right_that_is_withdrawn_during_a_turn_counts_at_the_next_call(p
         assert len(engine.worker.executed) == 1
 
 
+@promise("a tool that a sender may not use is neither offered nor requested nor run")
 async def test_an_approval_does_not_lift_a_missing_right(place: Place) -> None:
     place.directory.put(ASKED)
     model = ScriptedModel(asks(("files__read", "{}")), says("Done."))
@@ -276,6 +280,7 @@ async def test_an_approval_does_not_lift_a_missing_right(place: Place) -> None:
 # --- In a worker ---
 
 
+@promise("a tool that a sender may not use is neither offered nor requested nor run")
 @pytest.mark.parametrize(("subject", "runs"), [("ann", True), ("bob", False), ("", False)])
 async def test_a_worker_runs_only_what_its_own_file_allows(tmp_path: Path, subject: str, runs: bool) -> None:
     path = tmp_path / "rights.toml"

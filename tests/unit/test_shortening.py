@@ -16,6 +16,7 @@ from plugins_contract.outcomes import (
     ToolError,
     ToolOutcome,
 )
+from tests.marks import promise
 
 ID = "01a20195-a8fb-7eb4-aa2f-e6bd66e58d63"
 IMAGE = MediaBlock("image/png", "AAAA")
@@ -91,6 +92,7 @@ BLOCKS = st.one_of(
 )
 
 
+@promise("large results are paged through with a tool")
 @given(st.lists(BLOCKS, max_size=8), st.integers(20, 120))
 def test_every_character_is_shown_or_counted_at_its_offset(content: list[ContentBlock], max_chars: int) -> None:
     long = outcome(*content)

@@ -5,6 +5,7 @@ import pytest
 from dialog_engine.status import FIRST_WORKER_SECONDS, StartGate
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
+from tests.marks import promise
 
 WAIT_SECONDS = 30.0
 UNLISTED = ServerCatalog(server="demo")
@@ -74,6 +75,7 @@ def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate:
     assert not gate.opened([STARTING], workers=1, redis=True)
 
 
+@promise("the engine waits for tools at its start only, and for a bounded time")
 def test_once_open_it_stays_open(gate: StartGate) -> None:
     assert gate.opened([READY], workers=1, redis=True)
     assert gate.opened([READY, STARTING], workers=1, redis=True)

@@ -10,6 +10,7 @@ from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.ports import StreamChat
 from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
+from tests.marks import promise
 from tests.support.fakes.models import ScriptedModel, asks, says
 from tests.support.tags import TOOLS, calls_of, text_of
 
@@ -65,6 +66,7 @@ async def test_the_mode_of_the_turn_overrides_the_usual_one(usual: ToolMode, ask
     assert bool(model.requests[0].tools) == declared
 
 
+@promise("TOOL_MODE=auto falls back when the provider rejects tools")
 async def test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

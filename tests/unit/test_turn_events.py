@@ -11,6 +11,7 @@ from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError,
 from dialog_engine.http import turn_events
 from dialog_engine.http.services import Services
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
+from tests.marks import promise
 from tests.support.fakes import succeeded
 from tests.support.transcript import Transcript
 
@@ -108,6 +109,7 @@ async def of_ended(
     return await collected(turn_events.of_ended(cast("Services", World(frames, turn)), turn, after))
 
 
+@promise("a cursor that is too old gets a reset with a snapshot")
 async def test_a_gap_in_the_log_of_a_running_turn_is_filled_with_a_reset() -> None:
     seen = [frame("1-1", "text", delta="a")]
     frames = Frames([seen, LogGoneError()], [[DONE]], newest=frame("1-8", "text", delta="x"))
@@ -123,6 +125,7 @@ async def test_without_a_log_the_stream_ends_and_the_client_reconnects() -> None
     assert (await of_running(Frames([LogGoneError()])))[1] == []
 
 
+@promise("ids never go back: what died with an engine is a reset in the next epoch")
 @pytest.mark.parametrize("newest", ["1-36", "1-39"])
 async def test_a_log_behind_its_reader_ends_the_stream_without_a_reset(newest: str) -> None:
     """An id below one that the client has seen would be a step back: the next epoch tells what stands."""
@@ -159,6 +162,7 @@ async def test_an_ended_turn_without_a_log_is_rebuilt_for_a_new_reader() -> None
     assert transcript.calls["id-1"]["result"]["text"] == "x"
 
 
+@promise("a cursor that is too old gets a reset with a snapshot")
 async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
     frames = Frames([LogGoneError()])
     transcript, names = await of_ended(frames, Cursor(1, 4))

@@ -17,6 +17,7 @@ from dialog_engine.model import (
     ToolStatus,
     TurnFailed,
 )
+from tests.marks import promise
 from tests.support.fakes import (
     SPENT,
     FakeCatalog,
@@ -58,6 +59,7 @@ async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() 
     assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more() -> None:
     store = MemoryStore()
     hold = store.hold["finish"] = asyncio.Event()
@@ -116,6 +118,7 @@ async def test_a_turn_with_a_failure_ends_with_it_and_asks_no_model() -> None:
     assert engine.store.left_open(turn) == []
 
 
+@promise("the end of a turn includes the cost of its earlier runs")
 async def test_the_usage_of_earlier_lives_is_in_done() -> None:
     finish = asyncio.Event()
     worker = FakeWorker({"a__b": gives(succeeded("x"), finish)})
@@ -130,6 +133,7 @@ async def test_the_usage_of_earlier_lives_is_in_done() -> None:
     assert done_of(events).usage == SPENT + SPENT
 
 
+@promise("an answer is never empty: the model is asked once more, then the turn ends with an error that says so")
 async def test_a_turn_that_is_taken_up_after_an_empty_reply_gets_its_answer_all_the_same() -> None:
     nothing = [StreamEnd(FinishReason.STOP, SPENT)]
     model = ScriptedModel(asks(("a__b", "")), nothing, [asyncio.Event()], nothing, says("Done."))

@@ -29,6 +29,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tokens import tokens_of_message, tokens_of_tool
 from plugins_contract.errors import ErrorCode
+from tests.marks import promise
 from tests.support.fakes import (
     SPENT,
     FakeCatalog,
@@ -184,6 +185,7 @@ PROMPT = sum(map(tokens_of_message, (SystemMessage("Be brief."), UserMessage("?"
 )
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 @pytest.mark.parametrize(
     ("reported", "written", "usage"),
     [
@@ -218,6 +220,7 @@ async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
     assert (done.reason, done.usage) == (DoneReason.ERROR if fails else DoneReason.CANCELLED, usage)
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 async def test_a_request_that_fails_before_its_reply_begins_costs_nothing() -> None:
     async with FakeEngine(ScriptedModel([LLMRateLimitedError("busy")])) as engine:
         assert done_of(await engine.turn("?")).usage == Usage()

@@ -32,6 +32,7 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
+from tests.marks import promise
 from tests.support.fakes import (
     SPENT,
     FakeCatalog,
@@ -128,6 +129,7 @@ async def test_a_session_of_another_user_does_not_exist() -> None:
             await engine.turns.start("eve", turn.session_id, "two")
 
 
+@promise("of a question that is not committed nothing is sent and nothing is run")
 async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_reply_used_after_it() -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
@@ -142,6 +144,7 @@ async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_rep
         assert text_of(await engine.seen(await caller)) == "Here I am."
 
 
+@promise("of a question that is not committed nothing is sent and nothing is run")
 @pytest.mark.parametrize("model", [ScriptedModel([asyncio.Event()]), ScriptedModel(says("x")), ScriptedModel([FULL])])
 async def test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream(model: ScriptedModel) -> None:
     store = MemoryStore()
@@ -159,6 +162,7 @@ async def test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_mod
         assert engine.logs.lives == {}
 
 
+@promise("of a question that is not committed nothing is sent and nothing is run")
 async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
@@ -386,6 +390,7 @@ async def test_a_shutdown_does_not_wait_for_unavailable_storage() -> None:
         assert engine.logs.lives[turn.turn_id][-1].closed
 
 
+@promise("a turn that begins while its engine goes down is left in good order too")
 async def test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_period() -> None:
     first, third = asyncio.Event(), asyncio.Event()
     async with FakeEngine(model := ScriptedModel([first, *says("one")], [third], says("two"))) as engine:

@@ -33,6 +33,7 @@ from plugins_contract.outcomes import (
     ToolError,
     ToolOutcome,
 )
+from tests.marks import promise
 
 S, E, T = CallState, ErrorCode, ToolStatus
 ENDS = [state for state in CallState if state.terminal]
@@ -206,6 +207,7 @@ def test_a_truncated_text_has_a_url_of_the_whole() -> None:
     assert "textUrl" not in views.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
 
 
+@promise("content for the user only does not go to the model")
 def test_content_for_the_user_only_is_shown_to_the_user() -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
 
@@ -213,6 +215,7 @@ def test_content_for_the_user_only_is_shown_to_the_user() -> None:
     assert "you" not in views.tool_message(CALL, outcome).content
 
 
+@promise("content for the user only does not go to the model")
 def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("image/png", "AAAA", user_only=True)))
 
@@ -255,6 +258,7 @@ def test_every_update_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus
     assert (step.call, step.server, step.round) == (CALL, "a", 2)
 
 
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_each_step_says_what_the_call_waits_for() -> None:
     steps = Steps(Turn("turn", "session", "someone"), 1, {})
     steps.pending(CALL, "Add")

@@ -19,6 +19,7 @@ from plugins_mcp.decisions import (
     timed_out,
 )
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from tests.marks import promise
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
 GONE = Ambiguous("gone")
@@ -34,6 +35,7 @@ def answered(text: str, *, is_error: bool = False) -> Answered:
     return Answered(CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error))
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize(
     ("result", "execution_class", "retried"),
     [
@@ -97,6 +99,7 @@ def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
     assert len(block.text) < 5000
 
 
+@promise("only what is safe is retried, with back-off and Retry-After")
 def test_a_retry_after_of_the_server_is_kept() -> None:
     assert decide(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
 

@@ -30,6 +30,7 @@ from plugins_mcp import handler
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.running_call import PROGRESS_SECONDS
+from tests.marks import promise
 from tests.support.handling import DONE, Bench, Facts, LeasesTwin, LedgerTwin, StoppedClock, delivery, gives, hangs
 from tests.support.waiting import wait_until
 
@@ -138,6 +139,7 @@ async def test_retries_end(bench: Bench) -> None:
     assert bench.outcome.state is CallState.FAILED
 
 
+@promise("an MCP server killed mid-call leaves exactly the crash table")
 async def test_a_call_that_may_not_run_twice_is_not_repeated_after_a_lost_connection(bench: Bench) -> None:
     await bench.handle(gives(Ambiguous("gone")), gives(DONE))
     assert bench.outcome.state is CallState.UNKNOWN
@@ -156,6 +158,7 @@ async def test_a_call_that_took_too_long_is_not_run_again(bench: Bench) -> None:
     assert len(bench.server.calls) == 1
 
 
+@promise("stop reaches the MCP server")
 async def test_a_cancelled_call_is_cancelled_at_its_server(bench: Bench) -> None:
     async with bench.handling(hangs, execution_class=ExecutionClass.REPEATABLE):
         bench.leases.cancel()

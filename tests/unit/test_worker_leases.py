@@ -21,6 +21,7 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
+from tests.marks import promise
 from tests.support.waiting import stays, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -178,6 +179,7 @@ def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None, *,
     )
 
 
+@promise("leases are renewed from a thread, and fenced")
 async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_held() -> None:
     scripts, reports = Scripts(), Reports()
     times = replace(PATIENT, give_up=1.0)
@@ -261,6 +263,7 @@ async def test_a_call_that_must_not_run_twice_goes_on_through_any_outage_until_a
             await wait_until(lambda: reports.losses)
 
 
+@promise("Redis is killed again and again: nothing lost, no live lease taken")
 async def test_an_outage_shorter_than_that_loses_nothing() -> None:
     scripts, reports = Scripts(away=True), Reports()
     async with keeping(scripts) as keeper:
@@ -300,6 +303,7 @@ async def test_a_server_that_was_started_anew_unnoticed_gets_all_renewals_at_onc
             await wait_until(lambda: len(scripts.asked_at) == 4)
 
 
+@promise("a blocked loop loses its leases")
 async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip() -> None:
     scripts, reports = Scripts(), Reports()
     async with keeping(scripts, PATIENT) as keeper:
@@ -312,6 +316,7 @@ async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip(
     assert reports == Reports()
 
 
+@promise("a blocked loop loses its leases")
 @pytest.mark.parametrize("error", [ResponseError("WRONGTYPE"), ResponseError("OOM command not allowed")])
 async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
     scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery()
@@ -343,6 +348,7 @@ async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_th
         scripts.hangs.set()
 
 
+@promise("a blocked loop loses its leases")
 async def test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leases() -> None:
     scripts, reports = Scripts(), Reports()
     async with keeping(scripts) as keeper:
@@ -381,6 +387,7 @@ def test_after_an_outage_all_leases_are_renewed_before_anything_new_is_taken() -
     assert 2 * LeaseTimes().renew_again < SETTLE_SECONDS
 
 
+@promise("a once call that an earlier server of Redis may have started is not started at the next one")
 async def test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports() -> None:
     scripts, running, ended = Scripts(), delivery(ExecutionClass.ONCE), "plugins.calls:ended"
     recent = RecentCompletions()

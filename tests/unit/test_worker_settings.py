@@ -8,6 +8,7 @@ from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import ServersFileError, SettingsError
 from plugins_mcp.mcp import Http
 from plugins_mcp.wiring import configured_servers
+from tests.marks import promise
 
 SECRET = "s3cr3t-of-mine"
 
@@ -56,6 +57,7 @@ def test_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value:
     assert SECRET not in str(caught.value)
 
 
+@promise("a bad setting is named at the start")
 def test_all_bad_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
     monkeypatch.setenv("HEALTH_PORT", "x")

@@ -12,6 +12,7 @@ from dialog_engine.tool_calls.ports import MakeRequest
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE, new_id
 from tests.contract.ports.conftest import Storage
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import FakeWorker, failed, tool
 
@@ -49,6 +50,7 @@ async def enqueued(storage: Storage) -> list[str]:
     return [row.event_id for row in await storage.outbox.waiting(100) if row.event_type == EVENT_TYPE]
 
 
+@promise("destructive tools wait for approval, durably")
 async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: Storage) -> None:
     turn, asked = await waiting(storage, 2)
 
@@ -84,6 +86,7 @@ async def test_refusing_answers_the_call(storage: Storage) -> None:
     assert await enqueued(storage) == []
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
 
@@ -126,6 +129,7 @@ async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
     assert [*await storage.approvals.close(turn, lambda _: stopped())] == []
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     later = await storage.next_life(turn)

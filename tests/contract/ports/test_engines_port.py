@@ -9,6 +9,7 @@ import pytest
 from dialog_engine.chat.ports import Engines, SeenEngine
 from dialog_engine.model import Turn
 from plugins_contract.messages import new_id
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, LEASE_MS, EngineStore, opener
 from tests.support.fakes.engines import MemoryEngines, SharedTurns
@@ -138,6 +139,7 @@ async def test_an_engine_is_removed_only_without_running_turns(pair: tuple[Engin
     assert await b.port.others() == []
 
 
+@promise("a turn of a dead engine is adopted by exactly one other")
 async def test_a_turn_that_a_removed_engine_began_is_adopted(pair: tuple[Engine, Engine]) -> None:
     a, b = pair
     await b.port.remove(await b.seen(a))

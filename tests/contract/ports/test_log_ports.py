@@ -11,6 +11,7 @@ from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError,
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.messages import new_id
 from tests.contract.ports.conftest import Logs
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +116,7 @@ async def test_a_reader_elsewhere_gets_the_end_though_it_came_before_it(logs: Lo
     assert contents(await reading) == WHOLE
 
 
+@promise("one id per entry, given after deltas are coalesced, and the first delta goes at once")
 async def test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed(logs: Logs) -> None:
     turn = new_turn()
     await written(logs, turn)

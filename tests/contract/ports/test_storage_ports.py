@@ -24,6 +24,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.contract.ports.conftest import Storage
+from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import FakeWorker, breathe, failed, succeeded, tool
 
@@ -55,6 +56,7 @@ async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage
     assert [*await storage.said(turn)] == [UserMessage("Hello!")]
 
 
+@promise("of a question that is not committed nothing is sent and nothing is run")
 async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> None:
     turn, mine = Turn(new_id(), new_id(), "ada"), call(1)
 
@@ -64,6 +66,7 @@ async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> 
     assert [*await storage.outbox.waiting(9)] == []
 
 
+@promise("one turn at a time per session, at whichever engine it is asked for")
 async def test_a_session_has_one_running_turn(storage: Storage) -> None:
     first = await begun(storage)
 
@@ -119,6 +122,8 @@ async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
     assert await storage.turns.finish(later, AssistantMessage("now"), done(later), None) is not None
 
 
+@promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
+@promise("a turn says how many calls it had, also after a restart")
 async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Storage) -> None:
     ended, running = await begun(storage, "one"), await begun(storage, "two")
     await storage.turns.finish(ended, None, done(ended), None)
@@ -147,6 +152,7 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
     assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
 
 
+@promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
 async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Storage) -> None:
     turn = await begun(storage)
     one, two = call(1, "read_result"), call(2, "a__nope")
@@ -160,6 +166,7 @@ async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Sto
     assert [each.server for each in stored.calls] == ["callstream", ""]
 
 
+@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used(storage: Storage) -> None:
     turn = await begun(storage)
     meant = ToolCall("call_1", new_id(), "mcp_query", "{}", tool="a__b")
@@ -215,6 +222,7 @@ async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage:
     assert await storage.results.cut_results(turn) == [(one.correlation_id, "a__b")]
 
 
+@promise("large results are paged through with a tool")
 async def test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user(storage: Storage) -> None:
     turn, one, other = await begun(storage), call(1), await begun(storage)
     await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
@@ -298,6 +306,7 @@ async def waiting(storage: Storage) -> list[tuple[str, str]]:
     return [(row.event_type, row.event_id) for row in await storage.outbox.waiting(100)]
 
 
+@promise("I8 an outbox row lives until its call is answered")
 async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when_it_is_answered(
     storage: Storage,
 ) -> None:
@@ -333,6 +342,7 @@ async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(stor
     assert await waiting(storage) == []
 
 
+@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> None:
     turn, one = await begun(storage), call(1)
     await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
@@ -351,6 +361,7 @@ async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> Non
     assert [m.content for m in await storage.said(turn)] == ["Hello!", ""]
 
 
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: Storage) -> None:
     running = await begun(storage)
     first, second = (Turn(new_id(), running.session_id, "ada") for _ in range(2))

@@ -20,7 +20,7 @@ def short_turns(request: pytest.FixtureRequest) -> Generator[None]:
     Not in tests that are left to `make test-all`: benchmarks, and measurements of memory, need the loop of the product.
     """
     _taken()
-    if request.node.get_closest_marker("exhaustive"):
+    if request.node.get_closest_marker("exhaustive") and not request.node.get_closest_marker("smoke"):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
