@@ -110,7 +110,7 @@ class Line:
         healed = "no" if self.healed is None else f"{self.healed:.0f} s"
         return (
             f"| {self.fault.what} | {alerts} | {healed} | {self.lost}, {self.doubled} |"
-            f" {self.slowest:.1f} s; {self.refused} | {'; '.join(self.short) or 'held'} |"
+            f" {self.slowest:.1f} s; {self.refused} of {self.requests} | {'; '.join(self.short) or 'held'} |"
         )
 
 
