@@ -23,11 +23,11 @@ from benchmarks.arguments import at_least
 from benchmarks.machine import describe
 from benchmarks.pair import IN_WORKER, engine, processes
 from benchmarks.round_trip import COUNTED, WARM_UP, Meter
+from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditEvent
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Transaction
-from plugins_contract.encryption import Cipher
 from tests.support.processes import ROOT
 
 SECRET = "a key of the benchmark, long enough"  # noqa: S105 -- not a secret
@@ -54,7 +54,7 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         kinds: dict[str, dict[str, Any]] = {
             "neither": {"trail": NoAudit},
             "audit": {},
-            "audit and encryption": {"cipher": Cipher([SECRET])},
+            "audit and encryption": {"cipher": cipher_of([SECRET])},
         }
         ways: dict[str, tuple[Any, Meter]] = {}
         for number, (name, changes) in enumerate(kinds.items()):

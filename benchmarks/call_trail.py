@@ -22,7 +22,7 @@ from benchmarks.arguments import at_least
 from benchmarks.machine import describe
 from benchmarks.pair import Engine, engine, processes
 from benchmarks.round_trip import TEXT, block
-from plugins_contract.logs import set_up_logging
+from callstream_runtime.logs import set_up_logging
 
 WARM_UP = 200
 IN_FLIGHT = 16

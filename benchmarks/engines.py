@@ -32,7 +32,7 @@ from benchmarks.arguments import at_least
 from benchmarks.machine import describe
 from benchmarks.pair import IN_WORKER, engine, processes
 from benchmarks.round_trip import block
-from plugins_contract.garbage import tune_gc
+from callstream_runtime.garbage import tune_gc
 from tests.support.postgres import PostgresServer
 from tests.support.processes import ROOT
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from plugins_contract.connections import blocking_client, command_client
+from callstream_runtime.connections import blocking_client, command_client
 from tests.support.processes import ROOT, Process
 
 REQUESTS, REPLIES, GROUP = "bench:requests", "bench:replies", "bench"

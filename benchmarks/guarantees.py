@@ -21,13 +21,13 @@ from typing import Any
 import uvloop
 
 from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
+from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.ledger.replies import Run

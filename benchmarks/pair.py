@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.loops import LISTEN_SECONDS
 from deploy.local.ports import free_port
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
@@ -28,12 +31,9 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.loops import LISTEN_SECONDS
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.support.beginnings import begin

@@ -40,7 +40,7 @@ from benchmarks.arguments import at_least
 from benchmarks.guarantees import bare_engine
 from benchmarks.machine import describe
 from benchmarks.pair import HTTP, IN_WORKER, STDIO, STDIO_SERVER, Engine, engine, processes
-from plugins_contract.garbage import tune_gc
+from callstream_runtime.garbage import tune_gc
 from plugins_mcp.mcp.http_posts import posting_session
 from plugins_mcp.mcp.spec import Http
 from plugins_mcp.mcp.transports import TransportListener

@@ -27,8 +27,8 @@ from redis import Redis
 from benchmarks.arguments import at_least
 from benchmarks.machine import processor
 from benchmarks.pair import engine_parts
+from callstream_runtime.garbage import tune_gc
 from dialog_engine.calls.mailbox import QUIET_SECONDS, SWEEP_SECONDS
-from plugins_contract.garbage import tune_gc
 from tests.chaos.scenarios.waiting_calls import Seen, waiting_calls
 from tests.chaos.scripted_worker import WORKER, Pace, replying
 from tests.support.processes import ROOT

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from callstream_runtime.version import __version__
 from deploy.check import OVERLAYS, Resource, built
-from plugins_contract.version import __version__
 
 CHART = Path(__file__).parent / "helm" / "callstream"
 HEADER = "# Made of deploy/k8s by `python -m deploy.helm_chart`: change those files, not this one.\n"

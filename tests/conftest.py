@@ -20,8 +20,8 @@ from redis.asyncio import Redis
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from callstream_runtime.connections import command_client
 from deploy.local import ports
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.marks import exhaustive
 from tests.support.leaks import leaked_keys

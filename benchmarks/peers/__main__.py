@@ -33,7 +33,7 @@ from benchmarks.floor import floor
 from benchmarks.machine import describe
 from benchmarks.pair import IN_WORKER, engine, processes
 from benchmarks.round_trip import block
-from plugins_contract.garbage import tune_gc
+from callstream_runtime.garbage import tune_gc
 from tests.support.processes import ROOT
 
 APPS = Path(__file__).with_name("apps")

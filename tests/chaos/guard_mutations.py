@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.processes import ROOT
 
-SERVICES = ("plugins-contract", "plugins-mcp", "dialog-engine")
+SERVICES = ("plugins-contract", "callstream-runtime", "plugins-mcp", "dialog-engine")
 LEDGER = "plugins-contract/src/plugins_contract/ledger"
 WORKER = "plugins-mcp/src/plugins_mcp"
 ENGINE = "dialog-engine/src/dialog_engine"
@@ -116,7 +116,7 @@ MUTATIONS = {
             "lease: a call was taken from a worker that lives",
             "I1: a call is unknown whose worker was not struck while it ran",
         ),
-        (Edit("plugins-contract/src/plugins_contract/clock.py", "or stepped or restarted", "or restarted"),),
+        (Edit("callstream-runtime/src/callstream_runtime/clock.py", "or stepped or restarted", "or restarted"),),
     ),
     "Redis writes nothing down": Mutation(
         "redis_killed",

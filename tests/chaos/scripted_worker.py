@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from plugins_contract.connections import command_client, thread_client
+from callstream_runtime.connections import command_client, thread_client
 from plugins_contract.keys import Keys
 from tests.support.ledger import Bench, answered
 from tests.support.waiting import wait_until

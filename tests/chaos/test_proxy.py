@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from plugins_contract.connections import command_client
+from callstream_runtime.connections import command_client
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.frames import Frames, words_of
 from tests.chaos.proxy import Proxy

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from redis.asyncio import Redis
 
-from plugins_contract.connections import thread_client
+from callstream_runtime.connections import thread_client
 from tests.support.ledger import Bench
 
 

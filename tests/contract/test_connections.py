@@ -13,11 +13,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from callstream_runtime.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
+from callstream_runtime.loops import LISTEN_SECONDS, follow, messages
+from callstream_runtime.pipelined import NotSentError
 from deploy.local.ports import free_port
-from plugins_contract.connections import LONGEST_BLOCK, blocking_client, command_client, thread_client
 from plugins_contract.ledger import replies
-from plugins_contract.loops import LISTEN_SECONDS, follow, messages
-from plugins_contract.pipelined import NotSentError
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer

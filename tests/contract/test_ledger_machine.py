@@ -21,9 +21,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from callstream_runtime.connections import command_client, thread_client
 from dialog_engine.calls import losses
 from dialog_engine.calls.losses import GivenUp, Known
-from plugins_contract.connections import command_client, thread_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import Delivery, encode_reply, replies
 from plugins_contract.messages import encode_request

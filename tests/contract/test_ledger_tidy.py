@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from plugins_contract.connections import blocking_client
+from callstream_runtime.connections import blocking_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import show_consumer, tidy_consumers

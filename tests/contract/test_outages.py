@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
+from callstream_runtime.connections import command_client, describe_outage, is_outage
 from deploy.local.ports import free_port
-from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import new_id

@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
+from callstream_runtime.connections import command_client, is_outage
+from callstream_runtime.pool_directory import PoolDirectory
 from deploy.local.ports import free_port
-from plugins_contract.connections import command_client, is_outage
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import NEWEST_VERSION, ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState
-from plugins_contract.pools import Member, PoolDirectory
+from plugins_contract.pools import Member
 from tests.support.handling import StoppedClock
 from tests.support.ledger import DONE, LEASE_MS, LOST, Bench
 from tests.support.waiting import wait_until

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
-from plugins_contract.http_connection import ConnectionLimits
+from callstream_runtime.http_connection import ConnectionLimits
 from tests.fuzz.loop import Attempt
 from tests.fuzz.mutations import changed_bytes
 from tests.integration.engines import Engine, Model, running_engine, settings

@@ -12,12 +12,12 @@ import httpx2
 import msgspec
 from fastapi import FastAPI
 
+from callstream_runtime.http_connection import ConnectionLimits
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
-from plugins_contract.http_connection import ConnectionLimits
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id

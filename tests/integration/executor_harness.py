@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from redis import Redis as SyncRedis
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
@@ -17,8 +19,6 @@ from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ExecutionClass, ToolCallRequested

@@ -16,9 +16,9 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
 from dialog_engine.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog
-from plugins_contract.clock import RedisClock
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys

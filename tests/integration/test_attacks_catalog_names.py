@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
 from dialog_engine.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
-from plugins_contract.clock import RedisClock
 from plugins_contract.keys import Keys
 
 pytestmark = pytest.mark.anyio

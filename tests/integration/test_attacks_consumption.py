@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import command_client
+from callstream_runtime.pipelined import PipelinedRedis
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.http.services import LARGE_AT_ONCE
 from dialog_engine.limits import Consumption, Slot, SubjectLimits
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
-from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool
 from tests.marks import promise

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import blocking_client
+from callstream_runtime.loops import LISTEN_SECONDS
 from dialog_engine.control import ControlListener
-from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
-from plugins_contract.loops import LISTEN_SECONDS
 from plugins_mcp.control import listen_for_cancels
 from tests.integration.engines import at_work
 from tests.marks import promise

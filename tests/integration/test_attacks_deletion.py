@@ -11,13 +11,13 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import command_client
+from callstream_runtime.pipelined import PipelinedRedis
 from dialog_engine.chat import personal_data
 from dialog_engine.storage import erasures
 from dialog_engine.traces import RedisTraces
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
-from plugins_contract.connections import command_client
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from plugins_contract.pipelined import PipelinedRedis
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.ledger import Bench

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
+from callstream_runtime.http_connection import READ_BYTES, ConnectionLimits
 from deploy.local.ports import free_port
 from dialog_engine.http.app import server_of
-from plugins_contract.http_connection import READ_BYTES, ConnectionLimits
 from plugins_mcp.observe.health import Readiness, health_server
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise

@@ -15,12 +15,12 @@ import jwt
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from callstream_runtime.logs import HumanFormatter
 from dialog_engine.http import sse
 from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
 from dialog_engine.identity import provider
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
-from plugins_contract.logs import HumanFormatter
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
@@ -315,14 +315,19 @@ async def test_failed_attempts_are_counted_for_the_clients_of_a_trusted_proxy_on
                 assert (await engine.client.get("/v1/me", headers=headers)).status_code == code, (trusted, address)
 
 
-@pytest.mark.parametrize("kind", ["a key", "a token", "a page session", "a withdrawn signing key"])
-async def test_a_stream_ends_with_the_credential_that_opened_it(
-    place: Place, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Streams went on to the end of the turn."""
+@pytest.fixture
+def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams, and the keys of the identity provider, are looked at more often. Before an engine starts."""
     monkeypatch.setattr(sse, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(provider, "REFRESH_SECONDS", 0.5)
     monkeypatch.setattr(provider, "ASK_AGAIN_SECONDS", 0.1)
+
+
+@pytest.mark.parametrize("kind", ["a key", "a token", "a page session", "a withdrawn signing key"])
+async def test_a_stream_ends_with_the_credential_that_opened_it(
+    checks_often: None, place: Place, model: Model, tmp_path: Path, kind: str
+) -> None:
+    """Streams went on to the end of the turn."""
     entry, key = add_key(tmp_path / "keys.json", "ann", ["user"], None)
     token = place.provider.token(exp=int(time.time()) - (27 if kind == "a token" else -60))
     headers = {"a key": bearer(key), "a page session": cookie(session(place, ends_in=3))}.get(kind, bearer(token))

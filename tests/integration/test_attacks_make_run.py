@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.connections import command_client
 from deploy.local.ports import free_port
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 from tests.marks import promise

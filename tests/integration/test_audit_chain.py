@@ -9,6 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError
@@ -210,7 +211,7 @@ async def test_a_key_that_is_none_is_named(database: Database, chain: AuditChain
 
 
 async def test_a_seal_cannot_be_made_or_verified_without_the_key_where_that_is_encrypted(database: Database) -> None:
-    cipher = Cipher(["00" * 32])
+    cipher = cipher_of(["00" * 32])
     await record(database, "ada")
     await seal(AuditChain(database, await read_digest_key(database, cipher)))
 

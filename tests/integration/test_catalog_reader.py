@@ -9,6 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.loops import LISTEN_SECONDS
 from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.http.views import server, timestamp
 from plugins_contract.catalog import (
@@ -21,11 +24,8 @@ from plugins_contract.catalog import (
     ToolEntry,
     decode_catalog,
 )
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.loops import LISTEN_SECONDS
 from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
 from tests.marks import promise
@@ -249,7 +249,7 @@ async def test_the_watch_sees_redis_go_and_come(own_redis: LocalServer) -> None:
 
 
 async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_contract.clock.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("callstream_runtime.clock.ANSWER_SECONDS", 0.2)
     watch = RedisWatch(hall.redis, hall.keys, hall.clock)
     await watch.ask()
     await hall.redis.execute_command("CLIENT", "PAUSE", 3000)

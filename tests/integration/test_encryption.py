@@ -15,6 +15,8 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import command_client
+from callstream_runtime.encryption_keys import cipher_of, key_id
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TURN_FINISHED, TurnFinished, TurnUsage
 from dialog_engine.errors import ConfigurationError
@@ -26,9 +28,8 @@ from dialog_engine.storage.outbox import SqlOutbox, add_event
 from dialog_engine.storage.sealed import TABLES, check_keys, follow_all_sealed, open_data, open_text
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
-from plugins_contract.connections import command_client
 from plugins_contract.dead_letters import DeadLetters
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, fact_owner, key_id, open_request, seal_request
+from plugins_contract.encryption import CLEAR, DecryptionError, fact_owner, open_request, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
@@ -192,7 +193,7 @@ async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_en
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
     await publish_tool(bench)
-    cipher = Cipher([NEW])
+    cipher = cipher_of([NEW])
     worker = WorkerLedger(bench.redis, bench.keys, cipher)
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
     async with running_engine(configured) as engine:
@@ -232,7 +233,7 @@ async def wait_for_progress(stream: Any) -> dict[str, Any]:
 
 
 async def test_a_reply_whose_key_is_missing_ends_its_call_as_unknown_and_stays(bench: Bench) -> None:
-    cipher = Cipher([NEW])
+    cipher = cipher_of([NEW])
     request = await bench.request()
     sealed = msgspec.structs.replace(request, sealed="x", event_version=2)
     engine = EngineLedger(bench.redis, bench.keys, cipher=CLEAR)
@@ -258,7 +259,7 @@ async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
         model.will_say("It did not work.")
         events = await engine.chat("Say it")
         assert "ENCRYPTION_KEYS_FILE" in repr(events)
-    [letter] = [each async for each in DeadLetters(bench.redis, bench.keys, cipher=Cipher([NEW])).newest_first()]
+    [letter] = [each async for each in DeadLetters(bench.redis, bench.keys, cipher=cipher_of([NEW])).newest_first()]
     assert letter.request is not None
     assert letter.request.arguments == {"text": MARKER}
 
@@ -326,7 +327,7 @@ async def test_a_key_is_retired_by_the_command(
 async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_command(
     open_database: OpenDatabase,
 ) -> None:
-    cipher = Cipher([NEW, OLD])
+    cipher = cipher_of([NEW, OLD])
     async with open_database() as database:
         await fill(database)
         before = await contents(database)
@@ -342,7 +343,7 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
     open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dialog_engine.storage.sealed.LOOK_SECONDS", 0.05)
-    running, starting, command = Cipher([NEW]), Cipher([NEW]), Cipher([NEW])
+    running, starting, command = cipher_of([NEW]), cipher_of([NEW]), cipher_of([NEW])
     async with open_database() as database:
         await fill(database)
         async with at_work(partial(follow_all_sealed, database, running)):
@@ -358,9 +359,9 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
             assert open_text(cipher, "", "sessions.title", "s") == ""
         await database.write(lambda tx: tx.execute("UPDATE sessions SET title = 'forged'"))
         with pytest.raises(DecryptionError):
-            await encrypt(database, Cipher([NEW]))
-        await encrypt(database, Cipher([NEW]), remove=True)
-        after = Cipher([NEW])
+            await encrypt(database, cipher_of([NEW]))
+        await encrypt(database, cipher_of([NEW]), remove=True)
+        after = cipher_of([NEW])
         await check_keys(database, after)
         assert not after.strict
 
@@ -376,7 +377,7 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
             )
         )
 
-    cipher = Cipher([NEW])
+    cipher = cipher_of([NEW])
     async with open_database() as database:
         await database.write(lambda tx: add_event(tx, "e", "waited", TURN_FINISHED, "waited", fact("waited")))
         await encrypt(database, cipher)
@@ -432,7 +433,7 @@ async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
 
 
 async def test_what_engine_and_worker_say_about_an_encrypted_call_is_encrypted_too(bench: Bench) -> None:
-    cipher = Cipher([NEW])
+    cipher = cipher_of([NEW])
     engine, worker = EngineLedger(bench.redis, bench.keys, cipher=cipher), WorkerLedger(bench.redis, bench.keys, cipher)
     stopped, late = [seal_request(await bench.request(expires_in_ms=-1), cipher) for _ in range(2)]
     for request in (late, stopped):
@@ -490,7 +491,7 @@ async def test_large_values_are_not_encrypted_together(
     async with open_database() as database:
         await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * 40_000))
         counted = CountedReads(database)
-        assert (await encrypt(counted, Cipher([NEW]))).written["tool_calls"] == 40
+        assert (await encrypt(counted, cipher_of([NEW]))).written["tool_calls"] == 40
         assert counted.largest_read < 150_000
 
 

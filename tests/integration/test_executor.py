@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from callstream_runtime.connections import command_client
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
@@ -18,7 +19,6 @@ from dialog_engine.model import (
     CallQueued,
     WaitsFor,
 )
-from plugins_contract.connections import command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
 from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies

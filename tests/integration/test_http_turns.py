@@ -15,11 +15,11 @@ import httpx2
 import pytest
 from redis import Redis as SyncRedis
 
+from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import turn_events
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, running_engine, settings

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from callstream_runtime.unpacking import MAX_INTERIM
 from dialog_engine.errors import (
     ConfigurationError,
     LLMError,
@@ -27,7 +28,6 @@ from dialog_engine.errors import (
 from dialog_engine.llm import client as llm_client
 from dialog_engine.llm.client import Timeouts
 from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
-from plugins_contract.unpacking import MAX_INTERIM
 from tests.marks import promise
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel

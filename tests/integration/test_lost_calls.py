@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from callstream_runtime.connections import thread_client
 from dialog_engine.calls import losses, mailbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
 from dialog_engine.relay.relay import Relay
-from plugins_contract.connections import thread_client
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies

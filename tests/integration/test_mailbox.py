@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
+from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted

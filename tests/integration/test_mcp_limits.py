@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerState
 from plugins_contract.outcomes import CallProgress
-from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
 from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page

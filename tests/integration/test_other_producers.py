@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
 from deploy.local.ports import free_port
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import RedisClock
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import encode_reply, replies
 from plugins_contract.messages import approve, encode_request

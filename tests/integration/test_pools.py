@@ -12,15 +12,15 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
+from callstream_runtime.pool_directory import PoolDirectory
 from deploy.local.ports import free_port
-from plugins_contract.clock import RedisClock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.group import read_backlogs
 from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
-from plugins_contract.pools import PoolDirectory
 from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until

@@ -12,11 +12,11 @@ import httpx2
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
+from callstream_runtime.connections import command_client
 from deploy.local.ports import free_port
 from dialog_engine.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
-from plugins_contract.clock import RedisClock
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth

@@ -14,9 +14,9 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
+from callstream_runtime.connections import command_client, describe_outage, is_outage, thread_client
+from callstream_runtime.settings import Login, RedisAddress, Tls
 from deploy.local.ports import free_port
-from plugins_contract.connections import command_client, describe_outage, is_outage, thread_client
-from plugins_contract.settings import Login, RedisAddress, Tls
 from tests.marks import exhaustive, promise, smoke
 from tests.support.certificates import Certificates, make_certificates
 from tests.support.processes import ROOT, Process, answers
@@ -228,7 +228,7 @@ async def said_by(url: str) -> str:
 async def test_a_port_for_tls_is_distinguished_from_one_without(
     redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins_contract.connections.CONNECT_TIMEOUT", 0.5)
+    monkeypatch.setattr("callstream_runtime.connections.CONNECT_TIMEOUT", 0.5)
 
     hint = "REDIS_URL must begin with rediss:// for TLS and with redis:// without"
     assert hint in await said_by(tls_redis.replace("rediss://", "redis://"))

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import command_client
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import command_client
 from plugins_contract.keys import Keys
 from tests.support.servers import LocalServer
 

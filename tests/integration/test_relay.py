@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from callstream_runtime.connections import command_client
+from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.calls.subscriptions import Rejected, Subscriptions
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
@@ -16,8 +18,7 @@ from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay import publish_queue, relay
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
-from plugins_contract.connections import command_client
-from plugins_contract.encryption import Cipher, open_request
+from plugins_contract.encryption import open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
@@ -508,7 +509,7 @@ def test_requests_go_where_workers_read_them() -> None:
 async def test_a_clear_request_that_waited_while_everything_was_encrypted_is_published_encrypted(
     bench: Bench,
 ) -> None:
-    cipher = Cipher(["n" * 32])
+    cipher = cipher_of(["n" * 32])
     cipher.strict = True
     bench.relay = Relay(bench.outbox, bench.redis, bench.ledger, bench.keys, DEFAULT_ROUTES, bench.calls, cipher=cipher)
     new, known = request(await bench.deadline()), request(await bench.deadline())

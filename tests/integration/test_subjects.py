@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.connections import command_client
 from dialog_engine.config import OperatorSettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.api_keys import add_key
@@ -24,7 +25,6 @@ from dialog_engine.subjects import (
     Use,
     first,
 )
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock
+from callstream_runtime.connections import thread_client
 from plugins_contract.catalog import ServerCatalog, ToolEntry
-from plugins_contract.clock import RedisClock
-from plugins_contract.connections import thread_client
 from plugins_contract.keys import Keys
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup

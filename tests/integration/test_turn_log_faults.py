@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from callstream_runtime.connections import command_client
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor
@@ -31,7 +32,6 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.marks import promise
 from tests.support.transcript import Transcript

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
 from dialog_engine.event_log import turn_log as turn_log_module
 from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
-from plugins_contract.connections import command_client
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
 from tests.marks import promise

@@ -13,14 +13,14 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from callstream_runtime.clock import RedisClock
+from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.pool_directory import PoolDirectory
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import RedisClock
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
-from plugins_contract.pools import PoolDirectory
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
 from plugins_mcp.leases import LeaseTimes

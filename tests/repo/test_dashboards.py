@@ -10,7 +10,7 @@ from deploy.prometheus_rule import groups
 from tests.marks import promise
 from tests.support.dashboards import GRAFANA, dashboards, declared, documents, queries, rules, undeclared
 
-PACKAGES = {"dialog_engine", "plugins_contract", "plugins_mcp"}
+PACKAGES = {"dialog_engine", "callstream_runtime", "plugins_contract", "plugins_mcp"}
 
 
 def family(sample: str) -> str:

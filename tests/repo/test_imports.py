@@ -1,9 +1,13 @@
-"""What the services import before they are ready: a start costs a second, most of it imports."""
+"""What the services import before they are ready: a start costs a second, most of it imports; and what the contract may
+import at all."""
 
+import ast
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.processes import ROOT
 
 NOT_AT_START = {
     "plugins_mcp.main, plugins_mcp.wiring": (
@@ -32,3 +36,17 @@ def test_a_service_starts_without_the_libraries_that_it_may_never_need(service: 
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert len(loaded) > 300
     assert [name for name in NOT_AT_START[service] if name in loaded] == []
+
+
+def test_the_contract_imports_msgspec_and_redis_and_no_other_library() -> None:
+    imported = set[str]()
+    for file in (ROOT / "services/plugins-contract/src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            match node:
+                case ast.Import():
+                    imported |= {each.name.partition(".")[0] for each in node.names}
+                case ast.ImportFrom():
+                    imported.add((node.module or "").partition(".")[0])
+                case _:
+                    pass
+    assert imported - sys.stdlib_module_names == {"plugins_contract", "msgspec", "redis"}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.processes import ROOT
 
-OURS = ("dialog_engine", "plugins_contract", "plugins_mcp")
+OURS = ("dialog_engine", "callstream_runtime", "plugins_contract", "plugins_mcp")
 DATABASE = "aiosqlite.core.Connection"
 PROTOCOL = "uvicorn.protocols.http.httptools_impl.HttpToolsProtocol"
 RESPONSE = "sse_starlette.sse.EventSourceResponse"
@@ -80,7 +80,7 @@ def test_the_private_names_of_libraries_are_these_and_are_still_there() -> None:
     assert found == PRIVATE.keys()
 
 
-@pytest.mark.parametrize("service", ["plugins-contract", "dialog-engine", "plugins-mcp"])
+@pytest.mark.parametrize("service", ["callstream-runtime", "dialog-engine", "plugins-mcp"])
 def test_a_library_whose_private_names_are_used_has_an_upper_bound(service: str) -> None:
     project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
     libraries = {name.partition(".")[0].replace("_", "-") for name in PRIVATE}

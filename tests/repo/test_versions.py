@@ -5,18 +5,18 @@ import tomllib
 
 import pytest
 
+from callstream_runtime import version
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.storage import schemas
-from plugins_contract import version
 from tests.support.processes import ROOT
 
 
-def test_the_services_have_the_version_of_the_contract_and_the_changes_begin_with_it() -> None:
+def test_all_packages_have_one_version_and_the_changes_begin_with_it() -> None:
     for service in (ROOT / "services").iterdir():
         content = tomllib.loads((service / "pyproject.toml").read_text())
         assert "version" in content["project"]["dynamic"]
         assert (service / content["tool"]["hatch"]["version"]["path"]).resolve() == ROOT / (
-            "services/plugins-contract/src/plugins_contract/version.py"
+            "services/callstream-runtime/src/callstream_runtime/version.py"
         )
     newest = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[0] == version.__version__

@@ -13,13 +13,13 @@ import msgspec
 from mcp.types import CallToolResult, TextContent
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from plugins_contract.clock import Clock
+from callstream_runtime.clock import Clock
+from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, NotYet, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
-from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState

@@ -13,7 +13,6 @@ from tests.support.processes import ROOT
 
 RELEASE = "795934bb42c5ce947b23b571b035304ef409f9dd"
 """The commit of the previous release. Set it to the tag of each release, when the next one is begun."""
-SOURCES = [f"services/{name}/src" for name in ("plugins-contract", "dialog-engine", "plugins-mcp")]
 
 
 def missing() -> str | None:
@@ -29,11 +28,11 @@ class PreviousRelease:
 
     def __init__(self, folder: Path) -> None:
         archive = subprocess.run(
-            ["git", "archive", RELEASE, *SOURCES], cwd=ROOT, capture_output=True, check=True
+            ["git", "archive", RELEASE, "services"], cwd=ROOT, capture_output=True, check=True
         ).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
             files.extractall(folder, filter="data")
-        self._path = ":".join(str(folder / source) for source in SOURCES)
+        self._path = ":".join(map(str, folder.glob("services/*/src")))
         self.engine = self._program("dialog_engine")
         self.worker = self._program("plugins_mcp")
 

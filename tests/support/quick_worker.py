@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from plugins_contract.logs import set_up_logging
+from callstream_runtime.logs import set_up_logging
 from plugins_mcp.config import load_settings
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.main import serve

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from plugins_contract.connections import command_client, thread_client
+from callstream_runtime.connections import command_client, thread_client
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress, ToolOutcome
 from plugins_mcp.config import Settings

@@ -12,11 +12,11 @@ from threading import Thread
 import pytest
 from pydantic import SecretStr
 
+from callstream_runtime.watched_file import WARNING_SECONDS, WatchedFile
 from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
 from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.rights import Rights
-from plugins_contract.watched_file import WARNING_SECONDS, WatchedFile
 from tests.marks import promise
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from plugins_contract.clock import RedisClock
+from callstream_runtime.clock import RedisClock
 from tests.marks import promise
 
 

@@ -7,18 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins_contract.encryption import (
-    CLEAR,
-    MARK,
-    SEALED,
-    Cipher,
-    DecryptionError,
-    key_id,
-    key_of,
-    open_request,
-    read_encryption_keys,
-    seal_request,
-)
+from callstream_runtime.encryption_keys import cipher_of, key_id, read_encryption_keys
+from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher, DecryptionError, key_of, open_request, seal_request
 from plugins_contract.messages import (
     ExecutionClass,
     ToolCallRequested,
@@ -33,7 +23,7 @@ from plugins_contract.messages import (
 from tests.marks import promise
 
 OLD, NEW = "o" * 32, "n" * 32
-CIPHER = Cipher([NEW, OLD])
+CIPHER = cipher_of([NEW, OLD])
 REQUEST = ToolCallRequested(
     correlation_id="01a1",
     session_id="s",
@@ -75,13 +65,13 @@ def test_a_text_that_looks_sealed_is_still_a_text(text: str) -> None:
 
 
 def test_the_first_key_seals_and_every_key_opens() -> None:
-    by_old = Cipher([OLD]).seal(b"{}", "owner")
+    by_old = cipher_of([OLD]).seal(b"{}", "owner")
     assert key_of(by_old) == key_id(OLD)
     assert CIPHER.open(by_old, "owner") == b"{}"
     assert key_of(CIPHER.seal_text("text", "owner")) == key_id(NEW) == CIPHER.first
 
 
-@pytest.mark.parametrize("cipher", [CLEAR, Cipher([OLD])])
+@pytest.mark.parametrize("cipher", [CLEAR, cipher_of([OLD])])
 def test_a_missing_key_is_named_with_its_setting(cipher: Cipher) -> None:
     message = f"with the key {key_id(NEW)}: add this key to ENCRYPTION_KEYS_FILE"
     for opened, sealed in (

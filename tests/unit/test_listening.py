@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from plugins_contract.listening import listeners
+from callstream_runtime.listening import listeners
 
 
 def test_each_address_gets_a_socket() -> None:
@@ -22,7 +22,7 @@ def test_of_a_name_the_addresses_of_this_machine_count_and_it_must_have_one(monk
         def answer(*_: object, **__: object) -> list[object]:
             return [*found]
 
-        monkeypatch.setattr("plugins_contract.listening.socket.getaddrinfo", answer)
+        monkeypatch.setattr("callstream_runtime.listening.socket.getaddrinfo", answer)
 
     named("203.0.113.1", "127.0.0.1", "198.51.100.1")
     [listener] = listeners("service", 0)

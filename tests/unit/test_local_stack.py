@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from callstream_runtime.settings import parse_redis_url
 from deploy.local.plan import LONGEST_SOCKET_PATH, Plan, PlanError, make_plan
 from deploy.local.stack import Stack, summary
-from plugins_contract.settings import parse_redis_url
 from tests.marks import promise
 
 VALKEY = Path("/somewhere/valkey-server")

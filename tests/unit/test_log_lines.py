@@ -13,10 +13,10 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
+from callstream_runtime import tracing
+from callstream_runtime.logs import set_log_ids, set_up_logging, turn_ids
+from callstream_runtime.settings import LogFormat, ServiceSettings, digest_of_subject
 from dialog_engine.model import Turn
-from plugins_contract import tracing
-from plugins_contract.logs import set_log_ids, set_up_logging, turn_ids
-from plugins_contract.settings import LogFormat, ServiceSettings, digest_of_subject
 from plugins_contract.signing import RequestKeys
 from tests.marks import promise
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from plugins_contract import lookups
-from plugins_contract.event_loop import EventLoop
-from plugins_contract.lookups import Addresses
+from callstream_runtime import lookups
+from callstream_runtime.event_loop import EventLoop
+from callstream_runtime.lookups import Addresses
 from tests.support.waiting import wait_until
 
 ADDRESS: Addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 7))]

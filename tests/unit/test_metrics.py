@@ -10,11 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from callstream_runtime.loop_lag import lag_histogram, observe_lag
+from callstream_runtime.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
 from dialog_engine.observe.metrics import Metrics as EngineMetrics
 from dialog_engine.observe.observed import ObservedCalls
 from plugins_contract.ledger.group import Backlog
-from plugins_contract.loop_lag import lag_histogram, observe_lag
-from plugins_contract.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics as WorkerMetrics

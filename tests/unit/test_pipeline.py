@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
+from callstream_runtime.clock import RedisClock
 from dialog_engine.errors import LLMStreamEmptyError, LLMUnavailableError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
@@ -40,7 +41,6 @@ from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, LAST_NOTE
 from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import RedisClock
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin

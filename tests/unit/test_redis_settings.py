@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic_settings import BaseSettings
 
+from callstream_runtime.connections import blocking_client, command_client, thread_client
+from callstream_runtime.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
 from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.config import load_settings as load_engine
 from dialog_engine.errors import ConfigurationError
-from plugins_contract.connections import blocking_client, command_client, thread_client
-from plugins_contract.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
 from plugins_mcp.config import OperatorSettings, load_operator_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_settings as load_worker

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from plugins_contract.clock import RedisClock, RedisWatch
+from callstream_runtime.clock import RedisClock, RedisWatch
 from plugins_contract.keys import Keys
 from tests.marks import promise
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.errors import ToolChangedError
 from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
 from dialog_engine.tool_calls.approvals.rules import Approve
@@ -16,7 +17,6 @@ from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog,
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 from plugins_contract.rights import Rights
-from plugins_contract.watched_file import WatchedFile
 from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,

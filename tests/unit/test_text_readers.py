@@ -17,6 +17,8 @@ import msgspec
 import pytest
 from mcp.types import CallToolResult, Tool
 
+from callstream_runtime.long_texts import LOOP_CHARACTERS
+from callstream_runtime.visible import visible
 from dialog_engine.http.markdown import MAX_CHARACTERS as MAX_MARKDOWN
 from dialog_engine.http.markdown import render
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -56,9 +58,7 @@ from dialog_engine.tool_calls.prompt_mode.values import as_object, trimmed
 from dialog_engine.tool_calls.repeats import find_repeats
 from dialog_engine.tool_calls.results.read_result import found, page
 from dialog_engine.tool_calls.results.shortening import shorten, storable_outcome
-from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from plugins_contract.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
 from plugins_mcp.mcp.json_rpc import parse_line
@@ -391,7 +391,7 @@ dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.e
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.shortening
-plugins_contract: json_values
+callstream_runtime: json_values
 plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
@@ -405,12 +405,13 @@ plugins_mcp: adoption catalog control
     "configuration and commands of operators": """
 dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
     operators.audit_chain operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
-plugins_contract: connections rights settings signing
+callstream_runtime: connections settings
+plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
-plugins_contract: http_connection
+callstream_runtime: http_connection
 """,
     "in test_bounded_validation.py: a budget of time": """
 dialog_engine: tool_calls.bounded_validation

@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
+from callstream_runtime.garbage import THRESHOLDS, tune_gc
 from dialog_engine import config
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.main import serve
-from plugins_contract.garbage import THRESHOLDS, tune_gc
 from plugins_mcp import main as worker
 from plugins_mcp import wiring
 from plugins_mcp.config import load_settings

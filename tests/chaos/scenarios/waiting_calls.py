@@ -17,8 +17,8 @@ from typing import Any
 from redis import Redis
 
 from benchmarks.pair import Parts, engine_parts
+from callstream_runtime.garbage import tune_gc
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.garbage import tune_gc
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock
 from tests.chaos.calls_through import AnsweredCall, Caller, caller

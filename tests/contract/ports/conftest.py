@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
@@ -33,8 +35,6 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested

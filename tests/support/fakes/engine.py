@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
@@ -30,7 +31,6 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
-from plugins_contract.clock import RedisClock
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.stores import MemoryStore, NoOthers
 from tests.support.fakes.worker import FakeCatalog, FakeWorker

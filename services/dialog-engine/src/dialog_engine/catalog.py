@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
+from callstream_runtime.clock import Clock
+from callstream_runtime.connections import is_outage
+from callstream_runtime.loops import follow
 from dialog_engine.tool_calls.exposure.descriptions import suggestion
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import (
@@ -16,11 +19,8 @@ from plugins_contract.catalog import (
     ToolEntry,
     decode_catalog,
 )
-from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.loops import follow
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolError
 from plugins_contract.signing import RequestKeys

@@ -10,7 +10,10 @@ from contextvars import ContextVar
 class ClientWait:
     """The wait of the client of one request."""
 
-    over = False
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
 
 
 _current: ContextVar[ClientWait | None] = ContextVar("client wait", default=None)

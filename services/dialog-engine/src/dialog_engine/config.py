@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from callstream_runtime.settings import EncryptionSettings, RedisSettings, ServiceSettings, problems
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import EncryptionSettings, RedisSettings, ServiceSettings, problems
 from plugins_contract.signing import is_placeholder
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callstream_runtime.environment import hide_environment
+from callstream_runtime.garbage import tune_gc
+from callstream_runtime.listening import listeners
 from dialog_engine.errors import ConfigurationError, EngineError
-from plugins_contract.environment import hide_environment
-from plugins_contract.garbage import tune_gc
-from plugins_contract.listening import listeners
 
 if TYPE_CHECKING:
     from dialog_engine.config import Settings
@@ -40,13 +40,13 @@ def serve() -> None:
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
+    from callstream_runtime.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
+    from callstream_runtime.logs import set_up_logging  # noqa: PLC0415 -- see above
+    from callstream_runtime.settings import readable_by_all  # noqa: PLC0415 -- see above
+    from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
     from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
     from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
-    from plugins_contract.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
-    from plugins_contract.logs import set_up_logging  # noqa: PLC0415 -- see above
-    from plugins_contract.settings import readable_by_all  # noqa: PLC0415 -- see above
-    from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
 
     os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()

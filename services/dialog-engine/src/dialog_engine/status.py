@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisWatch
+from callstream_runtime.connections import is_outage
+from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
@@ -22,11 +25,8 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import ServerState
-from plugins_contract.clock import RedisWatch
-from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.group import Backlog, read_backlogs
-from plugins_contract.pools import PoolDirectory
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,7 @@ class EngineStatus:
         await self.store.measure()
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
-        metrics.event_streams.set(self.streams.open)
+        metrics.event_streams.set(len(self.streams.open))
         metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.redis_up.set(self.watch.available)
         metrics.workers.set(self.tools.workers)

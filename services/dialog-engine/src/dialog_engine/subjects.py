@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import describe_outage, is_outage
 from dialog_engine.outage_log import OutageLog
-from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from callstream_runtime.connections import describe_outage, is_outage
 from dialog_engine.chat.personal_data import ErasedSession, Traces
 from dialog_engine.outage_log import OutageLog
-from plugins_contract.connections import describe_outage, is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import CallState

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from plugins_contract.watched_file import WatchedFile
+from callstream_runtime.watched_file import WatchedFile
 
 DAY_MS = 86_400_000
 DEFAULT_DAYS = 30

@@ -10,6 +10,16 @@ from functools import partial
 from fastapi import APIRouter, FastAPI
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.loop_lag import observe_lag
+from callstream_runtime.loops import LISTEN_SECONDS, kept_running
+from callstream_runtime.pipelined import PipelinedRedis
+from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.rights_file import watched_rights
+from callstream_runtime.settings import RedisAddress
+from callstream_runtime.version import __version__, commit
+from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
@@ -72,21 +82,12 @@ from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.traces import RedisTraces
 from dialog_engine.usage import NO_PRICES, Prices, watched_prices
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.loop_lag import observe_lag
-from plugins_contract.loops import LISTEN_SECONDS, kept_running
-from plugins_contract.pipelined import PipelinedRedis
-from plugins_contract.pools import PoolDirectory
-from plugins_contract.rights import Rights, watched_rights
-from plugins_contract.settings import RedisAddress
+from plugins_contract.rights import Rights
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
-from plugins_contract.version import __version__, commit
-from plugins_contract.watched_file import WatchedFile
 
 log = logging.getLogger(__name__)
 
@@ -216,9 +217,11 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
+        streams = Streams(on_drop=base.metrics.clients_dropped.inc)
+        await stack.enter_async_context(kept_running(streams.check))
         gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
         stack.push_async_callback(gauges.close)
-        yield _services(base, calls, chat, gauges, credentials)
+        yield _services(base, calls, chat, credentials, streams, gauges)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -394,9 +397,10 @@ def _traces(base: _Base) -> RedisTraces:
     return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, gauges: StoreGauges, credentials: Credentials) -> Services:
+def _services(
+    base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams, gauges: StoreGauges
+) -> Services:
     settings, metrics = base.settings, base.metrics
-    streams = Streams(on_drop=metrics.clients_dropped.inc)
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,

@@ -1,6 +1,6 @@
-"""What `dialog-engine` and `plugins-mcp` share: their contract in Redis, and how they reach it.
+"""What `dialog-engine` and `plugins-mcp` agree on, and nothing else. It imports msgspec and redis only.
 
-The contract: names in Redis (`keys`), messages on the wire (`messages`, `outcomes`, `errors`, `ids`), the tool catalog
-(`catalog`), the clock (`clock`), the ledger of a tool call (`ledger`) and dead letters (`dead_letters`).
-Reaching Redis: settings and addresses (`settings`), clients (`connections`) and background loops (`loops`).
+Names in Redis (`keys`), messages (`messages`, `outcomes`, `errors`), the tool catalog (`catalog`), the ledger of a tool
+call (`ledger`), pools of workers (`pools`), dead letters (`dead_letters`), accepted tools (`pins`), who may use which
+tools (`rights`), signatures (`signing`, `trust`) and the form of sealed values (`encryption`).
 """

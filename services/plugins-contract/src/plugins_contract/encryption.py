@@ -1,4 +1,4 @@
-"""Encryption at rest: texts, arguments and results in the store and in Redis, by AES-256-GCM with keys from a file.
+"""The form of what is encrypted at rest: texts, arguments and results in the store and in Redis, by AES-256-GCM.
 
 A sealed value names its key, has a random nonce, and is bound to what it belongs to (`owner`): in another row, call or
 column it cannot be opened. Ids, names and times stay readable, so that nothing but the reader of a text needs a key.
@@ -7,16 +7,13 @@ Values that were stored without a key stay readable, until everything is known t
 
 import base64
 import binascii
-import hashlib
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from plugins_contract.messages import SEALED_VERSION, ToolCallRequested, UnsupportedEventError, approve
-from plugins_contract.signing import read_keys
 
 SEALED = b"sealed1:"
 """A sealed value begins with this, then its key id and a colon. No JSON begins so."""
@@ -26,7 +23,20 @@ _SEALED_TEXT = SEALED.decode()
 _CLEAR_TEXT = "sealed0:"
 """Precedes a clear text that begins with MARK itself."""
 _NONCE = 12
-_ID_CHARS = 8
+ID_CHARS = 8
+"""Hex digits in the id of a key."""
+
+
+class Key(Protocol):
+    """AES-256-GCM with one key, as cryptography's `AESGCM` has it."""
+
+    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
+        """The encrypted data, with its tag."""
+        ...
+
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
+        """The data. Raises an error of the library's when it was changed or is bound to something else."""
+        ...
 
 
 class DecryptionError(ValueError):
@@ -36,19 +46,17 @@ class DecryptionError(ValueError):
 class Cipher:
     """Seals with the first key and opens with any. Without keys nothing is sealed, and only clear values can be read.
 
+    `keys` are by their ids. The services read them from a file: `callstream_runtime.encryption_keys`.
+
     `active` is whether it has keys; `first` is the id of the key that seals, '' without one. While `strict`, clear
     values cannot be read either: everything was sealed, so somebody without a key has written them.
     """
 
-    def __init__(self, secrets: Sequence[str] = ()) -> None:
-        self._keys: dict[str, Any] = {}
-        if secrets:
-            from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- slow, and mostly not used
-
-            self._keys = {key_id(secret): AESGCM(_derived("key", secret)) for secret in secrets}
-        self.active = bool(secrets)
+    def __init__(self, keys: Mapping[str, Key]) -> None:
+        self._keys = keys
+        self.active = bool(keys)
         self.strict = False
-        self.first = next(iter(self._keys), "")
+        self.first = next(iter(keys), "")
 
     @property
     def ids(self) -> frozenset[str]:
@@ -70,7 +78,7 @@ class Cipher:
         if not data.startswith(SEALED):
             self._check_clear(data, owner)
             return data
-        start = len(SEALED) + _ID_CHARS
+        start = len(SEALED) + ID_CHARS
         return self._opened(data[len(SEALED) : start].decode(errors="replace"), data[start + 1 :], owner)
 
     def seal_text(self, text: str, owner: str) -> str:
@@ -113,27 +121,13 @@ class Cipher:
             raise DecryptionError(f"{owner} cannot be decrypted: it was changed, or belongs elsewhere") from None
 
 
-CLEAR = Cipher()
+CLEAR = Cipher({})
 """Seals nothing."""
-
-
-def read_encryption_keys(path: Path | None) -> Cipher:
-    """The cipher of the keys in a file, one in each line; CLEAR without a file.
-
-    Raises:
-        ValueError: the file cannot be read, holds no key, or a key is too short. The text holds no key.
-    """
-    return CLEAR if path is None else Cipher(read_keys(path))
-
-
-def key_id(secret: str) -> str:
-    """The name of a key in sealed values. It says nothing about the key."""
-    return _derived("id", secret).hex()[:_ID_CHARS]
 
 
 def key_of(value: str | bytes) -> str:
     """The id of the key that sealed a value; '' for a clear one."""
-    head = value[: len(SEALED) + _ID_CHARS]
+    head = value[: len(SEALED) + ID_CHARS]
     text = head if isinstance(head, str) else head.decode("latin-1")
     return text.removeprefix(_SEALED_TEXT) if text.startswith(_SEALED_TEXT) else ""
 
@@ -183,7 +177,3 @@ def fact_owner(turn_id: str, field: str) -> str:
 def _owner_of_arguments(request: ToolCallRequested) -> str:
     """Arguments are bound to the call, its tool and its subject."""
     return f"arguments {request.correlation_id} {request.server} {request.tool} {request.subject}"
-
-
-def _derived(purpose: str, secret: str) -> bytes:
-    return hashlib.sha256(f"callstream encryption {purpose}\n{secret}".encode()).digest()

@@ -11,28 +11,15 @@ What a directory says may be some seconds old: a wrong pool costs the time of on
 
 import contextlib
 import hashlib
-import random
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
-from redis.asyncio import Redis
 
-from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
-from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.messages import NEWEST_VERSION, NOT_READABLE
 
 SILENT_MS = 12_000
 """A worker that has not announced itself for longer is regarded as gone. It announces itself every four seconds."""
-READ_AGAIN_SECONDS = 1.0
-"""How long the rows of all workers are kept."""
-LOOK_AGAIN_SECONDS = 0.1
-"""The same while no pool fits a call."""
-RECALLED_AT_ONCE = 100
 
 
 class Member(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -95,72 +82,7 @@ class Pools:
         return {pool for each in self.members.values() for pool in each.pools} - live
 
 
-class PoolDirectory:
-    """The pools, as workers announce them in Redis. Raises what redis raises."""
-
-    def __init__(self, redis: Redis, keys: Keys, clock: Clock, *, silent_ms: int = SILENT_MS) -> None:
-        self._redis: Any = redis  # redis-py types its commands only partly
-        self._scripts = Scripts(redis)
-        self._keys = keys
-        self._clock = clock
-        self._silent_ms = silent_ms
-        self._last = Pools({}, 0, silent_ms)
-        self._read_at = float("-inf")
-
-    async def find(self, server: str, version: int) -> str | None:
-        """A pool for a call, chosen at random among the workers that can run it; None when no running worker can.
-
-        While Redis is unavailable, what was known last decides: whoever uses the pool learns of the outage.
-        """
-        try:
-            found = (await self._pools(READ_AGAIN_SECONDS)).fitting(server, version)
-            if not found:
-                found = (await self._pools(LOOK_AGAIN_SECONDS)).fitting(server, version)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            found = self._last.fitting(server, version)
-        return random.choice(found) if found else None
-
-    async def announce(self, worker: str, member: Member) -> None:
-        """Write the row of a worker."""
-        row = msgspec.json.encode(member)
-        await self._redis.execute_command("HSET", self._keys.pools, worker, row)
-
-    async def streams(self) -> list[str]:
-        """The streams of requests that may hold something, `events.plugins` first."""
-        pools = {pool for each in (await self._pools(0)).members.values() for pool in each.pools}
-        return [self._keys.requests, *(self._keys.requests_of(pool) for pool in sorted(pools))]
-
-    async def recall(self, *, lease_ms: int) -> int:
-        """Move what lies in pools without workers to `events.plugins`, and forget pools that are empty.
-
-        Returns how many requests were moved.
-        """
-        pools = await self._pools(0)
-        kept, moved = set[str](), 0
-        for pool in pools.abandoned():
-            arguments = [GROUP, lease_ms, RECALLED_AT_ONCE, self._keys.call("")]
-            count, left = await self._scripts.run("recall", self._streams(pool), arguments)
-            moved += count
-            kept |= {pool} if left else set()
-        gone = [n for n, each in pools.members.items() if not pools.is_live(each) and kept.isdisjoint(each.pools)]
-        if gone:
-            await self._redis.execute_command("HDEL", self._keys.pools, *gone)
-        return moved
-
-    def _streams(self, pool: str) -> Sequence[str]:
-        return [self._keys.requests, self._keys.requests_of(pool)]
-
-    async def _pools(self, max_age: float) -> Pools:
-        if time.monotonic() - self._read_at >= max_age:
-            rows: dict[bytes, bytes] = await self._redis.hgetall(self._keys.pools)
-            self._last = Pools(dict(_readable(rows)), self._clock.now_ms(), self._silent_ms)
-            self._read_at = time.monotonic()
-        return self._last
-
-
-def _readable(rows: Mapping[bytes, bytes]) -> Iterable[tuple[str, Member]]:
+def readable(rows: Mapping[bytes, bytes]) -> Iterable[tuple[str, Member]]:
     """The rows of a release like this one. Another one's are not an error: its workers read `events.plugins` too."""
     for worker, row in rows.items():
         with contextlib.suppress(*NOT_READABLE):

@@ -4,12 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import translate
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
-
-from plugins_contract.watched_file import WatchedFile
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -78,15 +75,6 @@ class Rights:
             for rules in (self._allow, self._deny)
         )
         return Access(allowed, denied)
-
-
-def watched_rights(path: Path | None) -> WatchedFile[Rights] | None:
-    """The file of rights, which may be replaced at any time; None without a file: every sender may use every tool.
-
-    Raises:
-        ValueError: it cannot be used; the text says why.
-    """
-    return WatchedFile(path, Rights, Rights(b"")) if path else None
 
 
 class _CompiledRule:

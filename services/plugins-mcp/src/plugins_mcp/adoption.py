@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
+from callstream_runtime.clock import Clock
+from callstream_runtime.logs import call_ids
+from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, exposed_name, named
-from plugins_contract.clock import Clock
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
 from plugins_contract.ledger.replies import Adopted, Conflict, NoLedger, NothingToDo
-from plugins_contract.logs import call_ids
 from plugins_contract.messages import (
     MAX_TIMEOUT_MS,
     NOT_READABLE,
@@ -34,7 +35,6 @@ from plugins_contract.messages import (
 from plugins_contract.rights import Rights
 from plugins_contract.signing import LONGEST_ADOPTED_MS, RequestKeys
 from plugins_contract.trust import CatalogTrust, digest_of
-from plugins_contract.watched_file import WatchedFile
 from plugins_mcp.mcp import McpServers
 from plugins_mcp.ports import Observer, ToolLookup
 

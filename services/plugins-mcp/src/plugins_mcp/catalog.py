@@ -10,6 +10,8 @@ import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from callstream_runtime.clock import Clock
+from callstream_runtime.connections import is_outage
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -17,8 +19,6 @@ from plugins_contract.catalog import (
     ServerHeartbeat,
     ServerState,
 )
-from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.pins import PinStore

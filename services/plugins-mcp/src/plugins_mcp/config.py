@@ -6,8 +6,8 @@ from typing import Self, TypeVar
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from callstream_runtime.settings import RedisSettings, ServiceSettings, problems
 from plugins_contract.messages import MAX_TIMEOUT_MS
-from plugins_contract.settings import RedisSettings, ServiceSettings, problems
 from plugins_mcp.errors import SettingsError
 
 SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]

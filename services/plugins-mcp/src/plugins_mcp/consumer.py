@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from plugins_contract.connections import describe_outage, is_outage
+from callstream_runtime.connections import describe_outage, is_outage
 from plugins_contract.encryption import CLEAR, Cipher, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 from redis.asyncio import Redis
 
+from callstream_runtime.loops import follow
 from plugins_contract.keys import Keys
-from plugins_contract.loops import follow
 from plugins_contract.messages import NOT_READABLE
 
 

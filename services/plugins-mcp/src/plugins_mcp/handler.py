@@ -9,8 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
-from plugins_contract.clock import Clock
-from plugins_contract.connections import describe_outage, is_outage
+from callstream_runtime.clock import Clock
+from callstream_runtime.connections import describe_outage, is_outage
+from callstream_runtime.long_texts import reading
+from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import RECENT_SECONDS, Delivery
 from plugins_contract.ledger.replies import (
@@ -24,11 +26,9 @@ from plugins_contract.ledger.replies import (
     Stale,
     Started,
 )
-from plugins_contract.long_texts import reading
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, is_approved
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
-from plugins_contract.watched_file import WatchedFile
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from redis import Redis
 from redis.exceptions import ReadOnlyError
 
-from plugins_contract.connections import describe_outage, is_outage
+from callstream_runtime.connections import describe_outage, is_outage
+from callstream_runtime.logs import call_ids
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale
 from plugins_contract.ledger.scripts import ServerMark
-from plugins_contract.logs import call_ids
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServerChangedError
 

@@ -7,8 +7,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from plugins_contract.environment import hide_environment
-from plugins_contract.garbage import tune_gc
+from callstream_runtime.environment import hide_environment
+from callstream_runtime.garbage import tune_gc
 from plugins_mcp.config import Settings, load_settings
 from plugins_mcp.errors import PluginsMcpError
 from plugins_mcp.operators.arguments import Work, read_arguments
@@ -33,10 +33,10 @@ def work() -> None:
     """Run the worker until SIGTERM, SIGINT or SIGHUP, then drain. Exits with 2 when a setting is wrong."""
     hide_environment()  # from the MCP servers that are started here
     gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
-    from plugins_contract.event_loop import EventLoop  # noqa: PLC0415 -- these take a second to import, and no command
-    from plugins_contract.logs import set_up_logging  # noqa: PLC0415
-    from plugins_contract.settings import readable_by_all  # noqa: PLC0415
-    from plugins_contract.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
+    from callstream_runtime.event_loop import EventLoop  # noqa: PLC0415 -- these take a second to import, and no command
+    from callstream_runtime.logs import set_up_logging  # noqa: PLC0415
+    from callstream_runtime.settings import readable_by_all  # noqa: PLC0415
+    from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
 
     try:

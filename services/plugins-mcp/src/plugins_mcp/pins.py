@@ -4,8 +4,8 @@ import logging
 
 import msgspec
 
+from callstream_runtime.clock import Clock
 from plugins_contract.catalog import Quarantined, ServerCatalog
-from plugins_contract.clock import Clock
 from plugins_contract.pins import PinnedTool, Pins, PinStore, pinned
 from plugins_mcp.mcp import McpServers, without_trust
 

@@ -5,10 +5,11 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
+from callstream_runtime.clock import Clock
+from callstream_runtime.connections import is_outage
+from callstream_runtime.pool_directory import PoolDirectory
 from plugins_contract.messages import NEWEST_VERSION
-from plugins_contract.pools import Member, PoolDirectory
+from plugins_contract.pools import Member
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)

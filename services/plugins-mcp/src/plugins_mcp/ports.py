@@ -44,7 +44,7 @@ class CallLedger(Protocol):
 
 
 class PoolFinder(Protocol):
-    """Which pools of workers can run a call: see `plugins_contract.pools.PoolDirectory`."""
+    """Which pools of workers can run a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
 
     async def find(self, server: str, version: int) -> str | None:
         """A pool whose workers can run a call on that server, requested in that version; None without one."""

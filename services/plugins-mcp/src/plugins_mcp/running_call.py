@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from plugins_contract.connections import is_outage
+from callstream_runtime.connections import is_outage
 from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
 from plugins_mcp.mcp import Ambiguous, CallResult, SendState

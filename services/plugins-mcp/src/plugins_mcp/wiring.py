@@ -10,17 +10,19 @@ from functools import partial
 
 from redis.asyncio import Redis
 
-from plugins_contract.clock import RedisClock, RedisWatch
-from plugins_contract.connections import blocking_client, command_client, is_outage, thread_client
+from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.connections import blocking_client, command_client, is_outage, thread_client
+from callstream_runtime.loop_lag import observe_lag
+from callstream_runtime.loops import LISTEN_SECONDS, kept_running
+from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.rights_file import watched_rights
+from callstream_runtime.version import __version__, commit
+from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlogs
-from plugins_contract.loop_lag import observe_lag
-from plugins_contract.loops import LISTEN_SECONDS, kept_running
-from plugins_contract.pools import PoolDirectory, pools_of
-from plugins_contract.rights import Rights, watched_rights
-from plugins_contract.version import __version__, commit
-from plugins_contract.watched_file import WatchedFile
+from plugins_contract.pools import pools_of
+from plugins_contract.rights import Rights
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from callstream_runtime.clock import Clock
+from callstream_runtime.connections import is_outage
 from dialog_engine.calls import losses
 from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
@@ -21,8 +23,6 @@ from dialog_engine.calls.subscriptions import (
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.clock import Clock
-from plugins_contract.connections import is_outage
 from plugins_contract.encryption import CLEAR, Cipher, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import UNKNOWN_INCARNATION, EngineLedger

@@ -12,8 +12,8 @@ from collections import deque
 
 import msgspec
 
-from plugins_contract.clock import RedisWatch
-from plugins_contract.connections import is_outage
+from callstream_runtime.clock import RedisWatch
+from callstream_runtime.connections import is_outage
 from plugins_contract.ledger import RECENT_SECONDS, EngineLedger
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome

@@ -6,10 +6,10 @@ from collections.abc import Callable, Container, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from callstream_runtime.clock import RedisWatch
 from dialog_engine.model import CallAnswered, CallHeld, CallProgressed, CallQueued, CallRunning, CallUpdate, WaitsFor
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.catalog import HEARTBEAT_SECONDS
-from plugins_contract.clock import RedisWatch
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import (
     AlreadyFinished,

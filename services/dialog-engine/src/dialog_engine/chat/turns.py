@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from callstream_runtime.logs import set_log_ids, turn_ids
+from callstream_runtime.tracing import traceparent_of_turn
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import PrefetchedStream, RunningTurn
 from dialog_engine.chat.service import ChatService, Draft
@@ -19,9 +21,7 @@ from dialog_engine.errors import (
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import run_shielded
-from plugins_contract.logs import set_log_ids, turn_ids
 from plugins_contract.messages import new_id
-from plugins_contract.tracing import traceparent_of_turn
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from contextlib import aclosing
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from callstream_runtime.connections import is_outage
+from callstream_runtime.logs import turn_ids
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.event_log.growing_log import batches_of
 from dialog_engine.event_log.stored_logs import LogStore, LogTails
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.model import Turn
-from plugins_contract.connections import is_outage
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
-from plugins_contract.logs import turn_ids
 
 log = logging.getLogger(__name__)
 

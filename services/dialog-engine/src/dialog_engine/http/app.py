@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
+from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http import described, operators, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.guards import (
@@ -20,9 +21,7 @@ from dialog_engine.http.guards import (
     Admitted,
     BodyLimit,
     HeadAsGet,
-    InPieces,
     LoopbackNames,
-    SafeHeaders,
     Subject,
     allowed,
     known_parameters,
@@ -30,10 +29,9 @@ from dialog_engine.http.guards import (
 from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.responses import Responses
 from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
-from dialog_engine.http.waiting import WaitingClient
-from plugins_contract.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
@@ -99,19 +97,17 @@ def create_app(
         docs_url=None,  # the documentation pages load scripts from other hosts
         redoc_url=None,
         responses=described.EVERYWHERE,
-        # Spans of requests, where spans are exported (`plugins_contract/tracing.py`); nothing else of FastAPI's.
+        # Spans of requests, where spans are exported (`callstream_runtime/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     problems.install(app, allowed)
-    app.add_middleware(InPieces)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
     if loopback_only:
         app.add_middleware(LoopbackNames)
-    app.add_middleware(SafeHeaders)
-    app.add_middleware(WaitingClient)
+    app.add_middleware(Responses)
     app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])
@@ -171,7 +167,7 @@ def server_of(
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
-        loop="plugins_contract.event_loop:EventLoop",
+        loop="callstream_runtime.event_loop:EventLoop",
         ws="none",
         proxy_headers=bool(forwarded_allow_ips),
         forwarded_allow_ips=forwarded_allow_ips,

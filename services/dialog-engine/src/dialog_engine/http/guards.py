@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
-from starlette.datastructures import MutableHeaders
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -100,12 +99,13 @@ class BodyLimit:
                 return {"type": "http.disconnect"}
             return message
 
-        async def passed(message: Message) -> None:
+        def passed(message: Message) -> Awaitable[None]:
             nonlocal started
             # What the application answers to half a body is discarded: the client gets the 413.
-            if not refused:
-                started = True
-                await send(message)
+            if refused:
+                return _discarded()
+            started = True
+            return send(message)
 
         try:
             await self._app(scope, limited, passed)
@@ -120,52 +120,8 @@ class BodyLimit:
         await note(Request(scope), response)(scope, receive, send)
 
 
-PIECE_BYTES = 65_536
-"""How much of a body is given to the server at once."""
-
-
-class InPieces:
-    """ASGI middleware: sends a large body in pieces, each when the client has read most of the one before.
-
-    Otherwise an answer seems to be sent, and what holds it in memory is given up, while the server still has it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request."""
-
-        async def in_pieces(message: Message) -> None:
-            body: bytes = message.get("body", b"")
-            if len(body) <= PIECE_BYTES:
-                await send(message)
-                return
-            for at in range(0, len(body), PIECE_BYTES):
-                more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
-                await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})
-
-        return self._app(scope, receive, in_pieces)
-
-
-class SafeHeaders:
-    """ASGI middleware: browsers must not guess a response's type, share it with other sites, or keep data."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request."""
-
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.setdefault("X-Content-Type-Options", "nosniff")
-                headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-                headers.setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        return self._app(scope, receive, with_headers if scope["type"] == "http" else send)
+async def _discarded() -> None:
+    """In place of sending."""
 
 
 class LoopbackNames:

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
 from dialog_engine.errors import (
     AmbiguousCallError,
     ApprovalDecidedError,
@@ -32,7 +33,6 @@ from dialog_engine.errors import (
     TurnRunningError,
     UnauthenticatedError,
 )
-from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
 
 log = logging.getLogger(__name__)
 

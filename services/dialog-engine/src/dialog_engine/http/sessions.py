@@ -7,13 +7,13 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE
 from dialog_engine.http import described, views
 from dialog_engine.http.export import as_lines, begun, joined, usage_lines
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, large_answer
 from dialog_engine.identity.principal import OPERATOR
-from plugins_contract.http_connection import PROBLEM_MEDIA_TYPE
 
 T = TypeVar("T")
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -33,11 +34,21 @@ HEADERS = {"Cache-Control": "no-store, no-transform"}
 
 
 class Streams:
-    """The event streams of one engine: how many are open. `on_drop` is called for each client that does not read."""
+    """The open event streams of one engine. `on_drop` is called for each client that does not read."""
 
     def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
-        self.open = 0
+        self.open: set[EventStream] = set()
         self.on_drop = on_drop
+
+    async def check(self) -> None:
+        """End each stream whose sender is not admitted any more. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS / 20)
+            now = time.monotonic()
+            for stream in [each for each in self.open if now - each.checked_at >= CHECK_SECONDS]:
+                stream.checked_at = now
+                await stream.check()
+                await asyncio.sleep(0)  # many streams may be due, and a check need not wait for anything
 
 
 class EventStream(EventSourceResponse):
@@ -60,39 +71,47 @@ class EventStream(EventSourceResponse):
             send_timeout=SEND_TIMEOUT_SECONDS,
         )
         self._scope: Scope = {}
-        self._ended = False
+        self._refused = asyncio.get_running_loop().create_future()
+        self.checked_at = time.monotonic()
         self._streams = streams
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The server closes the connection when it is not complete; the turn runs on in any case."""
-        self._streams.open += 1
         self._scope = scope
-        who = {"subject": scope["state"]["principal"].subject}
+        self._streams.open.add(self)
         try:
             await super().__call__(scope, receive, send)
-            if self._ended:
-                log.info("a stream is ended: the credential of its request is not valid any more", extra=who)
+            if not self._refused.cancelled() and self._refused.done():
+                log.info(
+                    "a stream is ended: the credential of its request is not valid any more", extra=self._subject()
+                )
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except* SendTimeoutError:  # of the stream, of a ping, or of both
             text = "client %s has read nothing for %g s: its stream is ended"
-            log.info(text, scope["client"], self.send_timeout, extra=who)
+            log.info(text, scope["client"], self.send_timeout, extra=self._subject())
             self._streams.on_drop()
         except* Exception:
             # The head of the response is sent: there is nothing left for the handlers of errors to answer.
-            log.exception("an event stream failed", extra=who)
+            log.exception("an event stream failed", extra=self._subject())
         finally:
-            self._streams.open -= 1
+            self._streams.open.discard(self)
             await run_shielded(self._on_end())
+
+    def _subject(self) -> dict[str, str]:
+        return {"subject": self._scope["state"]["principal"].subject}
+
+    async def check(self) -> None:
+        """End the stream if its sender is not admitted any more."""
+        if not await still_admitted(self._scope) and not self._refused.done():
+            self._refused.set_result(None)
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         """Return, which ends the stream, when its sender is not admitted any more.
 
         This is where sse-starlette waits for SIGTERM; its way to end streams then is switched off.
         """
-        while not self._ended:
-            await asyncio.sleep(CHECK_SECONDS)
-            self._ended = not await still_admitted(self._scope)
+        await self._refused  # with the stream this is cancelled, and so is the future
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

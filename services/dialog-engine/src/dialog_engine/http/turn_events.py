@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 
 import msgspec
 
@@ -10,6 +10,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
 from dialog_engine.chat.replay import replay, replay_ended
+from dialog_engine.http.responses import PIECE_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.model import Reset, ResetReason, TurnEvent
 
@@ -38,9 +39,11 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
                         record = await engine.archive.turn(subject, turn_id)
                         if record.status != "running":
                             async for rest in of_ended(engine, record, Cursor.parse(last_id)):
-                                yield rest
+                                async with _place(engine, subject, rest):
+                                    yield rest
                             return
-                    yield batch
+                    async with _place(engine, subject, batch):
+                        yield batch
                     last_id = batch[-1].id if batch else last_id
             return
         except LogGoneError:
@@ -50,7 +53,9 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
         # The id is read before the database: every event up to it is in what the database returns.
         record = await engine.archive.turn(subject, turn_id)
         committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
-        yield [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
+        reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
+        async with _place(engine, subject, reset):
+            yield reset
         last_id = newest.id
 
 
@@ -72,6 +77,15 @@ async def of_ended(engine: Services, record: TurnRecord, after: Cursor) -> Async
             return
     if rest := _rebuilt(record, await engine.archive.turn_messages(record.turn_id), after):
         yield rest
+
+
+_NO_PLACE = nullcontext()
+
+
+def _place(engine: Services, subject: str, batch: Batch) -> AbstractAsyncContextManager[None]:
+    """A place for a large batch until it is sent. Readers of a turn share its batches; what is sent is a copy."""
+    large = sum(len(frame.data) for frame in batch) > PIECE_BYTES
+    return engine.large_answers.place(subject) if large else _NO_PLACE
 
 
 async def _last_event_logged(engine: Services, turn_id: str) -> None:

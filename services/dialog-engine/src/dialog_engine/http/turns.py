@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, turn_events, views
-from dialog_engine.http.guards import PIECE_BYTES, Sender, Subject
+from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import EventStream
@@ -121,7 +121,6 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
         raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
     events = turn_events.of_running(engine, sender.subject, turn.turn_id, START)
-    events = _large_in_a_place(engine, sender.subject, events)
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
@@ -181,7 +180,7 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
             rest = _in_a_place(engine, subject, turn_events.of_ended(engine, record, cursor))
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
-    return _large_in_a_place(engine, subject, turn_events.of_running(engine, subject, turn_id, cursor))
+    return turn_events.of_running(engine, subject, turn_id, cursor)
 
 
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
@@ -326,17 +325,6 @@ async def _in_a_place(engine: Services, subject: str, batches: AsyncGenerator[Ba
     async with contextlib.aclosing(batches), engine.large_answers.place(subject):
         async for batch in batches:
             yield batch
-
-
-async def _large_in_a_place(engine: Services, subject: str, batches: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:
-    """The batches of a turn that runs. Readers share them, and each has a copy while it is sent."""
-    async with contextlib.aclosing(batches):
-        async for batch in batches:
-            if sum(len(frame.data) for frame in batch) <= PIECE_BYTES:
-                yield batch
-                continue
-            async with engine.large_answers.place(subject):
-                yield batch
 
 
 async def _with_first(first: Batch, rest: AsyncGenerator[Batch]) -> AsyncGenerator[Batch]:

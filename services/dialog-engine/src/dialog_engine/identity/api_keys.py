@@ -19,8 +19,8 @@ from typing import Annotated
 import msgspec
 from pydantic import SecretStr
 
+from callstream_runtime.watched_file import WatchedFile, read_file
 from dialog_engine.identity.principal import ROLE, USER, Principal
-from plugins_contract.watched_file import WatchedFile, read_file
 
 PREFIX = "callstream_"
 """Begins each created key, so that scanners for secrets can find one that was published."""

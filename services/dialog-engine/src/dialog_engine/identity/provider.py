@@ -12,9 +12,9 @@ import httpx2
 import jwt
 import msgspec
 
+from callstream_runtime.unpacking import ACCEPT, unpack_in_steps
+from callstream_runtime.visible import visible
 from dialog_engine.errors import IdentityProviderError
-from plugins_contract.unpacking import ACCEPT, unpack_in_steps
-from plugins_contract.visible import visible
 
 log = logging.getLogger(__name__)
 

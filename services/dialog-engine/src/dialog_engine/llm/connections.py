@@ -13,10 +13,10 @@ from urllib.request import getproxies
 
 import httpx2
 
+from callstream_runtime.interim_responses import bound_interim_responses
+from callstream_runtime.unpacking import ACCEPT, unpack_in_steps
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.error_classification import retry_after_seconds
-from plugins_contract.interim_responses import bound_interim_responses
-from plugins_contract.unpacking import ACCEPT, unpack_in_steps
 
 MAX_CONNECTIONS = 20_000
 """Each streaming turn has a connection; the number of turns is not limited here."""

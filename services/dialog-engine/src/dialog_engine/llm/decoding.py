@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
+from callstream_runtime.json_values import exceeds
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
-from plugins_contract.json_values import exceeds
 
 NONE_REPORTED = Usage()
 """The usage before the first report."""

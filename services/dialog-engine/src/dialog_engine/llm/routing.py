@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.errors import (
     LLMContextLengthError,
     LLMError,
@@ -20,7 +21,6 @@ from dialog_engine.errors import (
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest
 from dialog_engine.tokens import characters_of, fit, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
-from plugins_contract.long_texts import reading
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
+from callstream_runtime.loop_lag import lag_histogram
+from callstream_runtime.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.loop_lag import lag_histogram
-from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 TURN_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900, 3600)
@@ -21,7 +21,7 @@ class Metrics:
         """`build` says which engine this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
-        # The streams of requests, the group of the workers, and the dead letters: `plugins_contract/metrics.py`.
+        # The streams of requests, the group of the workers, and the dead letters: `callstream_runtime/metrics.py`.
         self.stream = StreamMetrics()
         registry.register(self.stream)
         # CPU time, memory and file descriptors of this process, and how late its event loop is.

@@ -7,6 +7,9 @@ from contextlib import aclosing, contextmanager
 
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
+from callstream_runtime.logs import call_ids, turn_ids
+from callstream_runtime.metrics import begin_at_zero
+from callstream_runtime.tracing import start_span, trace_id
 from dialog_engine.calls.subscriptions import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.errors import LLMError
@@ -34,11 +37,8 @@ from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore, StreamChat
 from dialog_engine.tool_calls.results.shortening import WholeResult
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.logs import call_ids, turn_ids
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.metrics import begin_at_zero
 from plugins_contract.outcomes import ToolOutcome
-from plugins_contract.tracing import start_span, trace_id
 
 logger = logging.getLogger("dialog_engine.turns")
 call_log = logging.getLogger("dialog_engine.calls")

@@ -2,11 +2,11 @@
 
 import logging
 
+from callstream_runtime.logs import turn_ids
 from dialog_engine.chat.ownership import OwnershipObserver
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import Turn
 from dialog_engine.observe.metrics import Metrics
-from plugins_contract.logs import turn_ids
 
 log = logging.getLogger("dialog_engine.ownership")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from callstream_runtime.visible import visible
 from dialog_engine.config import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.audit import NAME_MAX, TEXT_MAX, fitted
 from dialog_engine.storage.audit_chain import EVENT
-from plugins_contract.visible import visible
 
 IDS = ("session_id", "turn_id", "correlation_id")
 PAGE = 1_000

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+from callstream_runtime.settings import digest_of_subject
 from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_operator_settings, load_store_settings
@@ -19,7 +20,6 @@ from dialog_engine.operators.trace import trace
 from dialog_engine.subjects import COUNTED, OPEN, first
 from dialog_engine.usage import Wanted
 from plugins_contract.encryption import DecryptionError
-from plugins_contract.settings import digest_of_subject
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 NOT_DONE = 1

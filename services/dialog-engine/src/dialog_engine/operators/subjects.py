@@ -6,13 +6,13 @@ import time
 from collections.abc import Generator
 from typing import Any
 
+from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.settings import digest_of_subject
+from callstream_runtime.visible import visible
 from dialog_engine.config import OperatorSettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.subjects import COUNTED, OPEN, Report, Use, added_up, first
-from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.keys import Keys
-from plugins_contract.settings import digest_of_subject
-from plugins_contract.visible import visible
 
 REDIS_SECONDS = 2.0
 NOBODY = "(not signed in)"

@@ -16,18 +16,18 @@ from uuid import UUID
 
 import msgspec
 
+from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.visible import visible
 from dialog_engine.config import OperatorSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.operators.audit import AuditFilter, Query, as_text, events, opened
 from dialog_engine.operators.logs import Line, lines_about
 from dialog_engine.storage.sealed import open_data
-from plugins_contract.connections import command_client, describe_outage, is_outage
 from plugins_contract.dead_letters import read_history
 from plugins_contract.encryption import Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolOutcome
-from plugins_contract.visible import visible
 
 DONE, NOT_FOUND, WRONG = 0, 1, 2
 REDIS_SECONDS = 2.0

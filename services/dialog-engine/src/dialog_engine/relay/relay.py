@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from callstream_runtime.connections import is_outage, was_refused
+from callstream_runtime.pipelined import PipelinedRedis
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRow, TurnFinished, not_yet
@@ -21,7 +23,6 @@ from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
-from plugins_contract.connections import is_outage, was_refused
 from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, key_of, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
@@ -36,7 +37,6 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
-from plugins_contract.pipelined import PipelinedRedis
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 
+from callstream_runtime.long_texts import LOOP_CHARACTERS
 from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn, timed
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
@@ -27,7 +28,6 @@ from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.views import Steps
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
@@ -36,7 +37,6 @@ from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
 from dialog_engine.tool_calls.results.views import tool_message
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.long_texts import reading
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)

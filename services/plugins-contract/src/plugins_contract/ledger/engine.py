@@ -29,7 +29,7 @@ AUDIT_BYTES = 1024 * 1024
 
 
 class PoolFinder(Protocol):
-    """Finds the pool of workers for a call: see `plugins_contract.pools.PoolDirectory`."""
+    """Finds the pool of workers for a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
 
     async def find(self, server: str, version: int) -> str | None:
         """A pool whose workers can run a call on that server, requested in that version; None without one."""

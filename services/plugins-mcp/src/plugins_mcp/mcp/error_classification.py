@@ -19,8 +19,8 @@ from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import ValidationError
 
+from callstream_runtime.long_texts import LOOP_CHARACTERS
 from plugins_contract.errors import ErrorCode
-from plugins_contract.long_texts import LOOP_CHARACTERS
 from plugins_mcp.mcp.calls import Ambiguous, CallResult, NotSent, Rejected, RetryLater, SendState
 
 FAILED_TO_PARSE = "Failed to parse"

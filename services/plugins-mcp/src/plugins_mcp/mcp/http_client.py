@@ -14,8 +14,8 @@ from typing import Any
 import h11
 import httpx2
 
-from plugins_contract.long_texts import LOOP_CHARACTERS, reading
-from plugins_contract.unpacking import ACCEPT, MAX_INTERIM, TOO_MANY_INTERIM, unpack_in_steps
+from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
+from callstream_runtime.unpacking import ACCEPT, MAX_INTERIM, TOO_MANY_INTERIM, unpack_in_steps
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import (

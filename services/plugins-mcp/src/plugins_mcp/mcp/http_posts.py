@@ -42,9 +42,9 @@ from mcp.types import (
 from pydantic import ValidationError
 from yarl import URL
 
-from plugins_contract.interim_responses import bound_interim_responses
-from plugins_contract.long_texts import reading
-from plugins_contract.unpacking import ACCEPT, unpacked
+from callstream_runtime.interim_responses import bound_interim_responses
+from callstream_runtime.long_texts import reading
+from callstream_runtime.unpacking import ACCEPT, unpacked
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, HttpAnswer, classify_response

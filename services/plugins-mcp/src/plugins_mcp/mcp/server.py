@@ -12,9 +12,9 @@ import msgspec
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
+from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
 from plugins_contract.catalog import ApprovalPolicy, BreakerState, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
-from plugins_contract.long_texts import LOOP_CHARACTERS, reading
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy

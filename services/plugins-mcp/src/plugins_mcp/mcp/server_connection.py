@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from callstream_runtime.visible import visible
 from plugins_contract.catalog import BreakerState, ServerState
 from plugins_contract.outcomes import CallProgress
-from plugins_contract.visible import visible
 from plugins_mcp.mcp.calls import CallResult, NotSent, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import (
     CircuitBreaker,

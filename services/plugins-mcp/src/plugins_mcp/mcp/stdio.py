@@ -17,7 +17,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from plugins_contract.visible import visible
+from callstream_runtime.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.spec import ServerSpec, Stdio, without_credentials
 from plugins_mcp.mcp.stdio_lines import LineDispatcher, read_lines, write_lines

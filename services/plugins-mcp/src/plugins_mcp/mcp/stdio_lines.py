@@ -41,7 +41,7 @@ from mcp.types import (
     RequestId,
 )
 
-from plugins_contract.long_texts import LOOP_CHARACTERS, reading
+from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
 from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of

@@ -16,7 +16,7 @@ from mcp.shared._httpx_utils import sse_within_origin
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from plugins_contract.long_texts import LOOP_CHARACTERS
+from callstream_runtime.long_texts import LOOP_CHARACTERS
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.http_client import CONNECT_SECONDS, IsolatingClient

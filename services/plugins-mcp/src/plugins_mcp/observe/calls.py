@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 
 from opentelemetry.trace import SpanKind
 
-from plugins_contract.logs import call_ids, set_log_ids
+from callstream_runtime.logs import call_ids, set_log_ids
+from callstream_runtime.tracing import span, trace_id
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
-from plugins_contract.tracing import span, trace_id
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.ports import Observer
 

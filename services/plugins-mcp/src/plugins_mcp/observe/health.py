@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from plugins_contract.http_connection import ConnectionLimits, connections_within
-from plugins_contract.listening import listeners
+from callstream_runtime.http_connection import ConnectionLimits, connections_within
+from callstream_runtime.listening import listeners
 
 LIMITS = ConnectionLimits(connections=100, connections_per_address=100)
 """Probes and Prometheus need a few connections. The limits of heads and bodies are those of the engine."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
+from callstream_runtime.loop_lag import lag_histogram
+from callstream_runtime.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 from plugins_contract.catalog import BreakerState, ServerState
-from plugins_contract.loop_lag import lag_histogram
-from plugins_contract.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
 from plugins_mcp.mcp import ServerHealth
 
 
@@ -19,8 +19,8 @@ class Metrics:
         """`build` says which worker this is."""
         self.registry = registry = CollectorRegistry()
         self.tools = ToolLabels()
-        # The streams of requests, their consumer group, and the dead letters: `plugins_contract/metrics.py`. The engine
-        # exports the same, for when no worker is running.
+        # The streams of requests, their consumer group, and the dead letters: `callstream_runtime/metrics.py`. The
+        # engine exports the same, for when no worker is running.
         self.stream = StreamMetrics()
         registry.register(self.stream)
         # CPU time, memory and file descriptors of this process, and how late its event loop is.

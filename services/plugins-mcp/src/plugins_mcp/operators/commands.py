@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from plugins_contract.connections import command_client, describe_outage, is_outage
+from callstream_runtime.connections import command_client, describe_outage, is_outage
 from plugins_contract.dead_letters import DeadLetter, DeadLetters, Requeued
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome

@@ -8,8 +8,8 @@ versions only added.
 
 from importlib.resources import files
 
+from callstream_runtime.version import __version__
 from dialog_engine.errors import ConfigurationError
-from plugins_contract.version import __version__
 
 RELEASE = __version__
 OLDEST = {"sqlite": 7, "postgres": 3}

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import msgspec
 
+from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.tool_calls.exposure.descriptions import suggestion
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import ToolError
 from plugins_contract.rights import Access, Rights
-from plugins_contract.watched_file import WatchedFile
 
 MOST_KEPT = 64
 """For how many different accesses the list of tools is kept."""

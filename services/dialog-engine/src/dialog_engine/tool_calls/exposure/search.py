@@ -16,13 +16,13 @@ from typing import Any, cast
 
 import msgspec
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.model import Turn
 from dialog_engine.tokens import tokens_of_text
 from dialog_engine.tool_calls.exposure.gateway import by_server
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolSource
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.long_texts import reading
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
 
 _K1, _B = 1.2, 0.75

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.errors import LLMToolsRejectedError
 from dialog_engine.model import (
     AssistantMessage,
@@ -30,7 +31,6 @@ from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.long_texts import reading
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)

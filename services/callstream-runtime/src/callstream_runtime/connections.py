@@ -42,8 +42,8 @@ from redis.retry import Retry as SyncRetry
 from redis.sentinel import Sentinel as SyncSentinel
 from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
-from plugins_contract.pipelined import CLOSED, NotSentError, PipelinedRedis
-from plugins_contract.settings import Login, RedisAddress, parse_redis_url
+from callstream_runtime.pipelined import CLOSED, NotSentError, PipelinedRedis
+from callstream_runtime.settings import Login, RedisAddress, parse_redis_url
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,14 @@ _TEXTS = (".py", ".lua", ".sql")
 @cache
 def commit(package: str) -> str:
     """The commit that a service was built from, as the build has noted it in CALLSTREAM_COMMIT; without that, a digest
-    of the source code of `package` and of the contract: two builds differ in it whenever their code differs."""
+    of the source code of `package` and of the libraries that both services share: two builds differ in it whenever
+    their code differs."""
     return os.environ.get("CALLSTREAM_COMMIT") or f"src-{_digest(package)}"
 
 
 def _digest(package: str) -> str:
     digest = hashlib.sha256()
-    for name in (package, "plugins_contract"):
+    for name in (package, "callstream_runtime", "plugins_contract"):
         for path, content in sorted(_texts(files(name), "")):
             digest.update(f"{name}/{path} {len(content)}\n".encode() + content)
     return digest.hexdigest()[:12]

@@ -5,7 +5,7 @@ import socket
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from plugins_contract.lookups import Addresses, Lookups, Query, is_address
+from callstream_runtime.lookups import Addresses, Lookups, Query, is_address
 
 if TYPE_CHECKING:
     from asyncio import SelectorEventLoop as _Loop

@@ -9,7 +9,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from plugins_contract.connections import is_outage
+from callstream_runtime.connections import is_outage
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
 
-from plugins_contract.encryption import Cipher, read_encryption_keys
+from callstream_runtime.encryption_keys import read_encryption_keys
+from plugins_contract.encryption import Cipher
 from plugins_contract.signing import RequestKeys, read_request_keys
 
 SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")

@@ -9,7 +9,7 @@ import aiohttp.connector
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http_exceptions import HttpProcessingError
 
-from plugins_contract.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
+from callstream_runtime.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
 
 READ_BYTES = 16 * 1024
 """How much is parsed at once."""

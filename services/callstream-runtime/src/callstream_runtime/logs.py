@@ -11,10 +11,10 @@ from typing import Any, Protocol, TextIO
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
+from callstream_runtime.settings import LogFormat
+from callstream_runtime.tracing import trace_id
+from callstream_runtime.visible import visible
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.settings import LogFormat
-from plugins_contract.tracing import trace_id
-from plugins_contract.visible import visible
 
 _RESERVED = frozenset(RESERVED_ATTRS)
 _NO_IDS: Mapping[str, str] = {}

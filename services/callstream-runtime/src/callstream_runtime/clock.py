@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from plugins_contract.connections import describe_outage, is_outage
+from callstream_runtime.connections import describe_outage, is_outage
 from plugins_contract.keys import GROUP, Keys
 
 log = logging.getLogger(__name__)
