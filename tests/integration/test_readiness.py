@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.connections import command_client
 from deploy.local.ports import free_port
-from dialog_engine.catalog import CatalogReader
+from dialog_engine.peers.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_mcp.catalog import CatalogPublisher

@@ -16,8 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from dialog_engine.chat.retention import DAY_MS, Retention, one_pass
 from dialog_engine.chat.service import Draft
+from dialog_engine.consumption.usage import Used, Wanted, as_csv, read_prices
 from dialog_engine.errors import ConfigurationError, TurnFencedError
 from dialog_engine.identity.api_keys import add_key
 from dialog_engine.identity.authenticator import NoCredentials
@@ -34,8 +34,8 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.operators import commands
+from dialog_engine.personal_data.retention import DAY_MS, Retention, one_pass
 from dialog_engine.storage.usage import SHARDS, SqlUsage
-from dialog_engine.usage import Used, Wanted, as_csv, read_prices
 from dialog_engine.wiring import run_engine
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id

@@ -22,7 +22,7 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.tool_calls.approvals.rules import Question
+from dialog_engine.tool_calls.values import Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome

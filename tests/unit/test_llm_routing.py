@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from dialog_engine.context.tokens import tokens_of_reply, tokens_of_request
 from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMContextLengthError,
@@ -33,7 +34,6 @@ from dialog_engine.model import (
     Turn,
     UserMessage,
 )
-from dialog_engine.tokens import tokens_of_reply, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
 from tests.marks import promise
 

@@ -39,7 +39,7 @@ from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, LAST_NOTE
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.results.steps import Steps
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.marks import promise

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import running_turn
+from dialog_engine.context.tokens import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMStreamBrokenError,
@@ -27,7 +28,6 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tokens import tokens_of_message, tokens_of_tool
 from plugins_contract.errors import ErrorCode
 from tests.marks import promise
 from tests.support.fakes import (

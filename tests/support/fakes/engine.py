@@ -21,7 +21,6 @@ from dialog_engine.model import (
     TurnEvent,
 )
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
-from dialog_engine.tool_calls.approvals.rules import Decision, Given
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
@@ -31,6 +30,7 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
+from dialog_engine.tool_calls.values import Decision, Given
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.stores import MemoryStore, NoOthers
 from tests.support.fakes.worker import FakeCatalog, FakeWorker

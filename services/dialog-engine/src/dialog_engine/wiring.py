@@ -24,18 +24,17 @@ from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
-from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.ports import Credentials
-from dialog_engine.chat.retention import Retention, run_retention
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
-from dialog_engine.control import ControlListener, ControlPublisher
+from dialog_engine.consumption.limits import Consumption, SubjectLimits
+from dialog_engine.consumption.subjects import SubjectUse
+from dialog_engine.consumption.usage import NO_PRICES, Prices, watched_prices
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.admission import Admission
@@ -46,13 +45,17 @@ from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
 from dialog_engine.observe.ownership import ObservedOwnership
+from dialog_engine.observe.status import EngineStatus, StartGate, StoreGauges
+from dialog_engine.peers.catalog import CatalogReader, DisabledTools
+from dialog_engine.peers.control import ControlListener, ControlPublisher
+from dialog_engine.personal_data.redis_eraser import RedisEraser
+from dialog_engine.personal_data.retention import Retention, run_retention
+from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.relay import Relay, check_routes
-from dialog_engine.status import EngineStatus, StartGate, StoreGauges
 from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
@@ -68,7 +71,6 @@ from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.storage.usage import SqlUsage
-from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
@@ -80,8 +82,6 @@ from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
-from dialog_engine.traces import RedisTraces
-from dialog_engine.usage import NO_PRICES, Prices, watched_prices
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -392,9 +392,9 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
 
 
-def _traces(base: _Base) -> RedisTraces:
+def _traces(base: _Base) -> RedisEraser:
     routes = DEFAULT_ROUTES | base.settings.outbox_routes
-    return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
+    return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
 def _services(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from callstream_runtime.logs import set_log_ids, turn_ids
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.ports import Credentials, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
 from dialog_engine.model import DoneReason, Turn, TurnEvent, TurnFailed
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import run_shielded
 
 log = logging.getLogger(__name__)

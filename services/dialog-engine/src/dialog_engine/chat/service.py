@@ -37,10 +37,11 @@ from dialog_engine.model import (
     timed,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
-from dialog_engine.tool_calls.approvals.rules import Asked, stopped
+from dialog_engine.tool_calls.approvals.rules import stopped
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.values import Asked
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from callstream_runtime.logs import set_log_ids, turn_ids
+from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import traceparent_of_turn
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import PrefetchedStream, RunningTurn
@@ -19,7 +20,6 @@ from dialog_engine.errors import (
     TurnRunningError,
 )
 from dialog_engine.model import Choice, Turn, UserMessage
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
 

@@ -7,8 +7,8 @@ from contextlib import aclosing
 import msgspec
 
 from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
+from dialog_engine.consumption.usage import NO_PRICES, UsageReport, Wanted, as_json
 from dialog_engine.http import views
-from dialog_engine.usage import NO_PRICES, UsageReport, Wanted, as_json
 from plugins_contract.outcomes import MediaBlock
 
 USAGE_ROWS = 1000

@@ -13,6 +13,7 @@ import httpx2
 from aiohttp import ClientConnectorDNSError, ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.tokens import characters_of
 from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMError,
@@ -24,7 +25,6 @@ from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
-from dialog_engine.tokens import characters_of
 
 log = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.fitting import fit
+from dialog_engine.context.tokens import characters_of, tokens_of_request
 from dialog_engine.errors import (
     LLMContextLengthError,
     LLMError,
@@ -19,7 +21,6 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest
-from dialog_engine.tokens import characters_of, fit, tokens_of_request
 from dialog_engine.tool_calls.ports import StreamChat
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from callstream_runtime.metrics import begin_at_zero
 from callstream_runtime.tracing import start_span, trace_id
 from dialog_engine.calls.subscriptions import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
+from dialog_engine.consumption.subjects import SubjectUse
 from dialog_engine.errors import LLMError
 from dialog_engine.model import (
     ApprovalStatus,
@@ -32,10 +33,8 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.subjects import SubjectUse
-from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore, StreamChat
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import Question, WholeResult
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome

@@ -17,8 +17,8 @@ from dialog_engine.storage.database import Database, Transaction, fence, fence_l
 from dialog_engine.storage.outbox import may_have_run
 from dialog_engine.storage.sealed import open_data, owner
 from dialog_engine.storage.turns import roles_of
-from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED

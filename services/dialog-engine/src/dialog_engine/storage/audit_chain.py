@@ -16,8 +16,8 @@ from itertools import takewhile
 
 import msgspec
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage.audit import COLUMNS
 from dialog_engine.storage.database import Database, Row, Transaction
 

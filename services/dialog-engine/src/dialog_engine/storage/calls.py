@@ -19,7 +19,6 @@ from dialog_engine.storage.database import Database, Row, Transaction, fence, fe
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.sealed import open_data, open_text, owner
-from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.ports import (
@@ -30,7 +29,8 @@ from dialog_engine.tool_calls.ports import (
     KeptResult,
     ResultStore,
 )
-from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.shortening import whole_of
+from dialog_engine.tool_calls.values import Question, WholeResult
 from plugins_contract.encryption import CLEAR, Cipher, seal_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED

@@ -12,7 +12,7 @@ from dialog_engine.model import ToolCall
 from dialog_engine.storage.database import Database, Row
 from dialog_engine.storage.media import StoredMedia, holds_media
 from dialog_engine.storage.sealed import open_data, open_text
-from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
+from dialog_engine.tool_calls.values import Approval, Decision, Question
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.outcomes import ToolOutcome
 

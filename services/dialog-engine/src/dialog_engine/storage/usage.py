@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
+from dialog_engine.consumption.usage import DAY_MS, Key, UsageReport, Used, Wanted
 from dialog_engine.model import Done, Turn, Usage
 from dialog_engine.storage.audit import TEXT_MAX, fitted
 from dialog_engine.storage.database import Database, Row, Transaction
 from dialog_engine.tool_calls.ports import OWN_SERVER
-from dialog_engine.usage import DAY_MS, Key, UsageReport, Used, Wanted
 
 SHARDS = 8
 """The rows of one subject, model and day to which engines add: each commit on PostgreSQL locks one of them."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
-from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome

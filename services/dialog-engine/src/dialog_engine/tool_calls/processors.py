@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.tokens import characters_of, tokens_of_reply
 from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
@@ -25,7 +26,6 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.sideband import Reply
-from dialog_engine.tokens import characters_of, tokens_of_reply
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
@@ -35,7 +35,7 @@ from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
-from dialog_engine.tool_calls.results.views import tool_message
+from dialog_engine.tool_calls.results.for_model import tool_message
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
 

@@ -1,4 +1,4 @@
-"""Short tasks that nobody waits for while the engine runs, and that their owner awaits when it shuts down."""
+"""Short tasks that nobody waits for while a process runs, and that their owner awaits when it shuts down."""
 
 import asyncio
 import logging

@@ -19,9 +19,10 @@ from dialog_engine.model import (
     Turn,
     WaitsFor,
 )
-from dialog_engine.tool_calls.results import views
+from dialog_engine.tool_calls.results import steps
+from dialog_engine.tool_calls.results.for_model import for_model, tool_message
 from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.results.steps import Steps
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,
@@ -66,28 +67,28 @@ def ended(state: CallState, code: ErrorCode | None, message: str = "why") -> Too
     ],
 )
 def test_the_last_step_shows_the_outcome(state: CallState, code: ErrorCode | None, status: ToolStatus) -> None:
-    assert views.status_of(ended(state, code)) is status
+    assert steps.status_of(ended(state, code)) is status
 
 
 def test_every_outcome_has_a_last_step_and_a_text_for_the_model() -> None:
     for state, code in itertools.product(ENDS, [*ErrorCode, None]):
         outcome = ended(state, code, "")
 
-        assert views.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}, (state, code)
-        assert len(views.for_model(outcome)) > 15, (state, code)
-        assert views.for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED), (state, code)
+        assert steps.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}, (state, code)
+        assert len(for_model(outcome)) > 15, (state, code)
+        assert for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED), (state, code)
 
 
 @pytest.mark.parametrize("code", [E.OUTCOME_UNKNOWN, E.TIMEOUT, None])
 def test_an_unknown_outcome_tells_the_model_not_to_repeat_the_call(code: ErrorCode | None) -> None:
-    said = views.for_model(ended(S.UNKNOWN, code))
+    said = for_model(ended(S.UNKNOWN, code))
 
     assert "may or may not have taken effect. Do not repeat it on your own: tell the user." in said
 
 
 @pytest.mark.parametrize("state", [S.FAILED, S.EXPIRED, S.CANCELLED, S.DEAD])
 def test_a_known_outcome_has_no_warning_about_repeating(state: CallState) -> None:
-    assert views.for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
+    assert for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
 
 
 FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to the user."
@@ -128,7 +129,7 @@ FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to 
     ],
 )
 def test_every_kind_of_content_has_a_text_for_the_model(outcome: ToolOutcome, text: str) -> None:
-    assert views.for_model(outcome) == text
+    assert for_model(outcome) == text
 
 
 BLOCKS = st.one_of(
@@ -147,14 +148,14 @@ BLOCKS = st.one_of(
     )
 )
 def test_the_model_never_reads_an_empty_result(outcome: ToolOutcome) -> None:
-    assert views.for_model(outcome).strip()
+    assert for_model(outcome).strip()
 
 
 def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> None:
     content = (TextBlock("a"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n"), MediaBlock("audio/wav", "AAAA"))
     outcome = ToolOutcome(S.SUCCEEDED, content, duration_ms=12)
 
-    details = views.outcome_details("turn", "call", outcome)
+    details = steps.outcome_details("turn", "call", outcome)
 
     assert details["durationMs"] == 12
     assert details["result"] == {
@@ -176,18 +177,18 @@ def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> No
 def test_a_long_text_is_shown_in_part_and_marked_as_truncated(length: int, cut_before: bool, truncated: bool) -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * length),), truncated=cut_before)
 
-    result = views.outcome_details("turn", "call", outcome)["result"]
+    result = steps.outcome_details("turn", "call", outcome)["result"]
 
     assert len(result["text"]) == min(length, USER_MAX_CHARS)
     assert result["truncated"] is truncated
-    assert len(views.for_model(outcome)) == length
+    assert len(for_model(outcome)) == length
 
 
 @pytest.mark.parametrize("content", [(), (TextBlock("gone"),)])
 def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBlock, ...]) -> None:
     failed = ToolOutcome(S.FAILED, content, error=ToolError(E.LOST, "gone"), duration_ms=3)
 
-    assert views.outcome_details("turn", "call", failed) == {
+    assert steps.outcome_details("turn", "call", failed) == {
         "durationMs": 3,
         "error": {"code": "LOST", "message": "gone"},
     }
@@ -197,34 +198,34 @@ def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBloc
 def test_content_of_a_failure_beyond_its_message_is_shown(more: ContentBlock) -> None:
     failed = ToolOutcome(S.FAILED, (TextBlock("gone"), more), error=ToolError(E.LOST, "gone"))
 
-    assert "result" in views.outcome_details("turn", "call", failed)
+    assert "result" in steps.outcome_details("turn", "call", failed)
 
 
 def test_a_truncated_text_has_a_url_of_the_whole() -> None:
     long = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * 5_000), TextBlock("you", user_only=True)))
 
-    assert views.outcome_details("t", "c", long)["result"]["textUrl"] == "/v1/turns/t/tool-calls/c/text"
-    assert "textUrl" not in views.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
+    assert steps.outcome_details("t", "c", long)["result"]["textUrl"] == "/v1/turns/t/tool-calls/c/text"
+    assert "textUrl" not in steps.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
 
 
 @promise("content for the user only does not go to the model")
 def test_content_for_the_user_only_is_shown_to_the_user() -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
 
-    assert views.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
-    assert "you" not in views.tool_message(CALL, outcome).content
+    assert steps.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
+    assert "you" not in tool_message(CALL, outcome).content
 
 
 @promise("content for the user only does not go to the model")
 def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
     outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("image/png", "AAAA", user_only=True)))
 
-    assert views.tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
+    assert tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
 
 
 def test_arguments_are_shown_as_an_object_and_other_text_unchanged() -> None:
     def shown(text: str) -> dict[str, object]:
-        return views.shown_arguments(ToolCall("1", "id", "a__b", text))
+        return steps.shown_arguments(ToolCall("1", "id", "a__b", text))
 
     assert shown('{"a": [1]}') == {"a": [1]}
     assert shown("") == {}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 from redis.asyncio import Redis
 
+from callstream_runtime.background import BackgroundTasks
 from callstream_runtime.connections import is_outage
 from callstream_runtime.loops import follow
-from dialog_engine.background import BackgroundTasks
 from dialog_engine.chat.ports import Control
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE

@@ -11,12 +11,12 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisWatch
 from callstream_runtime.connections import is_outage
 from callstream_runtime.pool_directory import PoolDirectory
-from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
 from dialog_engine.http.sse import Streams
 from dialog_engine.observe.metrics import Metrics
+from dialog_engine.peers.catalog import CatalogReader
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.database import Database

@@ -8,8 +8,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.connections import describe_outage, is_outage
-from dialog_engine.chat.personal_data import ErasedSession, Traces
-from dialog_engine.outage_log import OutageLog
+from callstream_runtime.outage_log import OutageLog
+from dialog_engine.personal_data.service import ErasedSession, Traces
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import CallState
@@ -32,7 +32,7 @@ class _Event(msgspec.Struct, rename="camel"):
 _event_decoder = msgspec.json.Decoder(_Event)
 
 
-class RedisTraces(Traces):
+class RedisEraser(Traces):
     """Erases what can be found by the ids of turns and calls. Each stream is read once, however many sessions there
     are."""
 

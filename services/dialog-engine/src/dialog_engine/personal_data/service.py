@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.archive import Archive, Page, Sessions, Transcript
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
 from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 
+from callstream_runtime.background import BackgroundTasks
 from callstream_runtime.connections import describe_outage, is_outage
-from dialog_engine.background import BackgroundTasks
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.model import Turn
-from dialog_engine.outage_log import OutageLog
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 

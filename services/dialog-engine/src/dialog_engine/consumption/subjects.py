@@ -18,7 +18,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.connections import describe_outage, is_outage
-from dialog_engine.outage_log import OutageLog
+from callstream_runtime.outage_log import OutageLog
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import translate
 from typing import NamedTuple, Protocol
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
 
