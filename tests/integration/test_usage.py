@@ -40,10 +40,11 @@ from dialog_engine.wiring import run_engine
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.integration.engines import Model, running_engine, settings
+from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -271,7 +272,7 @@ async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be
         [row] = used["usage"]
         assert row.items() >= {"subject": "local", "turns": 1, "inputTokens": 7, "outputTokens": 3, "calls": 0}.items()
         await engine.client.delete("/v1/me/data")
-        assert (await engine.client.get("/v1/me/data")).text == ""
+        await wait_until(lambda: nothing_exported(engine), what="the end of the erasure")
 
         with closing(psycopg.connect(url) if url else sqlite3.connect(configured.outbox_path)) as connection:
             connection.execute("ALTER TABLE usage RENAME TO elsewhere")
@@ -280,6 +281,10 @@ async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be
             away = await engine.client.get(path)
             assert (away.status_code, away.json()["code"]) == (503, "STORAGE_UNAVAILABLE")
             assert "cannot be read" in away.json()["detail"]
+
+
+async def nothing_exported(engine: Engine) -> bool:
+    return not (await engine.client.get("/v1/me/data")).text
 
 
 async def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
