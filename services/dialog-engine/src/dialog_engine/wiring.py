@@ -50,7 +50,7 @@ from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedModel, ObservedRounds
 from dialog_engine.observe.ownership import ObservedOwnership
-from dialog_engine.observe.status import EngineStatus, StartGate
+from dialog_engine.observe.status import EngineStatus, StartGate, StoreGauges
 from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from dialog_engine.peers.control import ControlListener, ControlPublisher
 from dialog_engine.personal_data.redis_eraser import RedisEraser
@@ -221,7 +221,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         streams = Streams(on_drop=base.metrics.clients_dropped.inc)
         await stack.enter_async_context(kept_running(streams.check))
-        yield _services(base, calls, chat, credentials, streams)
+        gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        stack.push_async_callback(gauges.close)
+        yield _services(base, calls, chat, credentials, streams, gauges)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -387,13 +389,14 @@ def _traces(base: _Base) -> RedisEraser:
     return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams) -> Services:
+def _services(
+    base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams, gauges: StoreGauges
+) -> Services:
     settings, metrics = base.settings, base.metrics
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
-        erasures=chat.erasures,
-        chain=base.chain,
+        store=gauges,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,
