@@ -17,11 +17,11 @@ from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.catalog import CatalogReader
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
+from dialog_engine.peers.catalog import CatalogReader
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls

@@ -11,7 +11,7 @@ import pytest
 from dialog_engine.errors import TurnFencedError, TurnRunningError
 from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.engines import LONG_MS
-from dialog_engine.tool_calls.approvals.rules import Decision
+from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, decode_request, new_id
 from tests.marks import promise
 from tests.support.beginnings import begin

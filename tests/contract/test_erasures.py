@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.personal_data import ErasedSession, Left
 from dialog_engine.errors import SessionNotFoundError
+from dialog_engine.personal_data.redis_eraser import RedisEraser
+from dialog_engine.personal_data.service import ErasedSession, Left
 from dialog_engine.storage import erasures
-from dialog_engine.traces import RedisTraces
 from plugins_contract.keys import Keys
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -135,7 +135,7 @@ async def test_a_session_that_somebody_else_has_deleted_is_not_waited_for(store:
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 async def test_a_call_that_still_runs_is_waited_for_and_keeps_its_ledger(redis: Any, redis_url: str) -> None:
-    traces, keys = RedisTraces(redis, Keys(), ["events.ltm"]), Keys()
+    traces, keys = RedisEraser(redis, Keys(), ["events.ltm"]), Keys()
     with SyncRedis.from_url(redis_url) as thread:
         bench = Bench(redis, thread)
         await bench.open()

@@ -15,8 +15,8 @@ from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import CallAnswered, CallUpdate
+from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
 from plugins_contract.encryption import CLEAR

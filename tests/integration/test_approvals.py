@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.control import ControlPublisher
+from dialog_engine.peers.control import ControlPublisher
 from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, running_engine, settings

@@ -7,7 +7,7 @@ import pytest
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
-from dialog_engine.catalog import CatalogReader
+from dialog_engine.peers.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 

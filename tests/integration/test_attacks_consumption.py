@@ -16,9 +16,9 @@ from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.pipelined import PipelinedRedis
+from dialog_engine.consumption.limits import Consumption, Slot, SubjectLimits
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.http.services import LARGE_AT_ONCE
-from dialog_engine.limits import Consumption, Slot, SubjectLimits
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.integration.test_attacks_deletion import publish_tool

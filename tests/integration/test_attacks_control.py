@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 
 from callstream_runtime.connections import blocking_client
 from callstream_runtime.loops import LISTEN_SECONDS
-from dialog_engine.control import ControlListener
+from dialog_engine.peers.control import ControlListener
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply

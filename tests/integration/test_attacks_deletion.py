@@ -13,9 +13,9 @@ from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.pipelined import PipelinedRedis
-from dialog_engine.chat import personal_data
+from dialog_engine.personal_data import service as personal_data
+from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.storage import erasures
-from dialog_engine.traces import RedisTraces
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, running_engine, settings
@@ -190,7 +190,7 @@ async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_
         raise TypeError("a bug")
 
     with monkeypatch.context() as patched:
-        patched.setattr(RedisTraces, "erase", broken)
+        patched.setattr(RedisEraser, "erase", broken)
         async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
             session = (await engine.chat(SECRET))[0].data["sessionId"]
             for path in (f"/v1/sessions/{session}", f"/v1/sessions/{session}", "/v1/me/data"):

@@ -15,7 +15,7 @@ from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
 from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted, read_digest_key
 from dialog_engine.storage.database import Transaction
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision
+from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome

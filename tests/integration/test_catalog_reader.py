@@ -12,8 +12,8 @@ import pytest
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
 from callstream_runtime.loops import LISTEN_SECONDS
-from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.http.views import server, timestamp
+from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -207,7 +207,7 @@ async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_t
         decoded.append(threading.current_thread() is threading.main_thread())
         return decode_catalog(data)
 
-    monkeypatch.setattr("dialog_engine.catalog.decode_catalog", decode)
+    monkeypatch.setattr("dialog_engine.peers.catalog.decode_catalog", decode)
     for tools in (["add"], ["add", "sub"]):
         await hall.publish("demo", *tools, *("x" * 1000 for _ in range(kib)))
         for _ in range(3):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.config import Settings
-from dialog_engine.tokens import NOTE
+from dialog_engine.context.fitting import NOTE
 from tests.integration.engines import Engine, Event, running_engine, settings
 from tests.marks import promise
 from tests.support.protocols import anthropic_sse

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from callstream_runtime.client_waits import begin_client_wait
 from deploy.local.ports import free_port
-from dialog_engine.client_waits import begin_client_wait
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn

@@ -15,14 +15,14 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.connections import command_client
 from deploy.local.ports import free_port
-from dialog_engine.catalog import CatalogReader
+from dialog_engine.peers.catalog import CatalogReader
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth
 from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT, Process, running
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -182,7 +182,6 @@ class Servers:
 
 
 @promise("a question that comes the moment the engine is ready finds every tool")
-@smoke
 @pytest.mark.parametrize("known", [0, 20, 40], ids=["none known", "half known", "all known"])
 async def test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none(
     redis: Redis, redis_url: str, known: int

@@ -13,8 +13,8 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.chat import ownership
-from dialog_engine.control import ControlPublisher
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
+from dialog_engine.peers.control import ControlPublisher
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines

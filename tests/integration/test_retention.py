@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.chat.audit import AuditAction
-from dialog_engine.chat.retention import DAY_MS, Idle, Retention, one_pass
 from dialog_engine.config import StoreSettings
 from dialog_engine.operators import commands
+from dialog_engine.personal_data.retention import DAY_MS, Idle, Retention, one_pass
 from dialog_engine.storage import erasures
 from dialog_engine.storage.database import Database
 from tests.integration.engines import Model, running_engine, settings

@@ -17,7 +17,7 @@ from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.tool_calls.approvals.rules import Decision
+from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, encode_request
 from plugins_contract.outcomes import ToolOutcome
 from tests.integration.test_audit_chain import chain_of, record, seal, verified

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,8 +17,7 @@ from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.store import StoreTransaction
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import Asked, Decision, WholeResult
 from plugins_contract.encryption import key_of
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
@@ -197,8 +195,8 @@ async def test_a_unit_that_fails_offers_nothing_and_one_that_is_run_again_becaus
         tx.audit(EVENT)
         raise ValueError("refused")
 
-    units: list[Any] = [lambda tx: tx.audit(EVENT), failing, lambda tx: tx.audit(EVENT)]
-    done = await asyncio.gather(*map(store.write, units), return_exceptions=True)
+    units = store.record(EVENT), store.write(failing), store.record(EVENT)
+    done = await asyncio.gather(*units, return_exceptions=True)
     assert [type(each) for each in done] == [type(None), ValueError, type(None)]
     rows = await database.read("SELECT seq FROM outbox ORDER BY seq")
     assert sorted(row.seq for row in relay.rows) == [row.seq for row in rows]

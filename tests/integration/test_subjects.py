@@ -9,11 +9,7 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.config import OperatorSettings
-from dialog_engine.errors import ConfigurationError
-from dialog_engine.identity.api_keys import add_key
-from dialog_engine.identity.principal import OPERATOR
-from dialog_engine.operators import subjects
-from dialog_engine.subjects import (
+from dialog_engine.consumption.subjects import (
     KEPT_OF_EACH,
     MAX_TRACKED,
     OTHERS,
@@ -25,6 +21,10 @@ from dialog_engine.subjects import (
     Use,
     first,
 )
+from dialog_engine.errors import ConfigurationError
+from dialog_engine.identity.api_keys import add_key
+from dialog_engine.identity.principal import OPERATOR
+from dialog_engine.operators import subjects
 from plugins_contract.keys import Keys
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise

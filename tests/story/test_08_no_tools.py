@@ -2,8 +2,8 @@
 
 import pytest
 
-from dialog_engine.catalog import DisabledTools
 from dialog_engine.model import DoneReason, ToolStatus
+from dialog_engine.peers.catalog import DisabledTools
 from tests.marks import promise
 from tests.support.fakes import FakeEngine, ScriptedModel, asks, done_of, says, steps_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dialog_engine.model import ApprovalStatus, ApprovalStep, ToolStatus, TurnEvent
-from dialog_engine.tool_calls.approvals.rules import Approve, Refuse
+from dialog_engine.tool_calls.values import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, steps_of, tool
 from tests.support.waiting import wait_until

@@ -23,7 +23,7 @@ from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
-from dialog_engine.tool_calls.approvals.rules import Question
+from dialog_engine.tool_calls.values import Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.ledger import NEVER_OFFERED

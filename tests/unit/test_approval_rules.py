@@ -13,21 +13,18 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.approvals.rules import (
-    Answer,
-    Approve,
+    AnswerCall,
     AskAgain,
-    Decision,
-    Given,
-    Question,
-    Refuse,
-    Reject,
-    Run,
+    RunCall,
+    StaysOpen,
     judge,
     question_for,
     question_hash,
     stopped,
 )
-from dialog_engine.tool_calls.results.views import for_model, status_of
+from dialog_engine.tool_calls.results.for_model import for_model
+from dialog_engine.tool_calls.results.steps import status_of
+from dialog_engine.tool_calls.values import Approve, Decision, Given, Question, Refuse
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
@@ -64,20 +61,22 @@ def test_a_call_waits_unless_its_tool_needs_no_approval(policy: ApprovalPolicy) 
 
 
 def test_an_approved_call_is_run_with_the_arguments_of_the_question() -> None:
-    assert judge(QUESTION, APPROVE, TOOL, NOW) == Run(Decision(status=ApprovalStatus.APPROVED, at=NOW), TOOL, ARGUMENTS)
+    assert judge(QUESTION, APPROVE, TOOL, NOW) == RunCall(
+        Decision(status=ApprovalStatus.APPROVED, at=NOW), TOOL, ARGUMENTS
+    )
 
 
 def test_edited_arguments_are_run_and_kept_with_the_decision() -> None:
     edited = {"path": "/b"}
     run = judge(QUESTION, Approve(QUESTION.hash, edited), TOOL, NOW)
 
-    assert run == Run(Decision(status=ApprovalStatus.EDITED, at=NOW, arguments=edited), TOOL, edited)
+    assert run == RunCall(Decision(status=ApprovalStatus.EDITED, at=NOW, arguments=edited), TOOL, edited)
 
 
 def test_arguments_that_were_sent_back_unchanged_are_not_edited() -> None:
     run = judge(QUESTION, Approve(QUESTION.hash, dict(ARGUMENTS)), TOOL, NOW)
 
-    assert isinstance(run, Run)
+    assert isinstance(run, RunCall)
     assert run.decision == Decision(status=ApprovalStatus.APPROVED, at=NOW)
 
 
@@ -85,7 +84,7 @@ def test_arguments_that_were_sent_back_unchanged_are_not_edited() -> None:
 def test_edited_arguments_must_fit_the_schema_and_the_field_is_named(arguments: dict[str, Any], field: str) -> None:
     rejected = judge(QUESTION, Approve(QUESTION.hash, arguments), TOOL, NOW)
 
-    assert isinstance(rejected, Reject)
+    assert isinstance(rejected, StaysOpen)
     assert isinstance(rejected.error, ArgumentsRefusedError)
     assert rejected.error.field == field
 
@@ -111,25 +110,25 @@ def test_a_tool_that_has_changed_needs_a_new_question(entry: ToolEntry) -> None:
     assert again.question.hash == question_hash(entry, ARGUMENTS) != QUESTION.hash
     assert again.question.policy is not ApprovalPolicy.NEVER
     assert again.question.expires_at == NOW + 1 + MINUTE
-    assert isinstance(judge(again.question, APPROVE, entry, NOW + 2), Reject), "the old hash approves nothing"
-    assert isinstance(judge(again.question, Approve(again.question.hash), entry, NOW + 2), Run)
+    assert isinstance(judge(again.question, APPROVE, entry, NOW + 2), StaysOpen), "the old hash approves nothing"
+    assert isinstance(judge(again.question, Approve(again.question.hash), entry, NOW + 2), RunCall)
 
 
 def test_properties_outside_the_hash_may_change() -> None:
-    assert isinstance(judge(QUESTION, APPROVE, changed(timeout_ms=1), NOW), Run)
+    assert isinstance(judge(QUESTION, APPROVE, changed(timeout_ms=1), NOW), RunCall)
 
 
 def test_an_approval_of_something_else_is_rejected() -> None:
     rejected = judge(QUESTION, Approve("another"), TOOL, NOW)
 
-    assert isinstance(rejected, Reject)
+    assert isinstance(rejected, StaysOpen)
     assert isinstance(rejected.error, ApprovalStaleError)
 
 
 def test_a_tool_that_is_gone_cannot_be_approved_and_the_question_stays_open() -> None:
     rejected = judge(QUESTION, APPROVE, ToolError(ErrorCode.TOOL_NOT_FOUND, "gone"), NOW)
 
-    assert isinstance(rejected, Reject)
+    assert isinstance(rejected, StaysOpen)
     assert isinstance(rejected.error, ToolChangedError)
 
 
@@ -138,17 +137,17 @@ def test_a_tool_that_is_gone_cannot_be_approved_and_the_question_stays_open() ->
 def test_decisions_after_the_timeout_are_refused(given: Given) -> None:
     answer = judge(QUESTION, given, TOOL, QUESTION.expires_at)
 
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerCall)
     assert answer.decision.status is ApprovalStatus.EXPIRED
     assert isinstance(answer.error, ApprovalExpiredError)
     assert status_of(answer.outcome) is ToolStatus.REFUSED
-    assert isinstance(judge(QUESTION, APPROVE, TOOL, QUESTION.expires_at - 1), Run)
+    assert isinstance(judge(QUESTION, APPROVE, TOOL, QUESTION.expires_at - 1), RunCall)
 
 
 def test_a_refusal_needs_neither_hash_nor_tool_and_its_reason_reaches_the_model() -> None:
     answer = judge(QUESTION, Refuse("not on a Friday"), ToolError(ErrorCode.TOOL_NOT_FOUND, "gone"), NOW)
 
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, AnswerCall)
     assert answer.decision == Decision(status=ApprovalStatus.REFUSED, at=NOW, reason="not on a Friday")
     assert answer.error is None
     assert status_of(answer.outcome) is ToolStatus.REFUSED

@@ -26,7 +26,7 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.approvals.rules import Approve, Given, Refuse
+from dialog_engine.tool_calls.values import Approve, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from dialog_engine import background
-from dialog_engine.background import BackgroundTasks
+from callstream_runtime import background
+from callstream_runtime.background import BackgroundTasks
 from tests.marks import promise
 
 pytestmark = pytest.mark.anyio

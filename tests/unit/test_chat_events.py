@@ -48,8 +48,9 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision, question_for
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.approvals.rules import question_for
+from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome

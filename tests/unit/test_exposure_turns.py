@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat import events as protocol
 from dialog_engine.chat.archive import CallRecord
 from dialog_engine.model import (
@@ -20,9 +19,10 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.approvals.rules import Approve
+from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
+from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from tests.marks import promise

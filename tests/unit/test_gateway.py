@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from dialog_engine.context.tokens import tokens_of_tool
 from dialog_engine.model import ToolCall
-from dialog_engine.tokens import tokens_of_tool
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.gateway import NAME, Resolved, resolve
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
-from dialog_engine.tool_calls.results import views
+from dialog_engine.tool_calls.planning import plan
+from dialog_engine.tool_calls.results import steps
+from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -127,7 +128,7 @@ def test_a_call_of_the_gateway_is_resolved_to_its_tool(arguments: object) -> Non
     assert isinstance(done, Runnable)
     assert (done.tool, done.arguments) == (ADD, {"a": 1, "b": 2})
     assert (done.call.name, done.call.tool, done.call.tool_name) == (NAME, "sums__add", "sums__add")
-    assert views.shown_arguments(done.call) == {"a": 1, "b": 2}
+    assert steps.shown_arguments(done.call) == {"a": 1, "b": 2}
 
 
 def test_params_in_a_string_have_the_limits_of_any_arguments() -> None:
@@ -232,14 +233,14 @@ def test_a_wrong_call_keeps_its_own_name_for_users() -> None:
     done = planned({"resource": "sums", "operation": "ad", "params": {"a": 1}})
 
     assert done.call.tool_name == NAME
-    assert views.shown_arguments(done.call) == {"resource": "sums", "operation": "ad", "params": {"a": 1}}
+    assert steps.shown_arguments(done.call) == {"resource": "sums", "operation": "ad", "params": {"a": 1}}
 
 
 def test_an_invalid_call_of_a_tool_names_the_tool() -> None:
     done = planned({"resource": "sums", "operation": "add", "params": {"a": 1}})
 
     assert done.call.tool_name == "sums__add"
-    assert views.shown_arguments(done.call) == {"a": 1}
+    assert steps.shown_arguments(done.call) == {"a": 1}
 
 
 # --- Help -----------------------------------------------------------------------------------------------------------

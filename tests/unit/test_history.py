@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dialog_engine.context.fitting import NOTE, count_of_said, fit, newest_turns
+from dialog_engine.context.tokens import tokens_of_message, tokens_of_request
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
@@ -14,7 +16,6 @@ from dialog_engine.model import (
     Turn,
     UserMessage,
 )
-from dialog_engine.tokens import NOTE, count_of_said, fit, newest_turns, tokens_of_message, tokens_of_request
 from dialog_engine.tool_calls.normalise import normalise
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise

@@ -16,7 +16,8 @@ from dialog_engine.calls.losses import (
     given_up,
     of_class,
 )
-from dialog_engine.tool_calls.results.views import for_model, status_of
+from dialog_engine.tool_calls.results.for_model import for_model
+from dialog_engine.tool_calls.results.steps import status_of
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.ledger.scripts import finished

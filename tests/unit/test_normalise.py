@@ -6,10 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dialog_engine.context.tokens import tokens_of_message
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from dialog_engine.tokens import tokens_of_message
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME, normalise, within_sight
-from dialog_engine.tool_calls.results.views import tool_message
+from dialog_engine.tool_calls.results.for_model import tool_message
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
 from tests.support.corpus import history_files, messages_of, messages_written, read_history

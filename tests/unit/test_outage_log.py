@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dialog_engine.outage_log import OutageLog
+from callstream_runtime.outage_log import OutageLog
 
 
 def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dialog_engine.model import ToolCall
 from dialog_engine.tool_calls import arguments as limits
 from dialog_engine.tool_calls.arguments import read_arguments
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable, plan
+from dialog_engine.tool_calls.planning import plan
+from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.marks import promise

@@ -8,11 +8,11 @@ import pytest
 from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.errors import ToolChangedError
 from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
-from dialog_engine.tool_calls.approvals.rules import Approve
 from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
 from dialog_engine.tool_calls.ports import Refused, ServerView, ToolDirectory
+from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dialog_engine.status import FIRST_WORKER_SECONDS, StartGate
+from dialog_engine.observe.status import FIRST_WORKER_SECONDS, StartGate
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise

@@ -19,6 +19,7 @@ from mcp.types import CallToolResult, Tool
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
+from dialog_engine.context.fitting import fit, newest_turns
 from dialog_engine.http.markdown import MAX_CHARACTERS as MAX_MARKDOWN
 from dialog_engine.http.markdown import render
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -44,7 +45,6 @@ from dialog_engine.model import (
     storable_json,
 )
 from dialog_engine.operators.logs import lines_about
-from dialog_engine.tokens import fit, newest_turns
 from dialog_engine.tool_calls.arguments import MAX_CHARACTERS, read_arguments
 from dialog_engine.tool_calls.exposure.descriptions import purpose, signature, similar_names
 from dialog_engine.tool_calls.exposure.quarantine import refused_tool
@@ -396,15 +396,16 @@ plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events control http.views identity.page_sessions relay.publish_queue relay.relay
-    storage.approvals storage.calls storage.erasures storage.media storage.messages storage.moves storage.sqlite
-    subjects
+dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
+    relay.relay storage.approvals storage.archive storage.calls storage.erasures storage.media storage.messages
+    storage.moves storage.sqlite storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
-dialog_engine: chat.retention config identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
-    operators.audit_chain operators.commands operators.encrypt operators.trace tool_calls.local_tools traces usage
+dialog_engine: config consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
+    operators.audit_chain operators.commands operators.encrypt operators.trace
+    personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: connections settings
 plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools

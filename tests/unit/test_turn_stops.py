@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import running_turn
+from dialog_engine.context.tokens import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMStreamBrokenError,
@@ -27,7 +28,6 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tokens import tokens_of_message, tokens_of_tool
 from plugins_contract.errors import ErrorCode
 from tests.marks import promise
 from tests.support.fakes import (
@@ -44,6 +44,7 @@ from tests.support.fakes import (
     gives,
     is_step,
     is_text,
+    opened,
     says,
     steps_of,
     succeeded,
@@ -201,6 +202,7 @@ PROMPT = sum(map(tokens_of_message, (SystemMessage("Be brief."), UserMessage("?"
 async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
     reported: Usage | None, written: str, usage: Usage, fails: bool
 ) -> None:
+    @opened
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         try:
             yield TextDelta(written)
@@ -246,6 +248,7 @@ async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
 async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    @opened
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         yield TextDelta("a")
         try:

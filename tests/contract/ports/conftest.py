@@ -17,13 +17,13 @@ from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.catalog import DisabledTools
 from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.outbox import Outbox
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
+from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres

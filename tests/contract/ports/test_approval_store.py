@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
-from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question, question_for, stopped
+from dialog_engine.tool_calls.approvals.rules import question_for, stopped
 from dialog_engine.tool_calls.ports import MakeRequest
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE, new_id
 from tests.contract.ports.conftest import Storage

@@ -19,7 +19,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import KeptResult
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome

@@ -27,7 +27,6 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.approvals.rules import Approval, ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import (
     NO_COST,
@@ -39,7 +38,8 @@ from dialog_engine.tool_calls.ports import (
     MakeRequest,
     ResultStore,
 )
-from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.shortening import whole_of
+from dialog_engine.tool_calls.values import Approval, ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from plugins_contract.outcomes import MediaBlock, ToolOutcome

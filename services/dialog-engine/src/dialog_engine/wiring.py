@@ -24,19 +24,18 @@ from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.catalog import CatalogReader, DisabledTools
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
-from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.ports import Credentials
-from dialog_engine.chat.retention import Retention, run_retention
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config import Settings
-from dialog_engine.control import ControlListener, ControlPublisher
+from dialog_engine.consumption.limits import Consumption, SubjectLimits
+from dialog_engine.consumption.subjects import SubjectUse
+from dialog_engine.consumption.usage import NO_PRICES, Prices, watched_prices
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.admission import Admission
@@ -47,13 +46,17 @@ from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.limits import Consumption, SubjectLimits
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedModel, ObservedRounds
 from dialog_engine.observe.ownership import ObservedOwnership
+from dialog_engine.observe.status import EngineStatus, StartGate, StoreGauges
+from dialog_engine.peers.catalog import CatalogReader, DisabledTools
+from dialog_engine.peers.control import ControlListener, ControlPublisher
+from dialog_engine.personal_data.redis_eraser import RedisEraser
+from dialog_engine.personal_data.retention import Retention, run_retention
+from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.relay import Relay, check_routes
-from dialog_engine.status import EngineStatus, StartGate
 from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
@@ -70,20 +73,17 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.storage.usage import SqlUsage
-from dialog_engine.subjects import SubjectUse
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
-from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
-from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
-from dialog_engine.traces import RedisTraces
-from dialog_engine.usage import NO_PRICES, Prices, watched_prices
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
@@ -221,7 +221,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         streams = Streams(on_drop=base.metrics.clients_dropped.inc)
         await stack.enter_async_context(kept_running(streams.check))
-        yield _services(base, calls, chat, credentials, streams)
+        gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        stack.push_async_callback(gauges.close)
+        yield _services(base, calls, chat, credentials, streams, gauges)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -347,8 +349,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
     rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    around = _around_each(settings, metrics, calls.quarantine)
-    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
+    around = _around_each(settings, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, partial(ObservedModel, metrics)))
     reader = ReadResult(SqlResults(store), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
@@ -382,18 +384,19 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
 
 
-def _traces(base: _Base) -> RedisTraces:
+def _traces(base: _Base) -> RedisEraser:
     routes = DEFAULT_ROUTES | base.settings.outbox_routes
-    return RedisTraces(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
+    return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams) -> Services:
+def _services(
+    base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams, gauges: StoreGauges
+) -> Services:
     settings, metrics = base.settings, base.metrics
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
-        erasures=chat.erasures,
-        chain=base.chain,
+        store=gauges,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,
@@ -512,22 +515,23 @@ async def _left_when(
         await leaving
 
 
-def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:
-    def around(llm: StreamChat, name: str) -> StreamChat:
-        guarded = quarantine.guard(observed_llm(llm, metrics, name), name)
-        return in_tool_modes(guarded, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+def _around_each(settings: Settings, quarantine: Quarantine) -> Wrap:
+    def around(llm: OpenChat, name: str) -> OpenChat:
+        return in_tool_modes(
+            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+        )
 
     return around
 
 
 def _llm_with_tools(
-    llm: StreamChat,
+    llm: OpenChat,
     tools: ToolDirectory,
     exposure: Exposure,
     rounds: Rounds,
     reader: ReadResult,
     settings: Settings,
-) -> StreamChat:
+) -> EnhancedChat:
     pipeline = standard_pipeline(
         source=tools,
         exposure=exposure,

@@ -15,11 +15,11 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.connections import is_outage
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.calls.losses import LossDetector
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from plugins_contract.encryption import Cipher, DecryptionError
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import AUDIT_BATCH, EngineLedger, decode_reply

@@ -11,8 +11,8 @@ from dialog_engine.errors import (
     CredentialRevokedError,
 )
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
-from dialog_engine.tool_calls.approvals.rules import Asked, Decision, Given
-from dialog_engine.tool_calls.results.views import decision_details, status_of
+from dialog_engine.tool_calls.results.steps import decision_details, status_of
+from dialog_engine.tool_calls.values import Asked, Decision, Given
 
 
 class Approvals:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dialog_engine.model import ToolCall, TurnFailed, Usage
-from dialog_engine.tool_calls.approvals.rules import Approval
-from dialog_engine.tool_calls.results.shortening import WholeResult
+from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.outbox import OutboxRelay
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
-from dialog_engine.outage_log import OutageLog
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from dialog_engine.model import (
     TurnEvent,
     TurnStarted,
 )
-from dialog_engine.tool_calls.approvals.rules import Asked
-from dialog_engine.tool_calls.results.views import Steps, outcome_details, shown_arguments, status_of
+from dialog_engine.tool_calls.results.steps import Steps, outcome_details, shown_arguments, status_of
+from dialog_engine.tool_calls.values import Asked
 
 
 def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:

@@ -12,10 +12,10 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from callstream_runtime.connections import is_outage
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.events import DONE, Batch, Cursor, LogGoneError
 from dialog_engine.event_log.growing_log import Entry, GrowingLog, batches_of, entry_from_fields
 from dialog_engine.event_log.turn_log import LiveLog
-from dialog_engine.outage_log import OutageLog
 from plugins_contract.encryption import SEALED, Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
 

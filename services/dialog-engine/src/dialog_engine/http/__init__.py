@@ -1,1 +1,4 @@
-"""HTTP and SSE: routes turn requests into calls of `chat`, and frames of a turn's log into events."""
+"""HTTP and SSE: routes turn requests into calls of `chat`, and frames of a turn's log into events.
+
+The chat page is in `web/`: plain JavaScript without a build step.
+"""

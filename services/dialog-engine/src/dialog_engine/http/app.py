@@ -14,7 +14,7 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
-from dialog_engine.http import described, operators, problems, sessions, turns
+from dialog_engine.http import about, described, health, me, operators, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
@@ -108,10 +108,10 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    app.include_router(turns.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
-    app.include_router(sessions.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
-    app.include_router(sessions.operations, dependencies=[Depends(known_parameters)])
-    app.include_router(operators.router, dependencies=[Depends(known_parameters)])
+    for part in (turns, sessions, me, about):
+        app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
+    for part in (health, operators):
+        app.include_router(part.router, dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
     for router in routers:
         app.include_router(router)

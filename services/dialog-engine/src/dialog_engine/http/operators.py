@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from dialog_engine import usage as used
+from dialog_engine.consumption import usage as used
+from dialog_engine.consumption.subjects import COUNTED, OPEN, Report, first
 from dialog_engine.http import described
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine
-from dialog_engine.subjects import COUNTED, OPEN, Report, first
 
 router = APIRouter(prefix="/operators", tags=["operators"])
 Kind = Literal["streams", "running", "turns", "calls", "tokens", "refusals"]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dialog_engine.client_waits import begin_client_wait
+from callstream_runtime.client_waits import begin_client_wait
 
 PIECE_BYTES = 65_536
 """How much of a body is given to the server at once."""

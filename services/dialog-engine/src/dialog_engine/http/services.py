@@ -11,18 +11,18 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.personal_data import PersonalData
 from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.consumption.limits import Consumption
+from dialog_engine.consumption.subjects import SubjectUse
+from dialog_engine.consumption.usage import Prices, UsageReport
 from dialog_engine.http.guards import Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.shares import Shares
 from dialog_engine.http.sse import Streams
-from dialog_engine.limits import Consumption
 from dialog_engine.model import Choice
-from dialog_engine.subjects import SubjectUse
+from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
-from dialog_engine.usage import Prices, UsageReport
 
 LARGE_AT_ONCE = 4
 """How many answers of one subject that may be large are in memory at once, until their clients have read them.

@@ -1,24 +1,19 @@
-"""All routes but those of turns: sessions, what the engine offers, and what its operators watch."""
+"""The routes of sessions."""
 
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Header, Query
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi import APIRouter, Depends, Query
 
-from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE
 from dialog_engine.http import described, views
-from dialog_engine.http.export import as_lines, begun
 from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Engine, large_answer
-from dialog_engine.identity.principal import OPERATOR
 
 T = TypeVar("T")
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
-operations = APIRouter(tags=["operations"])
 
 
 @router.post("/sessions", status_code=HTTPStatus.CREATED)
@@ -69,114 +64,6 @@ async def delete(session_id: str, engine: Engine, sender: Sender) -> dict[str, A
     the same way, and then with 404. Backups keep what they have.
     """
     return views.erasure(await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id))
-
-
-@router.get("/me")
-async def me(sender: Sender) -> dict[str, Any]:
-    """Who makes this request: the owner of its sessions, a name to show, and its roles."""
-    return {"subject": sender.subject, "name": sender.name, "roles": sender.roles}
-
-
-@router.get(
-    "/me/data",
-    response_class=StreamingResponse,
-    responses=described.content(HTTPStatus.OK, "application/jsonl"),
-    dependencies=[Depends(large_answer)],
-)
-async def export(engine: Engine, sender: Sender) -> StreamingResponse:
-    """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
-
-    parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
-    name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    lines = await begun(as_lines(engine.archive, sender.subject, parts))
-    return StreamingResponse(lines, media_type="application/jsonl", headers=name)
-
-
-@router.delete("/me/data", status_code=HTTPStatus.ACCEPTED, responses=described.ERASURE)
-async def erase(engine: Engine, sender: Sender) -> dict[str, Any]:
-    """Erase all sessions that the subject has now. Those in `running` have a running turn, and are erased after it.
-
-    The answer is what is left to do; a repetition is answered with the rest, and nothing is left when all is 0.
-    """
-    return views.erasure(await engine.personal_data.erase(sender.subject, key_id=sender.key_id))
-
-
-@router.get("/tools", dependencies=[Depends(large_answer)])
-async def tools(engine: Engine, sender: Sender) -> dict[str, Any]:
-    """The tools that the model is offered for the sender, and those that were left out, with the reason."""
-    directory = engine.tools.visible_to(sender.subject, sender.roles)
-    catalog = directory.tools()
-    await engine.exposure.prepare(catalog)
-    return {
-        "mcp": "enabled" if engine.about.mcp_enabled else "disabled",
-        "exposure": views.exposure(engine.exposure, catalog),
-        "servers": [views.server(view) for view in directory.servers],
-    }
-
-
-@router.get("/models")
-async def models(engine: Engine, _: Subject) -> dict[str, Any]:
-    """The models and tool modes that a message may ask for."""
-    choices = engine.choices
-    return {
-        "models": [
-            {"name": name, "label": label, "default": name == choices.default}
-            for name, label in choices.labels().items()
-        ],
-        "toolModes": choices.tool_modes,
-    }
-
-
-@router.get("/about")
-async def about(engine: Engine, sender: Sender) -> dict[str, Any]:
-    """The engine's version, its model and the sender's tools."""
-    about = engine.about
-    catalog = engine.tools.visible_to(sender.subject, sender.roles).tools()
-    await engine.exposure.prepare(catalog)
-    return {
-        "name": "Callstream",
-        "version": about.version,
-        "model": {"id": about.model, "label": about.model_label, "scripted": about.scripted},
-        "mcp": {
-            "enabled": about.mcp_enabled,
-            "tools": len(catalog),
-            "exposure": engine.exposure.in_force(catalog).mode,
-        },
-    }
-
-
-@operations.get("/healthz")
-async def healthz() -> dict[str, str]:
-    """Liveness: the event loop answers."""
-    return {"status": "ok"}
-
-
-@operations.get(
-    "/readyz",
-    responses=described.content(
-        HTTPStatus.SERVICE_UNAVAILABLE, "application/json", PROBLEM_MEDIA_TYPE, schema={"type": "object"}
-    ),
-)
-async def readyz(engine: Engine, sender: Sender) -> JSONResponse:
-    """Readiness: turns can be served, and every MCP server was listed or has failed. Operators see each part.
-
-    Without Redis or workers chat still answers: the engine is degraded then, not unready.
-    """
-    now = await engine.readiness()
-    code = HTTPStatus.OK if now.status in ("ready", "degraded") else HTTPStatus.SERVICE_UNAVAILABLE
-    parts = {"parts": now.parts} if OPERATOR in sender.roles else {}
-    return JSONResponse({"status": now.status} | parts, code)
-
-
-@operations.get(
-    "/metrics",
-    response_class=PlainTextResponse,
-    responses=described.content(HTTPStatus.OK, "text/plain", "application/openmetrics-text"),
-)
-async def metrics(engine: Engine, accept: Annotated[str, Header()] = "") -> Response:
-    """Metrics in the text format of Prometheus, or in OpenMetrics."""
-    text, content_type = await engine.metrics(accept)
-    return Response(text, headers={"Content-Type": content_type})
 
 
 def _place(parse: Callable[[str], T], before: str) -> T:

@@ -23,8 +23,9 @@ from dialog_engine.http.services import Engine, Services, large_answer
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn, storable_json
-from dialog_engine.tool_calls.approvals.rules import MAX_REASON, Approve, Given, Refuse, read_edited
-from dialog_engine.tool_calls.results.views import decision_details
+from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
+from dialog_engine.tool_calls.results.steps import decision_details
+from dialog_engine.tool_calls.values import Approve, Given, Refuse
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0

@@ -13,20 +13,20 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
 from dialog_engine.chat.events import usage_view
-from dialog_engine.chat.personal_data import Left
 from dialog_engine.model import ApprovalStatus, ToolStatus
-from dialog_engine.tool_calls.approvals.rules import Approval
+from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
-from dialog_engine.tool_calls.results.shortening import WholeResult, user_text
-from dialog_engine.tool_calls.results.views import (
+from dialog_engine.tool_calls.results.shortening import user_text
+from dialog_engine.tool_calls.results.steps import (
     decision_details,
     outcome_details,
     question_details,
     shown_arguments,
     status_of,
 )
-from dialog_engine.tool_calls.results.views import timestamp as tool_calls_timestamp
+from dialog_engine.tool_calls.results.steps import timestamp as tool_calls_timestamp
+from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 

@@ -1,1 +1,3 @@
-"""The commands for operators: `trace`, `keys`, `audit`, `encrypt`, `split-media`, `move` and `retention`."""
+"""The commands for operators: `audit`, `trace`, `keys`, `subjects`, `usage`, `encrypt`, `split-media`, `move`,
+`retention`, `backup` and `restore`.
+"""

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from callstream_runtime.settings import digest_of_subject
 from dialog_engine.chat.audit import AuditAction
-from dialog_engine.chat.retention import Retention
 from dialog_engine.config import load_operator_settings, load_store_settings
+from dialog_engine.consumption.subjects import COUNTED, OPEN, first
+from dialog_engine.consumption.usage import Wanted
 from dialog_engine.errors import ConfigurationError, EngineError
 from dialog_engine.operators import audit, audit_chain, backup, encrypt, keys, retention, subjects, usage
 from dialog_engine.operators.split_media import split_media
 from dialog_engine.operators.trace import trace
-from dialog_engine.subjects import COUNTED, OPEN, first
-from dialog_engine.usage import Wanted
+from dialog_engine.personal_data.retention import Retention
 from plugins_contract.encryption import DecryptionError
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -2,8 +2,8 @@
 
 from collections.abc import Generator, Iterator
 
-from dialog_engine.chat.retention import DAY_MS, PAGE, Idle, Retention
 from dialog_engine.operators.audit import Query
+from dialog_engine.personal_data.retention import DAY_MS, PAGE, Idle, Retention
 
 _NEXT = (
     "SELECT s.session_id, s.subject, $3 - s.updated_at AS idle_ms,"

@@ -10,8 +10,8 @@ from callstream_runtime.connections import command_client, describe_outage, is_o
 from callstream_runtime.settings import digest_of_subject
 from callstream_runtime.visible import visible
 from dialog_engine.config import OperatorSettings
+from dialog_engine.consumption.subjects import COUNTED, OPEN, Report, Use, added_up, first
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.subjects import COUNTED, OPEN, Report, Use, added_up, first
 from plugins_contract.keys import Keys
 
 REDIS_SECONDS = 2.0

@@ -7,12 +7,12 @@ from decimal import Decimal
 from callstream_runtime.visible import visible
 from callstream_runtime.watched_file import read_file
 from dialog_engine.config import StoreSettings
+from dialog_engine.consumption.usage import NO_PRICES, Key, Prices, Used, Wanted, iso, read_prices
+from dialog_engine.consumption.usage import as_csv as csv_of
+from dialog_engine.consumption.usage import as_json as json_of
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators.audit import Query
 from dialog_engine.storage.usage import PAGE, parameters, used
-from dialog_engine.usage import NO_PRICES, Key, Prices, Used, Wanted, iso, read_prices
-from dialog_engine.usage import as_csv as csv_of
-from dialog_engine.usage import as_json as json_of
 
 ROWS = 1_000
 ERASED, NO_MODEL = "(erased)", "(no model)"

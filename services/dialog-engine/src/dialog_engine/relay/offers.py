@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from callstream_runtime.connections import is_outage
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, EngineLedger
 
 log = logging.getLogger(__name__)

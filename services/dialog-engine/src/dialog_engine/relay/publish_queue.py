@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.fair_scheduler import FairScheduler
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 

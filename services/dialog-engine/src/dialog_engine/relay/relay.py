@@ -15,12 +15,12 @@ from typing import Any
 import msgspec
 
 from callstream_runtime.connections import is_outage, was_refused
+from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.pipelined import PipelinedRedis
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow, TurnFinished
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
 from plugins_contract.encryption import Cipher, DecryptionError, key_of, seal_request

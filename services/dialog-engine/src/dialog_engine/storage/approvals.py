@@ -15,8 +15,8 @@ from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import roles_of
-from dialog_engine.tool_calls.approvals.rules import ApprovalState, Asked, Decision, Question
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request

@@ -25,7 +25,8 @@ from dialog_engine.storage.messages import StoredMessages
 from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.execution import OpenCall
-from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.shortening import whole_of
+from dialog_engine.tool_calls.values import WholeResult
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 

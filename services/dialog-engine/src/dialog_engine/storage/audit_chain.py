@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage.audit import COLUMNS
 from dialog_engine.storage.database import Database, Row, Transaction
 

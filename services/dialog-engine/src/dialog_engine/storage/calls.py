@@ -12,7 +12,6 @@ from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedDatabase, SealedTransaction, Store, StoreTransaction
-from dialog_engine.tool_calls.approvals.rules import Question
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.ports import (
@@ -23,7 +22,8 @@ from dialog_engine.tool_calls.ports import (
     KeptResult,
     ResultStore,
 )
-from dialog_engine.tool_calls.results.shortening import WholeResult, whole_of
+from dialog_engine.tool_calls.results.shortening import whole_of
+from dialog_engine.tool_calls.values import Question, WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request

@@ -16,9 +16,9 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
-from dialog_engine.chat.personal_data import ErasedSession, Erasures, Left
-from dialog_engine.chat.retention import Idle, OldSessions
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
+from dialog_engine.personal_data.retention import Idle, OldSessions
+from dialog_engine.personal_data.service import ErasedSession, Erasures, Left
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.store import Store, StoreTransaction

@@ -11,7 +11,7 @@ from dialog_engine.model import ToolCall
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.media import StoredMedia, holds_media
 from dialog_engine.storage.store import SealedDatabase
-from dialog_engine.tool_calls.approvals.rules import Approval, Decision, Question
+from dialog_engine.tool_calls.values import Approval, Decision, Question
 from plugins_contract.outcomes import ToolOutcome
 
 LARGE = 256 * 1024

@@ -24,9 +24,9 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from dialog_engine.client_waits import client_waits
+from callstream_runtime.client_waits import client_waits
+from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.outage_log import OutageLog
 from dialog_engine.storage import schemas
 from dialog_engine.storage.attempts import Attempt, Pulse
 from dialog_engine.storage.database import Committed, Database, Row, Transaction, Unit, ignore, named

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
+from dialog_engine.consumption.usage import DAY_MS, Key, UsageReport, Used, Wanted
 from dialog_engine.model import Done, Turn, Usage
 from dialog_engine.storage.audit import TEXT_MAX, fitted
 from dialog_engine.storage.database import Database, Row, placeholders
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.ports import OWN_SERVER
-from dialog_engine.usage import DAY_MS, Key, UsageReport, Used, Wanted
 
 SHARDS = 8
 """The rows of one subject, model and day to which engines add: each commit on PostgreSQL locks one of them."""
@@ -25,8 +25,8 @@ _ADD = (
     f" ON CONFLICT ({_KEY}, shard) DO UPDATE SET {_SUMS}"
 )
 _CALLS = (
-    "SELECT server, tool, count(*) AS calls FROM (SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS tool"
-    " FROM tool_calls WHERE turn_id = $1 AND ran = 1 AND server <> $2) AS called GROUP BY server, tool"
+    "SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS called, count(*) AS calls FROM tool_calls"
+    " WHERE turn_id = $1 AND ran = 1 AND server <> $2 GROUP BY server, called"
 )
 PAGE = (
     f"SELECT {_KEY}, {', '.join(f'CAST(sum({each}) AS bigint) AS {each}' for each in _COUNTS)} FROM usage"
@@ -71,7 +71,7 @@ def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *,
         spent = usage.input_tokens, usage.output_tokens
         rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
     ran = sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))
-    rows += [(*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls) for row in ran]
+    rows += [(*whose, "", row.server, row.called, shard, 0, 0, 0, 0, row.calls) for row in ran]
     tx.execute_many(_ADD, rows)
 
 

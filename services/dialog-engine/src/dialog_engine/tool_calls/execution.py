@@ -10,23 +10,14 @@ from callstream_runtime.long_texts import LOOP_CHARACTERS
 from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn, timed
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
-from dialog_engine.tool_calls.approvals.rules import Asked
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.local_tools import LocalTools
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
-from dialog_engine.tool_calls.planning import (
-    DEFAULT_LIMITS,
-    CallLimits,
-    Runnable,
-    Unrunnable,
-    calls_of_turn,
-    has_no_tool,
-    invalid,
-    plan,
-)
+from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn, has_no_tool, invalid, plan
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
@@ -66,8 +57,6 @@ class ToolExecution:
         """Adds one result per call, in their order. A call of the gateway now names the tool that it resolves to."""
         if not ctx.calls:
             return ctx
-        if ctx.committed is not None:
-            await asyncio.wait([ctx.committed])
         planned = await self._planned(ctx)
         steps = Steps(ctx.turn, ctx.depth + 1, planned.servers)
         await run_shielded(self._commit(ctx, planned, steps))

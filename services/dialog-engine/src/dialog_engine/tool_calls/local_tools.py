@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import msgspec
 
 from dialog_engine.model import Turn
-from dialog_engine.tool_calls.planning import Runnable, Unrunnable
 from dialog_engine.tool_calls.ports import OWN_SERVER, ToolSource
+from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass

@@ -2,34 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dialog_engine.model import AssistantMessage, Message, ToolCall, UserMessage
 from dialog_engine.tool_calls.arguments import read_arguments, validate
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.descriptions import signature
 from dialog_engine.tool_calls.ports import ToolSource
+from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.catalog import ToolEntry, choice_of, named
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Runnable:
-    """A call that fits its tool and can be requested."""
-
-    call: ToolCall
-    tool: ToolEntry
-    arguments: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Unrunnable:
-    """A call that already has its outcome. `tool` is its tool where that is known; only the engine's own were run."""
-
-    call: ToolCall
-    outcome: ToolOutcome
-    tool: ToolEntry | None = None
 
 
 def plan(call: ToolCall, source: ToolSource) -> Runnable | Unrunnable:

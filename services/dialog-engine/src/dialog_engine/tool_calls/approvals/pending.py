@@ -14,21 +14,12 @@ from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn, timed
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals import rules
-from dialog_engine.tool_calls.approvals.rules import (
-    Answer,
-    ApprovalState,
-    AskAgain,
-    Asked,
-    Decision,
-    Given,
-    Question,
-    Reject,
-    Run,
-)
+from dialog_engine.tool_calls.approvals.rules import AnswerCall, AskAgain, RunCall, StaysOpen
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
-from dialog_engine.tool_calls.results.views import Steps
+from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Given, Question
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 
@@ -121,19 +112,19 @@ class PendingApprovals:
         """
         tool = self._source.visible_to(subject, roles).find(asked.call.tool_name)
         match await validating(rules.judge, asked.question, given, tool, self._now_ms()):
-            case Reject(error):
+            case StaysOpen(error):
                 raise error
             case AskAgain(question, error):
                 if not await run_shielded(self._store.ask_again(turn_id, asked, question)):
                     return None
                 self.wake()
                 raise error
-            case Answer() as answer:
+            case AnswerCall() as answer:
                 taken = await run_shielded(self._commit(turn_id, asked, answer))
                 if taken and answer.error is not None:
                     raise answer.error
                 return answer.decision if taken else None
-            case Run() as run:
+            case RunCall() as run:
                 return run.decision if await run_shielded(self._commit(turn_id, asked, run)) else None
 
     async def decisions(
@@ -179,16 +170,16 @@ class PendingApprovals:
         except TimeoutError:
             return None
 
-    async def _commit(self, turn_id: str, asked: Asked, judgement: Run | Answer) -> bool:
+    async def _commit(self, turn_id: str, asked: Asked, judgement: RunCall | AnswerCall) -> bool:
         match judgement:
-            case Run(decision, tool, arguments):
+            case RunCall(decision, tool, arguments):
 
                 def request(turn: Turn) -> ToolCallRequested:
                     by = decision.key_id or turn.subject or "user"
                     return self._calls.request(turn, asked.call, tool, arguments, by)
 
                 taken = await self._store.decide(turn_id, asked, decision, request, None)
-            case Answer(decision, outcome):
+            case AnswerCall(decision, outcome):
                 outcome = timed(outcome, asked.call.correlation_id)
                 taken = await self._store.decide(turn_id, asked, decision, None, outcome)
         if taken:

@@ -18,115 +18,19 @@ from dialog_engine.errors import (
     ArgumentsRefusedError,
     ToolChangedError,
 )
-from dialog_engine.model import ApprovalStatus, ToolCall
+from dialog_engine.model import ApprovalStatus
 from dialog_engine.tool_calls.arguments import read_arguments, validate
+from dialog_engine.tool_calls.values import Approve, Decision, Given, Question, Refuse, outcome_of_refusal
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
-from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
-
-
-class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The question that is put to a person about a call. Times are Unix milliseconds on the clock of Redis.
-
-    `hash` identifies what the person approves: the arguments, and the tool as the catalog described it at `asked_at`.
-    `tool` is the name of the tool at its server; empty in a question of an earlier release.
-    """
-
-    server: str
-    tool: str = ""
-    title: str | None
-    policy: ApprovalPolicy
-    arguments: dict[str, Any]
-    hash: str
-    asked_at: int
-    expires_at: int
-
-
-class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A decision by a person, or by the timeout. `arguments` are set when the person edited them.
-
-    `key_id` names the person's credential, for the audit.
-    """
-
-    status: ApprovalStatus
-    at: int
-    reason: str = ""
-    arguments: dict[str, Any] | None = None
-    key_id: str = ""
-
-    def same_as(self, given: "Given") -> bool:
-        """Whether a person who sends `given` wants what was decided."""
-        match given:
-            case Approve(arguments=None):
-                return self.status is ApprovalStatus.APPROVED
-            case Approve(arguments=arguments):
-                return self.status is ApprovalStatus.EDITED and self.arguments == arguments
-            case Refuse(reason=reason):
-                return self.status is ApprovalStatus.REFUSED and self.reason == reason
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A committed call that waits for its approval. It has no request yet, so that no worker can run it."""
-
-    call: ToolCall
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """A question with its decision, if there is one yet."""
-
-    question: Question
-    decision: Decision | None = None
-
-    @property
-    def edited(self) -> Mapping[str, Any] | None:
-        """The arguments that the call was run with, if the person changed them."""
-        return self.decision.arguments if self.decision else None
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalState:
-    """What is committed of a call that needed approval.
-
-    `question` is the current one. `request` is set when the call is approved, `outcome` when it has its outcome.
-    """
-
-    correlation_id: str
-    question: Question
-    decision: Decision | None
-    outcome: ToolOutcome | None
-    request: ToolCallRequested | None
-
-
-@dataclass(frozen=True, slots=True)
-class Approve:
-    """A person approves the question with this hash, with `arguments` in place of the model's if they are set."""
-
-    hash: str
-    arguments: dict[str, Any] | None = None
-    key_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """A person refuses. The model reads the reason."""
-
-    reason: str = ""
-    key_id: str = ""
-
-
-Given = Approve | Refuse
-
 
 MAX_REASON = 1_000
 """Characters of the reason for a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunCall:
     """The call is run with these arguments."""
 
     decision: Decision
@@ -135,7 +39,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerCall:
     """The call gets its outcome without being run. `error` is for a person whose decision came too late."""
 
     decision: Decision
@@ -152,13 +56,13 @@ class AskAgain:
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
+class StaysOpen:
     """The decision is refused, and the question stays open."""
 
     error: ApprovalError
 
 
-Judgement = Run | Answer | AskAgain | Reject
+Judgement = RunCall | AnswerCall | AskAgain | StaysOpen
 
 
 def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question | None:
@@ -175,18 +79,18 @@ def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: in
     match given:
         case Refuse(reason, key_id):
             decision = Decision(status=ApprovalStatus.REFUSED, at=now, reason=reason, key_id=key_id)
-            return Answer(decision, _refused(reason))
+            return AnswerCall(decision, outcome_of_refusal(reason))
         case Approve() as approve:
             return _approved(question, approve, tool, now)
 
 
-def expired(question: Question, now: int) -> Answer:
+def expired(question: Question, now: int) -> AnswerCall:
     """What follows when the question was not decided in time."""
     seconds = (question.expires_at - question.asked_at) // 1000
     message = f"this call was not approved within {seconds} seconds, so it was not run"
     outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
     error = ApprovalExpiredError("the time for this approval is over: the call was answered as not approved")
-    return Answer(Decision(status=ApprovalStatus.EXPIRED, at=now), outcome, error)
+    return AnswerCall(Decision(status=ApprovalStatus.EXPIRED, at=now), outcome, error)
 
 
 def stopped(why: str = "the turn was stopped") -> ToolOutcome:
@@ -226,11 +130,11 @@ def _question(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: 
 def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError, now: int) -> Judgement:
     arguments = approve.arguments
     if approve.hash != question.hash:
-        return Reject(
+        return StaysOpen(
             ApprovalStaleError("the question about this call has changed: look at the new question, and decide again")
         )
     if isinstance(tool, ToolError):
-        return Reject(ToolChangedError(f"the call cannot be run now: {tool.message}"))
+        return StaysOpen(ToolChangedError(f"the call cannot be run now: {tool.message}"))
     if question_hash(tool, question.arguments) != question.hash:
         again = _question(tool, question.arguments, now, question.expires_at - question.asked_at)
         if tool.approval is ApprovalPolicy.NEVER:
@@ -243,25 +147,10 @@ def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError,
     wanted = arguments if arguments is not None and edited else question.arguments
     if problem := validate(tool, wanted):
         field, _, message = problem.partition(": ")
-        return Reject(ArgumentsRefusedError(field, message or problem))
+        return StaysOpen(ArgumentsRefusedError(field, message or problem))
     status = ApprovalStatus.EDITED if edited else ApprovalStatus.APPROVED
     decision = Decision(status=status, at=now, arguments=wanted if edited else None, key_id=approve.key_id)
-    return Run(decision, tool, wanted)
-
-
-def _refused(reason: str) -> ToolOutcome:
-    because = f", for this reason: {reason}" if reason else ""
-    return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, f"{_REFUSED}{because}")
-
-
-_REFUSED = "the user did not approve this call, so it was not run"
-
-
-def refusal_in(outcome: ToolOutcome) -> str:
-    """The message of a call that a person refused; "" for every other outcome, such as a question that expired."""
-    error = outcome.error
-    refused = error is not None and error.code is ErrorCode.NOT_APPROVED and error.message.startswith(_REFUSED)
-    return error.message if error is not None and refused else ""
+    return RunCall(decision, tool, wanted)
 
 
 def read_edited(text: str) -> dict[str, Any]:

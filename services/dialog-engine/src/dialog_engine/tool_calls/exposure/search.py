@@ -17,8 +17,8 @@ from typing import Any, cast
 import msgspec
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.context.tokens import tokens_of_text
 from dialog_engine.model import Turn
-from dialog_engine.tokens import tokens_of_text
 from dialog_engine.tool_calls.exposure.gateway import by_server
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolSource

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from dialog_engine.model import storable_json
+from dialog_engine.tool_calls.values import WholeResult
 from plugins_contract.outcomes import ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 
 RESULT_MAX_CHARS = 16_000
@@ -17,18 +18,6 @@ USER_MAX_CHARS = 4_000
 """Characters of a result, or of arguments that are not a JSON object, that a user is shown at first."""
 READ_RESULT = "read_result"
 """The name of the tool that reads what was left out."""
-
-
-class WholeResult(msgspec.Struct, frozen=True):
-    """The full text of a shortened result. Offsets refer to `for_model`; `for_user` is None when it is the same."""
-
-    for_model: str
-    for_user: str | None = None
-
-    @property
-    def user_text(self) -> str:
-        """The text that the user may see."""
-        return self.for_model if self.for_user is None else self.for_user
 
 
 def whole_of(outcome: ToolOutcome) -> WholeResult:
@@ -70,6 +59,11 @@ def user_text(outcome: ToolOutcome) -> str:
             case MediaBlock() | LinkBlock():
                 pass
     return "\n".join(parts)
+
+
+def has_media_or_links(outcome: ToolOutcome) -> bool:
+    """Whether a user is shown something beside the text."""
+    return any(isinstance(block, MediaBlock | LinkBlock) for block in outcome.content)
 
 
 def _cut(block: CutBlock) -> str:

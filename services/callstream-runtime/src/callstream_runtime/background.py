@@ -1,0 +1,35 @@
+"""Short tasks that nobody waits for while a process runs, and that their owner awaits when it shuts down."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 2.0
+
+
+class BackgroundTasks:
+    """The tasks of one owner, who must `close` it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run `work` in a task. It handles its own errors."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for the tasks, those included that begin meanwhile. What has not ended after CLOSE_SECONDS is
+        cancelled."""
+        ends_at = asyncio.get_running_loop().time() + CLOSE_SECONDS
+        while self._tasks and (left := ends_at - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
+        if late := {*self._tasks}:
+            log.warning("cancelled at the shutdown: %s", ", ".join(sorted(task.get_name() for task in late)))
+            for task in late:
+                task.cancel()
+            await asyncio.wait(late)

@@ -1,0 +1,1 @@
+"""What subjects consume: their limits, what they use now, and what was used by day."""

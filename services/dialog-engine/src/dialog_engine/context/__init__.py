@@ -1,0 +1,1 @@
+"""What a request costs a model, and what of a conversation fits into it."""

@@ -1,0 +1,95 @@
+"""`dialog.control`: engines wake each other. The state is in the store, which each engine reads once a second anyway,
+so a lost message costs a second."""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+from redis.asyncio import Redis
+
+from callstream_runtime.background import BackgroundTasks
+from callstream_runtime.connections import is_outage
+from callstream_runtime.loops import follow
+from dialog_engine.chat.ports import Control
+from plugins_contract.keys import Keys
+from plugins_contract.messages import NOT_READABLE
+
+log = logging.getLogger(__name__)
+
+
+class _Message(msgspec.Struct, rename="camel", omit_defaults=True):
+    kind: str
+    turn_id: str = ""
+    session_id: str = ""
+
+
+class ControlPublisher(Control):
+    """Publishes in the background, without waiting for Redis."""
+
+    def __init__(self, redis: Redis, keys: Keys) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._sending = BackgroundTasks()
+
+    def stop(self, turn_id: str) -> None:
+        self._send(_Message("stop", turn_id=turn_id))
+
+    def decision(self) -> None:
+        self._send(_Message("decision"))
+
+    def free(self, session_id: str) -> None:
+        self._send(_Message("free", session_id=session_id))
+
+    async def close(self) -> None:
+        """Wait for the messages that are being published, for a bounded time."""
+        await self._sending.close()
+
+    def _send(self, message: _Message) -> None:
+        self._sending.start(self._publish(message), f"control message {message.kind}")
+
+    async def _publish(self, message: _Message) -> None:
+        try:
+            await self._redis.publish(self._keys.engines, msgspec.json.encode(message))
+        except Exception as error:
+            if not is_outage(error):
+                log.exception("a control message cannot be published")
+
+
+class ControlListener:
+    """Receives the messages of all engines. `redis` is a blocking client made for `LISTEN_SECONDS`."""
+
+    def __init__(
+        self,
+        redis: Redis,
+        keys: Keys,
+        on_stop: Callable[[str], None],
+        on_decision: Callable[[], None],
+        on_free: Callable[[str], None],
+    ) -> None:
+        self._redis = redis
+        self._keys = keys
+        self._on_stop = on_stop
+        self._on_decision = on_decision
+        self._on_free = on_free
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        await follow(self._redis, self._keys.engines, self._receive)
+
+    def _receive(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        try:
+            message = msgspec.json.decode(data, type=_Message)
+        except NOT_READABLE:
+            log.warning("a control message cannot be read: %.100r", data)
+            return
+        match message.kind:
+            case "stop":
+                self._on_stop(message.turn_id)
+            case "decision":
+                self._on_decision()
+            case "free":
+                self._on_free(message.session_id)
+            case _:
+                pass  # of a later release

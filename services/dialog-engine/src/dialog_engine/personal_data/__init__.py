@@ -1,0 +1,1 @@
+"""What is stored of a person: its export, its erasure, and how long it is kept."""

@@ -1,0 +1,162 @@
+"""What the parts of this package say to each other about a call: its plan, its question and decision, its result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dialog_engine.model import ApprovalStatus, ToolCall
+from plugins_contract.catalog import ApprovalPolicy, ToolEntry
+from plugins_contract.errors import ErrorCode
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallState, ToolOutcome
+
+# --- Plans ---
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A call that fits its tool and can be requested."""
+
+    call: ToolCall
+    tool: ToolEntry
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unrunnable:
+    """A call that already has its outcome. `tool` is its tool where that is known; only the engine's own were run."""
+
+    call: ToolCall
+    outcome: ToolOutcome
+    tool: ToolEntry | None = None
+
+
+# --- Questions and decisions ---
+
+
+class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The question that is put to a person about a call. Times are Unix milliseconds on the clock of Redis.
+
+    `hash` identifies what the person approves: the arguments, and the tool as the catalog described it at `asked_at`.
+    `tool` is the name of the tool at its server; empty in a question of an earlier release.
+    """
+
+    server: str
+    tool: str = ""
+    title: str | None
+    policy: ApprovalPolicy
+    arguments: dict[str, Any]
+    hash: str
+    asked_at: int
+    expires_at: int
+
+
+class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A decision by a person, or by the timeout. `arguments` are set when the person edited them.
+
+    `key_id` names the person's credential, for the audit.
+    """
+
+    status: ApprovalStatus
+    at: int
+    reason: str = ""
+    arguments: dict[str, Any] | None = None
+    key_id: str = ""
+
+    def same_as(self, given: "Given") -> bool:
+        """Whether a person who sends `given` wants what was decided."""
+        match given:
+            case Approve(arguments=None):
+                return self.status is ApprovalStatus.APPROVED
+            case Approve(arguments=arguments):
+                return self.status is ApprovalStatus.EDITED and self.arguments == arguments
+            case Refuse(reason=reason):
+                return self.status is ApprovalStatus.REFUSED and self.reason == reason
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A committed call that waits for its approval. It has no request yet, so that no worker can run it."""
+
+    call: ToolCall
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question with its decision, if there is one yet."""
+
+    question: Question
+    decision: Decision | None = None
+
+    @property
+    def edited(self) -> Mapping[str, Any] | None:
+        """The arguments that the call was run with, if the person changed them."""
+        return self.decision.arguments if self.decision else None
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalState:
+    """What is committed of a call that needed approval.
+
+    `question` is the current one. `request` is set when the call is approved, `outcome` when it has its outcome.
+    """
+
+    correlation_id: str
+    question: Question
+    decision: Decision | None
+    outcome: ToolOutcome | None
+    request: ToolCallRequested | None
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """A person approves the question with this hash, with `arguments` in place of the model's if they are set."""
+
+    hash: str
+    arguments: dict[str, Any] | None = None
+    key_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """A person refuses. The model reads the reason."""
+
+    reason: str = ""
+    key_id: str = ""
+
+
+Given = Approve | Refuse
+
+
+def outcome_of_refusal(reason: str) -> ToolOutcome:
+    """The outcome of a call that a person refused, for this reason or for none."""
+    because = f", for this reason: {reason}" if reason else ""
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, f"{_REFUSED}{because}")
+
+
+_REFUSED = "the user did not approve this call, so it was not run"
+
+
+def refusal_in(outcome: ToolOutcome) -> str:
+    """The message of a call that a person refused; "" for every other outcome, such as a question that expired."""
+    error = outcome.error
+    refused = error is not None and error.code is ErrorCode.NOT_APPROVED and error.message.startswith(_REFUSED)
+    return error.message if error is not None and refused else ""
+
+
+# --- Results ---
+
+
+class WholeResult(msgspec.Struct, frozen=True):
+    """The full text of a shortened result. Offsets refer to `for_model`; `for_user` is None when it is the same."""
+
+    for_model: str
+    for_user: str | None = None
+
+    @property
+    def user_text(self) -> str:
+        """The text that the user may see."""
+        return self.for_model if self.for_user is None else self.for_user

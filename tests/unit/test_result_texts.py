@@ -1,0 +1,293 @@
+"""Views: outcomes as users see them and as models read them. Pure."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.model import (
+    CallAnswered,
+    CallHeld,
+    CallProgressed,
+    CallQueued,
+    CallRunning,
+    CallUpdate,
+    ToolCall,
+    ToolMessage,
+    ToolStatus,
+    Turn,
+    WaitsFor,
+)
+from dialog_engine.tool_calls.results import steps
+from dialog_engine.tool_calls.results.for_model import for_model, tool_message
+from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS
+from dialog_engine.tool_calls.results.steps import Steps
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import (
+    CallState,
+    ContentBlock,
+    CutBlock,
+    LinkBlock,
+    MediaBlock,
+    TextBlock,
+    ToolError,
+    ToolOutcome,
+)
+from tests.marks import promise
+
+S, E, T = CallState, ErrorCode, ToolStatus
+ENDS = [state for state in CallState if state.terminal]
+
+
+def ended(state: CallState, code: ErrorCode | None, message: str = "why") -> ToolOutcome:
+    return ToolOutcome(state) if code is None else ToolOutcome.failure(state, code, message)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "status"),
+    [
+        (S.SUCCEEDED, None, T.SUCCEEDED),
+        (S.FAILED, E.TOOL_EXECUTION_FAILED, T.FAILED),
+        (S.FAILED, E.TIMEOUT, T.TIMEOUT),
+        (S.FAILED, E.DISABLED, T.REFUSED),
+        (S.FAILED, E.OVERLOADED, T.REFUSED),
+        (S.FAILED, E.LOST, T.FAILED),
+        (S.FAILED, E.INVALID_ARGUMENTS, T.FAILED),
+        (S.FAILED, None, T.FAILED),
+        (S.UNKNOWN, E.OUTCOME_UNKNOWN, T.UNKNOWN),
+        (S.UNKNOWN, E.TIMEOUT, T.UNKNOWN),
+        (S.UNKNOWN, E.NETWORK_ERROR, T.UNKNOWN),
+        (S.UNKNOWN, None, T.UNKNOWN),
+        (S.EXPIRED, E.TIMEOUT, T.TIMEOUT),
+        (S.EXPIRED, None, T.TIMEOUT),
+        (S.CANCELLED, E.CANCELLED, T.CANCELLED),
+        (S.DEAD, E.UNKNOWN_ERROR, T.FAILED),
+        (S.DEAD, E.TIMEOUT, T.TIMEOUT),
+    ],
+)
+def test_the_last_step_shows_the_outcome(state: CallState, code: ErrorCode | None, status: ToolStatus) -> None:
+    assert steps.status_of(ended(state, code)) is status
+
+
+def test_every_outcome_has_a_last_step_and_a_text_for_the_model() -> None:
+    for state, code in itertools.product(ENDS, [*ErrorCode, None]):
+        outcome = ended(state, code, "")
+
+        assert steps.status_of(outcome) in set(ToolStatus) - {T.PENDING, T.QUEUED, T.RUNNING, T.PROGRESS}, (state, code)
+        assert len(for_model(outcome)) > 15, (state, code)
+        assert for_model(outcome).startswith("Error ") is (state is not S.SUCCEEDED), (state, code)
+
+
+@pytest.mark.parametrize("code", [E.OUTCOME_UNKNOWN, E.TIMEOUT, None])
+def test_an_unknown_outcome_tells_the_model_not_to_repeat_the_call(code: ErrorCode | None) -> None:
+    said = for_model(ended(S.UNKNOWN, code))
+
+    assert "may or may not have taken effect. Do not repeat it on your own: tell the user." in said
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.EXPIRED, S.CANCELLED, S.DEAD])
+def test_a_known_outcome_has_no_warning_about_repeating(state: CallState) -> None:
+    assert for_model(ended(state, E.TIMEOUT)) == "Error TIMEOUT: why"
+
+
+FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to the user."
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("a"), TextBlock("b"))), "a\nb"),
+        (ToolOutcome(S.SUCCEEDED, (MediaBlock("image/png", "AAAA"),)), "[image/png, shown to the user]"),
+        (ToolOutcome(S.SUCCEEDED, (LinkBlock("file:///a", "a.txt"),)), "[a.txt](file:///a)"),
+        (
+            ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n"))),
+            "a\n[audio/wav, shown to the user]\n[n](u:1)",
+        ),
+        (
+            ToolOutcome(S.SUCCEEDED, (LinkBlock("f:a", "a", "text/plain", "what it is", "A file", 1200),)),
+            "[A file](f:a) (text/plain, 1,200 bytes): what it is",
+        ),
+        (
+            ToolOutcome(S.SUCCEEDED, (MediaBlock("application/pdf", "AAAA", "f:a"),)),
+            "[application/pdf f:a of 3 bytes: the user can download it, you cannot read it]",
+        ),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("the user", user_only=True))), "both"),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock("the user", user_only=True),)), FOR_THE_USER),
+        (ToolOutcome(S.SUCCEEDED, (MediaBlock("image/png", "AAAA", user_only=True),)), FOR_THE_USER),
+        (
+            ToolOutcome(S.SUCCEEDED, (TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail"))),
+            'head\n[… 1,234 of 5,678 characters left out: call read_result with id "0a1b2c3d" and offset 4 …]\ntail',
+        ),
+        (
+            ToolOutcome(S.FAILED, (TextBlock("all of it"),), error=ToolError(E.TOOL_EXECUTION_FAILED, "all…")),
+            "Error TOOL_EXECUTION_FAILED: all of it",
+        ),
+        (ToolOutcome(S.SUCCEEDED), "The tool returned nothing."),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock(""),)), "The tool returned nothing."),
+        (ToolOutcome(S.SUCCEEDED, (TextBlock(" \n"),)), "The tool returned nothing."),
+    ],
+)
+def test_every_kind_of_content_has_a_text_for_the_model(outcome: ToolOutcome, text: str) -> None:
+    assert for_model(outcome) == text
+
+
+BLOCKS = st.one_of(
+    st.builds(TextBlock, st.text(), st.booleans()),
+    st.builds(MediaBlock, st.text(min_size=1), st.just("AAAA"), user_only=st.booleans()),
+    st.builds(LinkBlock, st.text(), st.text(), user_only=st.booleans()),
+)
+
+
+@given(
+    st.builds(
+        ToolOutcome,
+        state=st.sampled_from(ENDS),
+        content=st.lists(BLOCKS, max_size=3).map(tuple),
+        error=st.none() | st.builds(ToolError, st.sampled_from(ErrorCode), st.text()),
+    )
+)
+def test_the_model_never_reads_an_empty_result(outcome: ToolOutcome) -> None:
+    assert for_model(outcome).strip()
+
+
+def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> None:
+    content = (TextBlock("a"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n"), MediaBlock("audio/wav", "AAAA"))
+    outcome = ToolOutcome(S.SUCCEEDED, content, duration_ms=12)
+
+    details = steps.outcome_details("turn", "call", outcome)
+
+    assert details["durationMs"] == 12
+    assert details["result"] == {
+        "text": "a",
+        "truncated": False,
+        "media": [
+            {"mimeType": "image/png", "url": "/v1/turns/turn/tool-calls/call/content/1", "size": 3},
+            {"mimeType": "audio/wav", "url": "/v1/turns/turn/tool-calls/call/content/3", "size": 3},
+        ],
+        "links": [{"uri": "u:1", "name": "n"}],
+    }
+    assert "error" not in details
+
+
+@pytest.mark.parametrize(
+    ("length", "cut_before", "truncated"),
+    [(USER_MAX_CHARS, False, False), (USER_MAX_CHARS + 1, False, True), (3, True, True)],
+)
+def test_a_long_text_is_shown_in_part_and_marked_as_truncated(length: int, cut_before: bool, truncated: bool) -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * length),), truncated=cut_before)
+
+    result = steps.outcome_details("turn", "call", outcome)["result"]
+
+    assert len(result["text"]) == min(length, USER_MAX_CHARS)
+    assert result["truncated"] is truncated
+    assert len(for_model(outcome)) == length
+
+
+@pytest.mark.parametrize("content", [(), (TextBlock("gone"),)])
+def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBlock, ...]) -> None:
+    failed = ToolOutcome(S.FAILED, content, error=ToolError(E.LOST, "gone"), duration_ms=3)
+
+    assert steps.outcome_details("turn", "call", failed) == {
+        "durationMs": 3,
+        "error": {"code": "LOST", "message": "gone"},
+    }
+
+
+@pytest.mark.parametrize("more", [TextBlock("and more"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n")])
+def test_content_of_a_failure_beyond_its_message_is_shown(more: ContentBlock) -> None:
+    failed = ToolOutcome(S.FAILED, (TextBlock("gone"), more), error=ToolError(E.LOST, "gone"))
+
+    assert "result" in steps.outcome_details("turn", "call", failed)
+
+
+def test_a_truncated_text_has_a_url_of_the_whole() -> None:
+    long = ToolOutcome(S.SUCCEEDED, (TextBlock("x" * 5_000), TextBlock("you", user_only=True)))
+
+    assert steps.outcome_details("t", "c", long)["result"]["textUrl"] == "/v1/turns/t/tool-calls/c/text"
+    assert "textUrl" not in steps.outcome_details("t", "c", ToolOutcome(S.SUCCEEDED, (TextBlock("x"),)))["result"]
+
+
+@promise("content for the user only does not go to the model")
+def test_content_for_the_user_only_is_shown_to_the_user() -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
+
+    assert steps.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
+    assert "you" not in tool_message(CALL, outcome).content
+
+
+@promise("content for the user only does not go to the model")
+def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("image/png", "AAAA", user_only=True)))
+
+    assert tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
+
+
+def test_arguments_are_shown_as_an_object_and_other_text_unchanged() -> None:
+    def shown(text: str) -> dict[str, object]:
+        return steps.shown_arguments(ToolCall("1", "id", "a__b", text))
+
+    assert shown('{"a": [1]}') == {"a": [1]}
+    assert shown("") == {}
+    assert shown("[1") == {"": "[1"}
+    assert shown("x" * 1_000_000) == {"": "x" * USER_MAX_CHARS}
+
+
+CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
+
+
+@pytest.mark.parametrize(
+    ("update", "status", "details"),
+    [
+        (CallQueued("id", 3), T.QUEUED, {"position": 3}),
+        (CallQueued("id", 0), T.QUEUED, {"position": 0}),
+        (CallQueued("id"), T.QUEUED, {}),
+        (CallRunning("id", 2), T.RUNNING, {"attempt": 2}),
+        (CallProgressed("id", 1, 4, "half"), T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
+        (CallProgressed("id", 0.5, None, None), T.PROGRESS, {"progress": 0.5}),
+        (
+            CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
+            T.CANCELLED,
+            {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}},
+        ),
+    ],
+)
+def test_every_update_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus, details: dict[str, object]) -> None:
+    step = Steps(Turn("turn", "session", "someone"), 2, {"id": "a"}).update(CALL, update)
+
+    assert (step.status, step.details) == (status, details)
+    assert (step.call, step.server, step.round) == (CALL, "a", 2)
+
+
+@promise("a call that waits for Redis or for a worker says so, until it goes on")
+def test_each_step_says_what_the_call_waits_for() -> None:
+    steps = Steps(Turn("turn", "session", "someone"), 1, {})
+    steps.pending(CALL, "Add")
+    updates = [
+        CallHeld("id", WaitsFor.REDIS),
+        CallHeld("id", WaitsFor.WORKER),
+        CallQueued("id", 3),
+        CallHeld("id", None),
+        CallRunning("id", 2),
+        CallProgressed("id", 1, 4, "half"),
+        CallHeld("id", WaitsFor.REDIS),
+        CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
+    ]
+    assert [(step.status, step.details) for step in (steps.update(CALL, update) for update in updates)] == [
+        (T.PENDING, {"waitsFor": "redis"}),
+        (T.PENDING, {"waitsFor": "worker"}),
+        (T.QUEUED, {"position": 3, "waitsFor": "worker"}),
+        (T.QUEUED, {"position": 3}),
+        (T.RUNNING, {"attempt": 2}),
+        (T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
+        (T.PROGRESS, {"progress": 1, "total": 4, "message": "half", "waitsFor": "redis"}),
+        (T.CANCELLED, {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}}),
+    ]
+
+
+def test_a_call_begins_with_its_arguments_and_a_title_where_there_is_one() -> None:
+    steps = Steps(Turn("turn", "session", "someone"), 1, {})
+
+    assert steps.pending(CALL, "Add").details == {"arguments": {"x": 1}, "title": "Add"}
+    assert steps.pending(CALL, None).details == {"arguments": {"x": 1}}
+    assert steps.pending(CALL, None).server == ""
