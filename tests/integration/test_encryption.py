@@ -247,7 +247,7 @@ async def test_a_reply_whose_key_is_missing_ends_its_call_as_unknown_and_stays(b
     assert outcome.state is CallState.UNKNOWN
     assert f"key {key_id(NEW)}: add this key to ENCRYPTION_KEYS_FILE" in outcome.error.message
     [*_, (_, fields)] = await bench.redis.xrange(request.response_channel)
-    assert decode_reply(fields[b"reply"], request.correlation_id, cipher) == CallFinished(DONE)
+    assert decode_reply(fields[b"reply"], request.correlation_id, cipher=cipher) == CallFinished(DONE)
 
 
 async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
