@@ -19,7 +19,7 @@ from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.outbox import Outbox
+from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
@@ -39,7 +39,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
-from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
+from tests.integration.engines import MemoryOutbox
+from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
 from tests.support.publishers import FakePublisher
 from tests.support.waiting import wait_until
@@ -69,8 +70,11 @@ class Storage:
     approvals: ApprovalStore
     history: History
     results: ResultStore
-    outbox: Outbox
+    outbox: Callable[[], Awaitable[Sequence[OutboxRow]]]
+    """What waits in the outbox."""
     adopt: Callable[[], Awaitable[Sequence[Adopted]]]
+    relayed: Outbox | None = None
+    """The outbox as the relay has it; the twin has none."""
 
     async def next_life(self, turn: Turn) -> Turn:
         """The turn as the next life of the engine takes it up."""
@@ -88,7 +92,11 @@ class Storage:
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
         store = MemoryStore()
-        yield Storage(store, store, store, store, store, MemoryOutbox(store), store.adopt_own)
+
+        async def rows() -> Sequence[OutboxRow]:
+            return [*store.outbox.values()]
+
+        yield Storage(store, store, store, store, store, rows, store.adopt_own)
         return
     async with AsyncExitStack() as stack:
         database: Database
@@ -100,14 +108,16 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
         engine_id = await database.engine_id()
         audit = AuditTrail(engine_id, b"key")
         calls = SqlCalls(database, engine_id, lambda _: None, audit)
+        outbox = SqlOutbox(database, engine_id)
         yield Storage(
             SqlTurns(database, engine_id, lambda _: None, audit),
             calls,
             SqlApprovals(database, engine_id, lambda _: None, lambda _: "mailbox", audit),
             SqlArchive(database, calls),
             SqlResults(database),
-            SqlOutbox(database, engine_id),
+            lambda: outbox.waiting(100),
             lambda: SqlEngines(database, engine_id, lambda _: "mailbox").adopt_own(None),
+            outbox,
         )
 
 
@@ -179,7 +189,7 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
             redis,
             bench.keys,
             ENGINE,
-            MemoryOutbox(MemoryStore()),
+            MemoryOutbox(),
             calls,
             publisher=FakePublisher(),
         )
