@@ -86,12 +86,12 @@ class Storage:
 @pytest.fixture(params=["twin", "sqlite", "postgres"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
-        store = MemoryStore()
+        twin = MemoryStore()
 
         async def rows() -> Sequence[OutboxRow]:
-            return [*store.outbox.values()]
+            return [*twin.outbox.values()]
 
-        yield Storage(store, store, store, store, store, rows, store.adopt_own)
+        yield Storage(twin, twin, twin, twin, twin, rows, twin.adopt_own)
         return
     async with AsyncExitStack() as stack:
         database: Database
