@@ -92,7 +92,7 @@ class _NotYetError(StorageUnavailableError):
     """A start could not use the server, for a reason that may pass."""
 
 
-class Connection(psycopg.Connection[Row]):
+class PostgresConnection(psycopg.Connection[Row]):
     """A connection with a timeout for a server that hangs, which TCP does not detect."""
 
     slot: int | None = None
@@ -260,7 +260,7 @@ class PostgresDatabase(Database):
         self.commits += 1
         return result
 
-    def _served(self, work: Callable[[Connection], T]) -> T:
+    def _served(self, work: Callable[[PostgresConnection], T]) -> T:
         """Run `work` on a connection; once more when the connection was dead or for a deadlock, since nothing was
         committed then."""
         if time.monotonic() < self._refused_until:
@@ -306,7 +306,7 @@ class PostgresDatabase(Database):
         raise StorageUnavailableError("the connection to the database was lost: nothing was written")
 
 
-def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
+def _translated(connection: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
     try:
         return work(connection)
     except errors.ReadOnlySqlTransaction as error:
@@ -330,7 +330,7 @@ def _retrieved(done: asyncio.Future[Any]) -> None:
         done.exception()
 
 
-def _transaction(connection: Connection, unit: Unit[T], attempt: Attempt) -> T:
+def _transaction(connection: PostgresConnection, unit: Unit[T], attempt: Attempt) -> T:
     with connection.cursor() as cursor:
         slot = connection.slot = connection.slot or _new_slot(cursor)
         # Both in one round trip. The number says whether the transaction was committed if the answer to COMMIT is lost.
@@ -393,13 +393,13 @@ async def open_postgres(
     where, pulse = place_of(url), Pulse()
     seconds = statement_seconds or STATEMENT_SECONDS
 
-    def configure(connection: Connection) -> None:
+    def configure(connection: PostgresConnection) -> None:
         connection.pulse = pulse
         connection.answer_seconds = ANSWER_SECONDS - STATEMENT_SECONDS + seconds
 
-    pool = ConnectionPool[Connection](
+    pool = ConnectionPool[PostgresConnection](
         url,
-        connection_class=Connection,
+        connection_class=PostgresConnection,
         kwargs={
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,

@@ -17,7 +17,7 @@ from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
-from dialog_engine.tool_calls.ports import Refused, ServerView, StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import RefusedTool, ServerView, StreamChat, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
 from plugins_contract.outcomes import ToolError
 
@@ -166,7 +166,7 @@ class OfferedTools(ToolDirectory):
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools
         refused = tuple(
-            Refused(tool.tool, model, reason)
+            RefusedTool(tool.tool, model, reason)
             for tool in tools
             for model, reason in self._quarantine.reasons(tool).items()
         )
