@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from dialog_engine.config import SIGN_IN_CALLBACK
+from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
 from dialog_engine.identity.page_sessions import MAX_COOKIE_CHARS, PageSession, PendingSignIn, Seal
 from dialog_engine.identity.principal import OPERATOR, USER, Principal

@@ -171,7 +171,7 @@ class _CommitLostError(Exception):
 class PostgresDatabase(Database):
     """A shared database, created by `open_postgres`."""
 
-    def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
+    def __init__(self, pool: "ConnectionPool[PostgresConnection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
         self._pool = pool
         self._threads = threads
         self._pulse = pulse
