@@ -77,7 +77,7 @@ Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
 ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
 
 
-class Settings(ServiceSettings, EngineStoreSettings, IdentitySettings, ToolSettings, LimitSettings):
+class Settings(LimitSettings, ToolSettings, IdentitySettings, ServiceSettings, EngineStoreSettings):
     """All settings. Each field is named like its environment variable, in lower case. Those of models are here."""
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
