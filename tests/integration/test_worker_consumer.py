@@ -244,6 +244,17 @@ async def test_no_more_is_taken_from_all_streams_together_than_there_are_slots(c
     assert [await caller.redis.xlen(stream) for stream in streams] == [0, 0, 0]
 
 
+async def test_a_stream_that_has_more_requests_is_read_for_all_free_slots(crew: Crew) -> None:
+    crew.member_of = ("p", "q")
+    for _ in range(20):
+        await crew.caller.call()
+    await crew.caller.command("CONFIG", "RESETSTAT")
+    async with crew.consuming(concurrency=12, times=LeaseTimes(sweep=60)) as (_, gate):
+        await wait_until(lambda: gate.running == 12)
+        reads = (await crew.caller.redis.info("commandstats"))["cmdstat_xreadgroup"]["calls"]
+        assert reads <= 3 + 2, "one of each stream's own entries, one of all streams, and one of this"
+
+
 async def test_a_single_slot_waits_at_no_empty_stream_while_another_has_requests(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:

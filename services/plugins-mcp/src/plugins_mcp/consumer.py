@@ -9,7 +9,7 @@ import logging
 import math
 import random
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -69,6 +69,10 @@ class Adopter(Protocol):
         ...
 
 
+_Entries = list[tuple[str, str, dict[bytes, bytes]]]
+"""Streams, ids and fields."""
+
+
 class Consumer:
     """One consumer of the group. It takes only as many requests as it has free slots; the rest stay for other workers.
 
@@ -124,6 +128,8 @@ class Consumer:
         """By stream and entry."""
         self._freed = asyncio.Event()
         self._turn_ends = 0.0
+        self._more = False
+        """Whether a stream probably has more new entries: its last read returned as many as it asked for."""
         self._cursors = dict.fromkeys(self._streams, "0-0")
         self._sweep_at = 0.0
         self.reading = False
@@ -208,28 +214,47 @@ class Consumer:
             await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
         seconds = min(BLOCK_SECONDS, max(self._sweep_at - asyncio.get_running_loop().time(), 0.01))
-        # A read of several streams takes as many entries from each as it asks for.
-        if free >= len(self._streams):
-            answer = await self._read_new(self._streams, free // len(self._streams), seconds)
+        if self._more or free < len(self._streams):
+            entries = await self._read_in_turn(free)
+            self._more = len(entries) == free
         else:
-            answer = await self._read_one(free, min(TURN_SECONDS, seconds))
-        for stream, entry, fields in _entries(answer):
+            entries = []
+        if not entries:
+            entries = await self._read_all(free, seconds)
+        for stream, entry, fields in entries:
             await self._take(stream, entry, fields)
 
-    async def _read_one(self, count: int, seconds: float) -> Any:
+    async def _read_in_turn(self, count: int) -> _Entries:
         """New entries of one stream: of the first one in turn that has some, which stays the first for TURN_SECONDS."""
-        if (now := asyncio.get_running_loop().time()) >= self._turn_ends:
-            self._streams.rotate()
-            self._turn_ends = now + TURN_SECONDS
+        if asyncio.get_running_loop().time() >= self._turn_ends:
+            self._begin_turn(self._streams[-1])
         for _ in range(len(self._streams)):
-            if answer := await self._read_new([self._streams[0]], count):
-                return answer
+            if entries := await self._read_new([self._streams[0]], count):
+                return entries
             self._streams.rotate()
-        return await self._read_new([self._streams[0]], count, seconds)
+        return []
 
-    async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> Any:
+    async def _read_all(self, free: int, seconds: float) -> _Entries:
+        """Wait for new entries of all streams, or of one where there are fewer slots than streams."""
+        if free < len(self._streams):
+            return await self._read_new([self._streams[0]], free, min(TURN_SECONDS, seconds))
+        count = free // len(self._streams)  # it takes as many of each
+        entries = await self._read_new(self._streams, count, seconds)
+        counts = Counter(stream for stream, _, _ in entries)
+        if full := [stream for stream in self._streams if counts[stream] == count]:
+            self._begin_turn(full[0])
+            self._more = True
+        return entries
+
+    def _begin_turn(self, stream: str) -> None:
+        self._streams.rotate(-self._streams.index(stream))
+        self._turn_ends = asyncio.get_running_loop().time() + TURN_SECONDS
+
+    async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> _Entries:
         block = None if seconds is None else int(seconds * 1000)
-        return await self._blocking.xreadgroup(GROUP, self._name, dict.fromkeys(streams, ">"), count=count, block=block)
+        new: Any = dict.fromkeys(streams, ">")
+        answer = await self._blocking.xreadgroup(GROUP, self._name, new, count=count, block=block)
+        return list(_entries(answer))
 
     async def _sweep(self, free: int) -> None:
         """Take over entries whose lease has expired, as many as there are free slots.
