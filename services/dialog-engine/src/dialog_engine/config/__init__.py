@@ -80,6 +80,8 @@ ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], 
 class Settings(LimitSettings, ToolSettings, IdentitySettings, ServiceSettings, EngineStoreSettings):
     """All settings. Each field is named like its environment variable, in lower case. Those of models are here."""
 
+    model_config = StoreSettings.model_config
+
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")
     openai_model: str = Field("gpt-4.1-mini", min_length=1, description="Name of the model.")
