@@ -23,7 +23,7 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.decoding import Decoder, merged
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
 from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, try_often, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
 from tests.marks import exhaustive, promise
@@ -165,7 +165,7 @@ def _as_a_document(decoder: Decoder, body: bytes) -> None:
     _check(events)
 
 
-def _check(events: Sequence[LLMEvent]) -> None:
+def _check(events: Sequence[ChatEvent]) -> None:
     """A whole reply ends once, and all of it can be stored and sent."""
     assert [isinstance(event, StreamEnd) for event in events].index(True) == len(events) - 1
     msgspec.json.encode(events)
@@ -196,7 +196,7 @@ def _script(random: Random) -> Callable[[Exchange], Awaitable[None]]:
 
 async def _through(client: OpenAIModel | AnthropicModel) -> None:
     try:
-        async with aclosing(client.stream_chat(REQUEST)) as stream:
+        async with aclosing(await client.open(REQUEST)) as stream:
             events = [event async for event in stream]
     except LLMError as error:
         if "a key" in str(error):

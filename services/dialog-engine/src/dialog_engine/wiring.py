@@ -47,7 +47,7 @@ from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedModel, ObservedRounds
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.observe.status import EngineStatus, StartGate
 from dialog_engine.peers.catalog import CatalogReader, DisabledTools
@@ -76,9 +76,9 @@ from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
-from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
-from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
@@ -354,8 +354,8 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
     rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    around = _around_each(settings, metrics, calls.quarantine)
-    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
+    around = _around_each(settings, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, partial(ObservedModel, metrics)))
     reader = ReadResult(SqlResults(database, base.cipher), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
@@ -520,22 +520,23 @@ async def _left_when(
         await leaving
 
 
-def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:
-    def around(llm: StreamChat, name: str) -> StreamChat:
-        guarded = quarantine.guard(observed_llm(llm, metrics, name), name)
-        return in_tool_modes(guarded, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+def _around_each(settings: Settings, quarantine: Quarantine) -> Wrap:
+    def around(llm: OpenChat, name: str) -> OpenChat:
+        return in_tool_modes(
+            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+        )
 
     return around
 
 
 def _llm_with_tools(
-    llm: StreamChat,
+    llm: OpenChat,
     tools: ToolDirectory,
     exposure: Exposure,
     rounds: Rounds,
     reader: ReadResult,
     settings: Settings,
-) -> StreamChat:
+) -> EnhancedChat:
     pipeline = standard_pipeline(
         source=tools,
         exposure=exposure,
