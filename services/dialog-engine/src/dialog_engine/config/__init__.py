@@ -77,10 +77,10 @@ Headers = Annotated[dict[str, SecretStr], NoDecode, BeforeValidator(_headers)]
 ModelNames = Annotated[tuple[Annotated[str, AfterValidator(_model_name)], ...], NoDecode, BeforeValidator(_models)]
 
 
-class Settings(LimitSettings, ToolSettings, IdentitySettings, ServiceSettings, EngineStoreSettings):
+class Settings(  # pyright: ignore[reportIncompatibleVariableOverride]  # pydantic merges what bases say in model_config
+    LimitSettings, ToolSettings, IdentitySettings, ServiceSettings, EngineStoreSettings
+):
     """All settings. Each field is named like its environment variable, in lower case. Those of models are here."""
-
-    model_config = StoreSettings.model_config
 
     openai_api_key: SecretStr | None = Field(None, description="API key of the model's provider.")
     openai_base_url: HttpUrl | None = Field(None, description="Base URL of an OpenAI-compatible server; unset: OpenAI.")
