@@ -147,8 +147,16 @@ async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_rep
         assert text_of(await engine.seen(await caller)) == "Here I am."
 
 
-@pytest.mark.parametrize("error", [LLMRateLimitedError("busy"), ValueError("a bug")])
-async def test_a_model_that_fails_during_the_commit_ends_the_turn_after_it(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (LLMRateLimitedError("busy"), TurnFailed("MODEL_RATE_LIMITED", "busy")),
+        (ValueError("a bug"), TurnFailed("INTERNAL_ERROR", "internal error")),
+    ],
+)
+async def test_a_model_that_fails_during_the_commit_ends_the_turn_after_it(
+    error: Exception, failure: TurnFailed
+) -> None:
     store = MemoryStore()
     commit = store.hold["begin"] = asyncio.Event()
     async with FakeEngine(model := ScriptedModel([error]), store=store) as engine:
@@ -159,7 +167,7 @@ async def test_a_model_that_fails_during_the_commit_ends_the_turn_after_it(error
 
         commit.set()
         started, failed, done = await engine.seen(await caller)
-        assert (type(started), type(failed), type(done)) == (TurnStarted, TurnFailed, Done)
+        assert (type(started), failed, type(done)) == (TurnStarted, failure, Done)
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")
