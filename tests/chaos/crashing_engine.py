@@ -26,8 +26,7 @@ from dialog_engine.relay.relay import Relay
 from dialog_engine.sideband import ModelStream
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.storage.postgres import PostgresDatabase
-from dialog_engine.storage.sqlite import SqliteDatabase
+from dialog_engine.storage.store import Store
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
@@ -90,8 +89,7 @@ def _commits(crash_point: CrashPoint) -> None:
 
         return commit
 
-    for driver in (SqliteDatabase, PostgresDatabase):
-        driver.write = waiting(driver.write)  # pyright: ignore[reportAttributeAccessIssue]
+    Store.write = waiting(Store.write)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _publication(crash_point: CrashPoint) -> None:

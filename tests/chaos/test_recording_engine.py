@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from dialog_engine.model import Turn
-from dialog_engine.storage import database as rules
+from dialog_engine.storage import fence as rules
 from dialog_engine.storage import turns
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.turns import SqlTurns

@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.chat.audit import AuditAction
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Idle, Retention, one_pass
 from dialog_engine.storage import erasures
@@ -57,9 +57,9 @@ async def left(store: EngineStore) -> set[str]:
 
 
 async def deleted(store: EngineStore) -> list[tuple[str, str]]:
-    return await store.database.read(
-        "SELECT subject, outcome FROM audit WHERE action = $1 ORDER BY seq", AuditAction.SESSION_DELETED
-    )
+    query = "SELECT subject, outcome FROM audit WHERE action = $1 ORDER BY seq"
+    rows = await store.database.read(query, AuditAction.SESSION_DELETED)
+    return [(row.subject, row.outcome) for row in rows]
 
 
 @promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
