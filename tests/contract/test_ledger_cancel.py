@@ -44,7 +44,7 @@ async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench)
 
 
 @pytest.mark.guard("cancel", "if known[1] == 'started'", "if false")
-async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
+async def test_the_cancellation_of_a_running_call_is_requested(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
     assert await bench.cancel(delivery.request) == replies.CancelRequested()

@@ -127,7 +127,7 @@ async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None
 
 @pytest.mark.guard("common", "and fence <= tonumber(base or 0)")
 @pytest.mark.guard("release", ", 'fence', next_fence(known[2])")
-async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Bench) -> None:
+async def test_a_released_call_cannot_be_renewed_completed_or_released_by_its_former_worker(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
 

@@ -42,7 +42,7 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 
 @promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  keep_while_open(call, ARGV[7])")
-async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
+async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
 
@@ -197,7 +197,7 @@ async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_an
     assert await bench.backlog() == 0
 
 
-async def test_who_found_no_ledger_does_not_end_a_call_that_is_known_again(bench: Bench) -> None:
+async def test_a_worker_that_found_no_ledger_does_not_end_a_restored_call(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.forget(delivery.request)
     taken = await bench.claim(delivery, "b")
@@ -210,7 +210,7 @@ async def test_who_found_no_ledger_does_not_end_a_call_that_is_known_again(bench
 
 
 @pytest.mark.guard("common", "fence > 0 and")
-async def test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
+async def test_a_worker_that_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
     request = await queued(bench, "repeatable")
     first = await bench.deliver()
     await bench.forget(request)
@@ -290,7 +290,7 @@ async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(
 @pytest.mark.guard("loss", "if not out_of_reach(known[4] or requests, group, entry)", "if false")
 @pytest.mark.guard("loss", "and not pending_owner(requests, group, entry)")
 @pytest.mark.guard("loss", "not later(entry, delivered) and")
-async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -> None:
+async def test_the_audit_finds_nothing_lost_of_calls_that_wait_or_run(bench: Bench) -> None:
     delivery, _ = await bench.running()
     read, waiting = await queued(bench), await queued(bench)
     await bench.deliver()
