@@ -106,8 +106,9 @@ chaos: sync ## every fault injection in full, minutes each, fault_pairs for hour
 drill: sync ## the product in containers, one part broken after the other (docs/drill.md); ARGS="workers poison" for some
 	$(BIN)/python -m tests.drill $(ARGS)
 
-fuzz: sync ## random and hostile input for every part, ten minutes each; ARGS="replies --seconds 60 --seed 7" for one
-	$(BIN)/python -m tests.fuzz $(ARGS)
+fuzz: export FUZZ_TIMES ?= 600
+fuzz: sync ## random and hostile input for every part, 600 times as much as in make test (FUZZ_TIMES); ARGS="-k replies" for one
+	$(PYTEST) tests/fuzz -m "not exhaustive" --timeout 0 $(ARGS)
 
 clean: ## remove what can be made again; conversations in .data stay
 	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache test-artifacts

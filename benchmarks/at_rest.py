@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import statistics
 import tempfile
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -25,8 +26,7 @@ from benchmarks.pair import IN_WORKER, engine, processes
 from benchmarks.round_trip import COUNTED, WARM_UP, Meter
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditEvent
-from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.audit import AuditRecorded, AuditTrail
 from dialog_engine.storage.database import Transaction
 from tests.support.processes import ROOT
 
@@ -37,7 +37,7 @@ IN_FLIGHT = 64
 class NoAudit(AuditTrail):
     """Records nothing."""
 
-    def add(self, tx: Transaction, *events: AuditEvent) -> list[OutboxRow]:
+    def add(self, tx: Transaction, events: Sequence[AuditEvent]) -> Sequence[AuditRecorded]:
         return []
 
     def digest(self, arguments: Any) -> str:

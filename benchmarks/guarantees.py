@@ -23,7 +23,6 @@ import uvloop
 from benchmarks.floor import BATCH, BLOCK_SECONDS, entries
 from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.sqlite import open_sqlite
@@ -39,6 +38,7 @@ from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Stdio, Transport
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.beginnings import begin
+from tests.support.engine_stores import store_of
 from tests.support.processes import ROOT, Process
 
 CONSUMER = "bare-worker"
@@ -74,10 +74,10 @@ class BareEngine:
         engine_id: str,
         waiting: dict[str, asyncio.Future[ToolOutcome]],
     ) -> None:
-        audit = AuditTrail(engine_id, b"key")
+        store = store_of(database, engine_id)
         self._database = database
-        self._turns = SqlTurns(database, engine_id, lambda _: None, audit)
-        self._calls = SqlCalls(database, engine_id, lambda _: None, audit)
+        self._turns = SqlTurns(store, lambda _: None)
+        self._calls = SqlCalls(store)
         self._ledger = EngineLedger(redis, keys)
         self._keys = keys
         self._mail = mail

@@ -29,6 +29,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import CLEAR, Cipher
@@ -162,11 +163,11 @@ class Parts:
 
 @asynccontextmanager
 async def engine_parts(
-    redis_url: str, store: Path | str, *, cipher: Cipher = CLEAR, trail: type[AuditTrail] = AuditTrail
+    redis_url: str, where: Path | str, *, cipher: Cipher = CLEAR, trail: type[AuditTrail] = AuditTrail
 ) -> AsyncGenerator[Parts]:
     """Run the engine's components, wired as in `dialog_engine.wiring`, on a SQLite file or the URI of a PostgreSQL."""
     waiting = Subscriptions()
-    opened = open_sqlite(store, waiting.__len__) if isinstance(store, Path) else open_postgres(store, POOL_SIZE)
+    opened = open_sqlite(where, waiting.__len__) if isinstance(where, Path) else open_postgres(where, POOL_SIZE)
     keys, clock = Keys(), RedisClock()
     redis = command_client(redis_url)
     mail = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
@@ -206,9 +207,8 @@ async def engine_parts(
         )
         await watch.ask()
         async with _running(watch.run, ended.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            audit = trail(this_engine, b"key")
-            calls = SqlCalls(database, this_engine, relay.offer, audit, cipher, offers_to=relay.offers_to)
-            turns = SqlTurns(database, this_engine, relay.offer, audit, cipher=cipher)
+            store = Store(database, cipher, this_engine, trail(b"key"), relay)
+            calls, turns = SqlCalls(store), SqlTurns(store, lambda _: None)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 

@@ -14,7 +14,6 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
@@ -22,6 +21,7 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support.engine_stores import store_of
 
 OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock("42"),))
 
@@ -45,9 +45,8 @@ def _store(url: str | None, folder: Path) -> AbstractAsyncContextManager[Databas
 async def measured(database: Database, count: int, at_once: int) -> dict[str, float]:
     """Microseconds of processor time per unit, and commits per unit, by kind of unit."""
     engine_id = await database.engine_id()
-    audit = AuditTrail(engine_id, b"key")
-    store = SqlTurns(database, engine_id, lambda _: None, audit)
-    calls = SqlCalls(database, engine_id, lambda _: None, audit)
+    units = store_of(database, engine_id)
+    store, calls = SqlTurns(units, lambda _: None), SqlCalls(units)
     turns = [Turn(new_id(), new_id(), "somebody") for _ in range(count)]
     made = [ToolCall("call_1", new_id(), "demo__add", '{"a": 1}') for _ in turns]
     said = AssistantMessage("Forty-two, as far as I can tell.")

@@ -1,4 +1,4 @@
-"""Counts the lines of code, and the files that one tool-calling turn passes through.
+"""Counts the lines of code, the files that one tool-calling turn passes through, and the generators of one token.
 
     python -m benchmarks.turn_path [--lines] [--write] [--turns 3] [--idle-seconds 6]
 
@@ -21,17 +21,22 @@ model (over HTTP) and the demo MCP server (over stdio) are separate processes. T
 4. The result is the files that are on the path of every measured turn, in the order in which the first turn needs them.
 
 Other threads are not observed: of the storage only what runs on the event loop's thread is recorded.
+
+The third part is one more turn, whose answer comes slowly, so that each token is an event of its own. It counts how
+often each asynchronous generator under `services/` is resumed; a token passes through those that are resumed for every
+event.
 """
 
 import argparse
 import asyncio
+import inspect
 import json
 import os
 import socket
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, redirect_stdout
 from itertools import groupby
 from pathlib import Path
@@ -56,11 +61,16 @@ FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
 SERVICES = str(ROOT / "services") + os.sep
 MOST_FILES = 95
 """A turn may pass through no more files than this."""
+MOST_GENERATORS = 6
+"""A token may pass through no more asynchronous generators than this, from the model's response to the client's."""
 DOCUMENT = ROOT / "docs" / "architecture.md"
 BEGINS = "<!-- The files of a turn, by `python -m benchmarks.turn_path --write`: -->\n"
 ENDS = "<!-- The end of the files of a turn. -->\n"
 QUESTION = "What is 17 * 23 + 4?"
 CALLED = "demo__calculate"
+SMALL_TALK = "Hello!"
+TOKEN_MS = 60.0
+"""The pause between two tokens: longer than the log collects deltas, so that each becomes an event."""
 SETTLE_SECONDS = 2.0
 START_SECONDS = 60.0
 
@@ -118,6 +128,8 @@ class Profile:
     def __init__(self) -> None:
         self.files: dict[str, int] = {}
         self.by_new_tasks: dict[str, int] = {}
+        self.generators = Counter[str]()
+        """How often each asynchronous generator was begun or resumed."""
         self._before = asyncio.all_tasks()
         self._functions = 0
 
@@ -126,6 +138,8 @@ class Profile:
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(SERVICES) or code.co_name == "<module>":
             return
+        if code.co_flags & inspect.CO_ASYNC_GENERATOR:
+            self.generators[f"{code.co_filename.partition('/src/')[2]}: {code.co_qualname}"] += 1
         self._functions += 1
         self.files.setdefault(code.co_filename, self._functions)
         task = asyncio.current_task()
@@ -170,6 +184,17 @@ async def _path_of_one(http: httpx2.AsyncClient, session: str, idle: Profile) ->
     return turn.path(idle)
 
 
+async def token_path(tool_mode: str = "auto") -> list[str]:
+    """The asynchronous generators under `services/` that each token of an answer passes through, on its way from
+    the model to the client. `tool_mode` is the engine's."""
+    async with pair(TOKEN_MS, tool_mode=tool_mode) as http:
+        with profiled() as turn:
+            text = (await http.post("/v1/chat", json={"message": SMALL_TALK})).text
+    events = text.count("event: text")
+    assert events > 5, text
+    return sorted(name for name, times in turn.generators.items() if times >= events)
+
+
 async def ask(http: httpx2.AsyncClient, session: str) -> None:
     """Run one turn to the end of its stream."""
     text = (await http.post("/v1/chat", json={"message": QUESTION, "sessionId": session})).text
@@ -206,18 +231,21 @@ def as_markdown(path: list[str]) -> str:
 
 
 @asynccontextmanager
-async def pair() -> AsyncGenerator[httpx2.AsyncClient]:
-    """Run an engine and a worker in this process with everything they need, and yield a client of the engine."""
+async def pair(token_ms: float = 0, **settings: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    """Run an engine and a worker in this process with everything they need, and yield a client of the engine.
+
+    The model pauses for `token_ms` after each token. `settings` are more of the engine's."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="callstream-")))
         redis = LocalServer(embedded_binary(), folder)
         redis.start()
         stack.callback(redis.stop)
         model = f"http://127.0.0.1:{(model_port := free_port())}"
-        demo_model = [sys.executable, "-m", "examples.demo_model", "--port", str(model_port), "--token-delay-ms", "0"]
+        demo_model = [sys.executable, "-m", "examples.demo_model", "--port", str(model_port)]
+        demo_model += ["--token-delay-ms", str(token_ms)]
         await stack.enter_async_context(running(demo_model, ready_url=f"{model}/healthz"))
         await stack.enter_async_context(_worker(redis.url, folder))
-        url = await stack.enter_async_context(_engine(redis.url, folder, f"{model}/v1"))
+        url = await stack.enter_async_context(_engine(redis.url, folder, f"{model}/v1", settings))
         http = await stack.enter_async_context(httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False))
 
         async def ready() -> bool:
@@ -248,7 +276,7 @@ async def _worker(redis_url: str, folder: Path) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _engine(redis_url: str, folder: Path, model_url: str) -> AsyncGenerator[str]:
+async def _engine(redis_url: str, folder: Path, model_url: str, settings: Mapping[str, str]) -> AsyncGenerator[str]:
     values = {
         "redis_url": redis_url,
         "outbox_path": folder / "engine.sqlite3",
@@ -256,6 +284,7 @@ async def _engine(redis_url: str, folder: Path, model_url: str) -> AsyncGenerato
         "openai_model": MODEL_ID,
         "shutdown_grace_seconds": 0.1,
         "_env_file": None,
+        **settings,
     }
     closing = asyncio.Event()
     app = build_app(EngineSettings(**values), closing)  # type: ignore[arg-type]
@@ -284,10 +313,13 @@ def main() -> None:
         return
     with redirect_stdout(sys.stderr):  # the other processes' output is printed when they end
         path = asyncio.run(turn_path(options.turns, options.idle_seconds))
+        generators = asyncio.run(token_path())
     if options.write:
         write(path)
     print(f"\n{len(path)} files on the path of one tool-calling turn, in the order of their first function:")
     print("\n".join(path))
+    print(f"\n{len(generators)} asynchronous generators that each token of an answer passes through:")
+    print("\n".join(generators))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 READY_SECONDS = 180
+LOG_LINES = "20"
 Container = dict[str, Any]
 
 
@@ -72,7 +73,8 @@ class Project:
         """Replace one container by a new one that is healthy before the old one is stopped.
 
         Raises:
-            UpgradeError: the new container is not healthy. It was removed, and the others run.
+            UpgradeError: the new container is not healthy. The end of its log was shown, it was removed, and the
+                others run.
         """
         before = {each["Id"] for each in self.containers(service)}
         try:
@@ -80,6 +82,9 @@ class Project:
         except BaseException:
             for each in self.containers(service):
                 if each["Id"] not in before:
+                    print(
+                        self.docker("logs", "--tail", LOG_LINES, each["Id"]), flush=True
+                    )  # it goes with the container
                     self.docker("rm", "--force", each["Id"])
             raise
         self.docker("stop", "--time", str(old["Config"].get("StopTimeout") or 10), old["Id"])

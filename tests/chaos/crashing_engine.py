@@ -18,14 +18,15 @@ from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.chat.service import ChatService
 from dialog_engine.event_log.stored_logs import LogStore
+from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.main import serve
-from dialog_engine.model import ChatRequest, LLMEvent, TextDelta, ToolMessage, TurnEvent
+from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, ToolMessage, Turn, TurnEvent
 from dialog_engine.relay.relay import Relay
+from dialog_engine.sideband import ModelStream
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
-from dialog_engine.storage.postgres import PostgresDatabase
-from dialog_engine.storage.sqlite import SqliteDatabase
+from dialog_engine.storage.store import Store
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
@@ -88,8 +89,7 @@ def _commits(crash_point: CrashPoint) -> None:
 
         return commit
 
-    for driver in (SqliteDatabase, PostgresDatabase):
-        driver.write = waiting(driver.write)  # pyright: ignore[reportAttributeAccessIssue]
+    Store.write = waiting(Store.write)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _publication(crash_point: CrashPoint) -> None:
@@ -133,39 +133,46 @@ def _log(crash_point: CrashPoint) -> None:
 
 def _model(crash_point: CrashPoint) -> None:
     """`before` and `in` the `first` reply of the model, or its `last`, which it gives with a result in hand."""
-    stream_chat = OpenAIChatClient.stream_chat
+    open_chat = OpenAIChatClient.open
 
-    async def stream(self: OpenAIChatClient, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
+    async def opened(self: OpenAIChatClient, request: ChatRequest) -> ModelStream:
         reply = "last" if any(isinstance(message, ToolMessage) for message in request.messages) else "first"
         await crash_point.wait_at(f"before the {reply} reply")
-        async with aclosing(stream_chat(self, request)) as events:
-            async for event in events:
+        return await ModelStream.begun(events(await open_chat(self, request), f"in the {reply} reply"))
+
+    async def events(stream: ModelStream, step: str) -> AsyncGenerator[ChatEvent]:
+        async with aclosing(stream):
+            async for event in stream:
                 yield event
                 if isinstance(event, TextDelta):
-                    await crash_point.wait_at(f"in the {reply} reply", SENT_SECONDS)
+                    await crash_point.wait_at(step, SENT_SECONDS)
 
-    OpenAIChatClient.stream_chat = stream
+    OpenAIChatClient.open = opened
 
 
 def _sent_events(crash_point: CrashPoint) -> None:
-    """`sent`, and the status or the name of the event that was just sent to clients."""
+    """`sent`, and the status or the name of the event that was just sent to clients. Nothing is sent or ended later."""
+    append, end = LiveLog.append, ChatService.end
+    waiting: set[str] = set()
 
-    def observed(generate: Callable[..., AsyncGenerator[TurnEvent]]) -> Callable[..., AsyncGenerator[TurnEvent]]:
-        async def events(self: ChatService, *args: Any, **options: Any) -> AsyncGenerator[TurnEvent]:
-            async with aclosing(generate(self, *args, **options)) as source:
-                async for event in source:
-                    yield event
-                    name, data = encode(event)
-                    if name == DONE:
-                        # The log in Redis gets events some milliseconds later: this end does not reach it.
-                        await crash_point.wait_at(UNSTORED_END, SENT_SECONDS)
-                    await crash_point.wait_at(f"sent {data.get('status', name)}", SENT_SECONDS)
+    def appended(self: LiveLog, event: TurnEvent) -> None:
+        if self.turn.turn_id in waiting:
+            return
+        append(self, event)
+        name, data = encode(event)
+        # The log in Redis gets events some milliseconds later: this end does not reach it.
+        for step in (f"sent {data.get('status', name)}", *([UNSTORED_END] if name == DONE else [])):
+            if crash_point.is_at(step):
+                waiting.add(self.turn.turn_id)
+                crash_point.reached(step, SENT_SECONDS)
 
-        return events
+    async def ended(self: ChatService, turn: Turn, *args: Any, **options: Any) -> None:
+        if turn.turn_id in waiting:
+            await asyncio.get_running_loop().create_future()
+        await end(self, turn, *args, **options)
 
-    ChatService.opening = observed(ChatService.opening)
-    ChatService.stream_reply = observed(ChatService.stream_reply)
-    ChatService.end = observed(ChatService.end)
+    LiveLog.append = appended
+    ChatService.end = ended
 
 
 def _adopt_nothing() -> None:

@@ -24,9 +24,9 @@ from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.main import serve
 from dialog_engine.model import Turn
-from dialog_engine.storage import database
-from dialog_engine.storage.database import Transaction
+from dialog_engine.storage import fence as rules
 from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.storage.turns import SqlTurns
 
 OWNED_ELSEWHERE = "is owned by another engine in epoch"
@@ -82,15 +82,15 @@ def watch_writes(take: Take) -> None:
     The database says which came first, within the transaction of the write: it has locked the row of the turn. Times
     would not do. The engine may read the answer to a write long after the server has ended its transaction.
     """
-    fence, finish, fact = database._fence, SqlTurns.finish, SqlTurns._fact  # pyright: ignore[reportPrivateUsage]
+    fence, finish, fact = rules._fence, SqlTurns.finish, SqlTurns._fact  # pyright: ignore[reportPrivateUsage]
 
-    def look(tx: Transaction, turn: Turn) -> None:
+    def look(tx: StoreTransaction, turn: Turn) -> None:
         if tx.execute("SELECT 1 FROM turns WHERE turn_id = $1 AND epoch > $2", turn.turn_id, turn.epoch):
             take(turn.turn_id, turn.epoch, Became.TAKEN)
 
-    def fenced(tx: Transaction, turn: Turn, *args: Any) -> None:
+    def fenced(tx: StoreTransaction, turn: Turn, *args: Any, **values: Any) -> None:
         try:
-            fence(tx, turn, *args)
+            fence(tx, turn, *args, **values)
         except TurnFencedError:
             take(turn.turn_id, turn.epoch, Became.FENCED)
             raise
@@ -103,11 +103,11 @@ def watch_writes(take: Take) -> None:
             take(turn.turn_id, turn.epoch, Became.FENCED)
             raise
 
-    def ended(self: SqlTurns, tx: Transaction, turn: Turn, *args: Any, **options: Any) -> TurnFinished:
+    def ended(self: SqlTurns, tx: StoreTransaction, turn: Turn, *args: Any, **options: Any) -> TurnFinished:
         look(tx, turn)
         return fact(self, tx, turn, *args, **options)
 
-    database._fence = fenced  # pyright: ignore[reportPrivateUsage]
+    rules._fence = fenced  # pyright: ignore[reportPrivateUsage]
     SqlTurns.finish = finished  # pyright: ignore[reportAttributeAccessIssue]
     SqlTurns._fact = ended  # pyright: ignore[reportPrivateUsage]
 

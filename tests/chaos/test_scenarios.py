@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.chaos.report import Size, UnableHereError
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = exhaustive("real processes fail for many seconds")
 
@@ -26,7 +26,6 @@ either_store = pytest.mark.parametrize("store", ["postgres", "sqlite"])
 
 
 @promise("workers are killed at random: nothing lost, nothing doubled")
-@smoke
 def test_calls_survive_killed_workers(tmp_path: Path) -> None:
     assert holds("workers_killed", tmp_path)
 
@@ -90,7 +89,6 @@ def test_turns_survive_an_engine_that_never_comes_back(tmp_path: Path, store: st
     assert holds("engine_gone", tmp_path, store=store)
 
 
-@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 def test_an_engine_that_stops_for_three_leases_writes_nothing_of_adopted_turns(tmp_path: Path) -> None:
     assert holds("engines_stopped", tmp_path)

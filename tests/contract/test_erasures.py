@@ -57,9 +57,9 @@ async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhil
     assert await store.erasures.erase("ada") == Left(7, 0, ())
     write = store.database.write
 
-    async def used(unit: Any) -> Any:
+    async def used(*args: Any) -> Any:
         await write(lambda tx: tx.execute(USE_THE_OLDEST))
-        return await write(unit)
+        return await write(*args)
 
     monkeypatch.setattr(store.database, "write", used)
     assert await store.erasures.due() == []  # what is on its way to Redis is waited for

@@ -18,9 +18,11 @@ from tests.support.waiting import wait_until_blocking
 ALERT_SECONDS = 120.0
 QUIET_SECONDS = 45.0
 """How long a fault without an alert is watched: alerts wait for 30 seconds, and are evaluated every 15."""
-HEALED_SECONDS = 180.0
+HEALED_SECONDS = KNOWN_SECONDS = 180.0
 STALL_SECONDS = 3.0
 """A chat without tools that waits longer for its first text, or for being refused, stalls."""
+UNAVAILABLE_SHARE, UNCONNECTED_SECONDS = 0.01, 2.0
+"""What users may notice of what is planned: requests that get 503, and how long they have no connection."""
 ALWAYS = {"Watchdog"}
 LOOKS_BACK_SECONDS = {
     "EngineLeaseNotRenewed": 120,
@@ -37,8 +39,9 @@ class Fault:
     """What is broken, and what must be seen.
 
     `alerts` must fire, and `may_follow` may. `panels` show the cause. `steps` are the commands of the documents that
-    find and end it. Beside two users who chat, `callers` call a tool. Without `serves` there is no engine meanwhile,
-    and how long a chat waits is not judged.
+    find and end it, and then `proof` must hold. Beside two users who chat, `callers` call a tool. Without `serves`
+    there is no engine meanwhile, and how long a chat waits is not judged. `planned`: hardly a request may be refused.
+    `known` is a query that has a result when Prometheus has seen enough to notice the fault.
     """
 
     what: str
@@ -49,6 +52,9 @@ class Fault:
     may_follow: frozenset[str] = frozenset()
     callers: int = 2
     serves: bool = True
+    planned: bool = False
+    known: str = "vector(1)"
+    proof: Callable[["Drill"], bool] = lambda _: True
 
 
 @dataclass
@@ -64,6 +70,9 @@ class Line:
     doubled: int = 0
     slowest: float = 0.0
     refused: int = 0
+    requests: int = 0
+    unavailable: int = 0
+    unconnected: float = 0.0
     failed: int = 0
     """How many commands of the documents failed."""
 
@@ -84,6 +93,16 @@ class Line:
                 if self.fault.serves and self.slowest > STALL_SECONDS
                 else []
             ),
+            *(self._noticed if self.fault.planned else []),
+        ]
+
+    @property
+    def _noticed(self) -> list[str]:
+        """What users should not have noticed of something planned."""
+        often, long = self.unavailable > UNAVAILABLE_SHARE * self.requests, self.unconnected > UNCONNECTED_SECONDS
+        return [
+            *([f"{self.unavailable} of {self.requests} requests got 503"] if often else []),
+            *([f"a user had no connection for {self.unconnected:.1f} s"] if long else []),
         ]
 
     def __str__(self) -> str:
@@ -91,7 +110,7 @@ class Line:
         healed = "no" if self.healed is None else f"{self.healed:.0f} s"
         return (
             f"| {self.fault.what} | {alerts} | {healed} | {self.lost}, {self.doubled} |"
-            f" {self.slowest:.1f} s; {self.refused} | {'; '.join(self.short) or 'held'} |"
+            f" {self.slowest:.1f} s; {self.refused} of {self.requests} | {'; '.join(self.short) or 'held'} |"
         )
 
 
@@ -133,6 +152,7 @@ class Drill:
         print(f"\n## {fault.what}\n", flush=True)
         with suppress(TimeoutError):
             wait_until_blocking(lambda: not self._prometheus.firing() & fault.alerts, ALERT_SECONDS)
+            wait_until_blocking(lambda: self._prometheus.query(fault.known), KNOWN_SECONDS)
         line = Line(fault)
         self._old = line.old = self._prometheus.firing()
         load = Load(self.stack, fault.callers)
@@ -153,7 +173,7 @@ class Drill:
             self.broken.close()
             healing = time.monotonic()
             while line.healed is None and time.monotonic() - healing < HEALED_SECONDS:
-                if not self._look(line, began) and self._answers():
+                if not self._look(line, began) and self._answers() and fault.proof(self):
                     line.healed = time.monotonic() - repaired
             while not fault.alerts and time.monotonic() - healing < QUIET_SECONDS:
                 self._look(line, began)
@@ -214,7 +234,8 @@ class Drill:
         line.doubled = sum(tokens[token] > 1 for token in own)
         self.in_backup = None
         line.slowest = max(load.answers, default=0.0)
-        line.refused = load.refused
+        line.refused, line.requests, line.unavailable = load.refused, load.requests, load.unavailable
+        line.unconnected = max(load.unconnected, default=0.0)
 
 
 def _labels(metric: dict[str, str]) -> str:

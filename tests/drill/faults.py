@@ -27,6 +27,7 @@ while True:
         time.sleep(0.1)
 """
 """It uses up what becomes free, until Redis is restarted."""
+BUILD = "drilled"
 PS = "docker compose ps --all engine worker redis postgres"
 LOCKS = """
 DO $$ BEGIN LOOP
@@ -100,6 +101,17 @@ def restarted(drill: Drill) -> None:
         )
 
 
+def rebuilt(drill: Drill) -> None:
+    """There is another build, whose commit is another one."""
+    drill.stack.env["COMMIT"] = BUILD
+
+
+def upgraded(drill: Drill) -> bool:
+    """Whether all workers and engines are of that build."""
+    running = drill.stack.containers("worker", "engine")
+    return all(f"CALLSTREAM_COMMIT={BUILD}" in each["Config"]["Env"] for each in running)
+
+
 def noted(drill: Drill) -> None:
     """The steps of a restore are the fault."""
     drill.in_backup = set(drill.rows("SELECT arguments::json ->> 'token' FROM tool_calls"))
@@ -111,13 +123,6 @@ FAULTS = {
         ("Workers", "Requests that wait", "Oldest waiting, oldest pending"),
         (PS, "docker compose start worker"),
         WAITING | {"WorkerDown", "CallsTakenOver"},
-    ),
-    "some": Fault(
-        "3 of 4 workers and 1 of 3 engines killed", killed(worker=3, engine=1), frozenset({"WorkerDown", "EngineDown"}),
-        ("Workers", "Engines that share the store", "Adoptions"),
-        (PS, "docker compose start worker",
-         "docker compose start engine"),
-        frozenset({"CallsTakenOver"}),
     ),
     "redis-stopped": Fault(
         "Redis stopped", docker("stop", "redis"), frozenset({"RedisDown"}),
@@ -135,6 +140,13 @@ FAULTS = {
         of_runbook("RedisMemoryHigh"),
         WAITING | {"LeasesLost", "CallsTakenOver"},
     ),
+    "some": Fault(
+        "3 of 4 workers and 1 of 3 engines killed", killed(worker=3, engine=1), frozenset({"WorkerDown", "EngineDown"}),
+        ("Workers", "Engines that share the store", "Adoptions"),
+        (PS, "docker compose start worker",
+         "docker compose start engine"),
+        frozenset({"CallsTakenOver"}), known="callstream:workers:least2m == 4 and callstream:engines:least2m == 3",
+    ),
     "postgresql-stopped": Fault(
         "PostgreSQL stopped", docker("stop", "postgres"), frozenset({"StoreDown"}),
         ("The store answers", "Renewals of engine leases"), (PS, "docker compose start postgres"),
@@ -145,9 +157,9 @@ FAULTS = {
         ("Time of a renewal", "From the message to the first token"), of_runbook("StoreSlow"),
     ),
     "server-hung": Fault(
-        "an MCP server hung", hung, frozenset({"McpServerBreakerOpen"}),
+        "an MCP server hung", hung, frozenset({"McpServerBreakerOpen", "McpServerFailing"}),
         ("Workers that can use the server", "Circuit breaker", "Calls that did not succeed, by code"),
-        ("docker compose restart demo-server",), WAITING | {"McpServerDown", "McpServerFailing"}, callers=20,
+        ("docker compose restart demo-server",), WAITING | {"McpServerDown"}, callers=20,
     ),
     "server-dead": Fault(
         "an MCP server dead", killed(**{"demo-server": 1}), frozenset({"McpServerDown"}),
@@ -169,7 +181,10 @@ FAULTS = {
         ("Free space of the disks", "The store answers"), ("docker compose logs --tail 50 postgres",),
         frozenset({"StoreDown", "EngineLeaseNotRenewed", "TurnErrors", "TurnErrorsSlow", "TurnsLost"}),
     ),
-    "rolling": Fault("a restart of every worker and engine, one at a time", restarted),
+    "rolling": Fault("a restart of every worker and engine, one at a time", restarted, planned=True),
+    "upgrade": Fault(
+        "an upgrade to another build", rebuilt, steps=("make upgrade",), callers=8, planned=True, proof=upgraded
+    ),
     "restore": Fault(
         "a restore", noted,
         steps=("make backup FILE=$DRILL_FOLDER/drill.dump", "make restore FILE=$DRILL_FOLDER/drill.dump"),

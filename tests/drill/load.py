@@ -3,6 +3,7 @@
 import http.client
 import threading
 import time
+import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Generator
@@ -13,8 +14,10 @@ from tests.support.compose import Stack
 USERS = {f"user{number}": f"a-key-of-user-{number}-for-tests" for number in range(4)}
 """Their keys, by name."""
 FLOODER = {"flooder": "a-key-of-the-flooder-for-tests"}
-PAUSE_SECONDS = 0.5
+PAUSE_SECONDS, AGAIN_SECONDS = 0.5, 0.1
+"""Between two messages of a user, and after a connection that was refused."""
 FAILURES = (OSError, http.client.HTTPException)
+UNAVAILABLE = 503
 
 
 class Load:
@@ -31,6 +34,11 @@ class Load:
         """How long each chat without tools waited for its first text, or for being refused."""
         self.refused = 0
         """Chats without tools that were refused or cut off, and calls whose turn was."""
+        self.requests = 0
+        self.unavailable = 0
+        """Of all requests, those that got 503."""
+        self.unconnected: list[float] = []
+        """For how long each user who had no connection, or lost it before the first text, had none."""
         self.unfinished: list[str] = []
         """The tokens of calls whose turn was accepted, and did not end."""
         users = [(self._chat, 2), (self._call, callers)]
@@ -47,19 +55,34 @@ class Load:
             yield
 
     def _chat(self, user: int) -> None:
-        key = self._keys[user % len(self._keys)]
-        while not self._over.wait(PAUSE_SECONDS):
-            began = time.monotonic()
+        key, since = self._keys[user % len(self._keys)], 0.0
+        while not self._over.wait(AGAIN_SECONDS if since else PAUSE_SECONDS):
+            began, served = time.monotonic(), True
             try:
-                request = self._stack.request("/v1/chat", {"message": "hello"}, key=key)
-                with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
-                    first = next((line for line in response if line.startswith(b"event: text")), b"")
+                with self._counted(), self._open(key) as response:
+                    served = any(line.startswith(b"event: text") for line in response)
                     self.answers.append(time.monotonic() - began)
-                    self.refused += not first
+                    self.refused += not served
                     response.read()
-            except FAILURES:
+            except FAILURES as error:
+                served = isinstance(error, urllib.error.HTTPError) and error.code == UNAVAILABLE
                 self.answers.append(time.monotonic() - began)
                 self.refused += 1
+            if served and since:
+                self.unconnected.append(time.monotonic() - since)
+            since = 0.0 if served else since or began
+
+    def _open(self, key: str) -> http.client.HTTPResponse:
+        return urllib.request.urlopen(self._stack.request("/v1/chat", {"message": "hello"}, key=key), timeout=60)  # noqa: S310
+
+    @contextmanager
+    def _counted(self) -> Generator[None]:
+        self.requests += 1
+        try:
+            yield
+        except urllib.error.HTTPError as error:
+            self.unavailable += error.code == UNAVAILABLE
+            raise
 
     def _call(self, user: int) -> None:
         number = 0
@@ -67,10 +90,11 @@ class Load:
             number += 1
             token = f"{self.name}{user}n{number}"
             try:
-                events = self._stack.chat_through_failures(
-                    f"Increment the counter, answering after 1 seconds, with token {token}",
-                    key=self._keys[user % len(self._keys)],
-                )
+                with self._counted():
+                    events = self._stack.chat_through_failures(
+                        f"Increment the counter, answering after 1 seconds, with token {token}",
+                        key=self._keys[user % len(self._keys)],
+                    )
             except FAILURES:
                 self.refused += 1
                 continue

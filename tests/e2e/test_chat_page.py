@@ -125,7 +125,6 @@ def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(c
 
 
 @promise("the page shows text as it comes and one card per call")
-@smoke
 def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [
         *text("First **words**"),

@@ -193,7 +193,6 @@ def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple
 
 @promise("what users receive after a stop is what happened, whenever and wherever they press it")
 @promise("stop works from any engine")
-@smoke
 def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it(
     stack: Stack, engines: tuple[Replica, Replica]
 ) -> None:

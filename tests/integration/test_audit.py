@@ -13,10 +13,10 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, fitted, read_digest_key
-from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted, read_digest_key
 from dialog_engine.storage.database import Transaction
 from dialog_engine.tool_calls.values import Asked, Decision
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
@@ -68,8 +68,8 @@ def assistant(*calls: ToolCall) -> AssistantMessage:
     return AssistantMessage("marker-in-a-message", calls)
 
 
-DIGEST = AuditTrail("engine", b"key").digest({})
-UNKNOWN = AuditTrail("engine", b"key").unknown("demo__add")
+DIGEST = AuditTrail(b"key").digest({})
+UNKNOWN = AuditTrail(b"key").unknown("demo__add")
 
 
 @promise("every call, decision and deletion is in the audit, which nothing changes")
@@ -174,17 +174,17 @@ async def test_a_name_of_any_length_is_recorded_in_few_characters(store: EngineS
 
 
 def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments() -> None:
-    trail = AuditTrail("engine", b"key")
+    trail = AuditTrail(b"key")
     assert trail.digest({"a": 1, "b": 2}) == trail.digest({"b": 2, "a": 1})
     assert trail.digest({"a": 1}) != trail.digest({"a": 2})
-    assert trail.digest({"a": 1}) != AuditTrail("engine", b"other").digest({"a": 1})
+    assert trail.digest({"a": 1}) != AuditTrail(b"other").digest({"a": 1})
 
 
 async def test_the_key_of_the_digests_stays_the_same(open_database: OpenDatabase) -> None:
     keys: list[bytes] = []
     for _ in range(2):
         async with open_database() as database:
-            keys.append(await read_digest_key(database))
+            keys.append(await read_digest_key(database, CLEAR))
     assert keys[0] == keys[1]
     assert len(keys[0]) == 32
 
@@ -228,11 +228,9 @@ async def test_the_database_refuses_to_replace_an_event(store: EngineStore, requ
 
 
 async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: EngineStore) -> None:
-    trail = AuditTrail("engine", b"key", stream=True)
-    calls = SqlCalls(store.database, "engine", store.offered.extend, trail)
     turn = await begin(store.turns, "ada", None, "Hi")
-    call = tool_call()
-    await calls.add_round(turn, assistant(call), [requested(turn, call)], {})
+    store, call = EngineStore(store.database, stream=True), tool_call()
+    await store.calls.add_round(turn, assistant(call), [requested(turn, call)], {})
 
     [event] = [json.loads(row.payload) for row in store.offered if row.event_type == AUDIT_RECORDED]
     assert event.pop("at") > 0
@@ -245,9 +243,8 @@ async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: Engin
 
 
 async def test_a_single_event_is_committed_before_it_is_reported_as_recorded(store: EngineStore) -> None:
-    log = SqlAuditLog(store.database, AuditTrail("engine", b"key"), store.offered.extend)
     event = AuditEvent(AuditAction.SIGNED_IN, "ada", key_id="page")
-    await log.record(event)
+    await store.store.record(event)
     assert await recorded(store) == [event]
 
 

@@ -14,7 +14,7 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config import load_store_settings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators import audit, audit_chain, commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, SqlAuditLog, read_digest_key
+from dialog_engine.storage.audit import COLUMNS, read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.database import Database, Transaction
 from plugins_contract.encryption import CLEAR, Cipher, DecryptionError
@@ -22,7 +22,7 @@ from tests.integration.engines import Model, running_engine, settings
 from tests.integration.test_audit import INTEGRITY_ERRORS
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener, store_of
 from tests.support.killed import killed
 from tests.support.waiting import wait_until
 
@@ -66,13 +66,13 @@ async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
 
 async def chain_of(database: Database) -> AuditChain:
     """The chain as an engine has it."""
-    return AuditChain(database, await read_digest_key(database))
+    return AuditChain(database, await read_digest_key(database, CLEAR))
 
 
 async def record(database: Database, *subjects: str) -> None:
-    log = SqlAuditLog(database, AuditTrail("engine", b"key"), lambda _: None)
+    store = store_of(database)
     for subject in subjects:
-        await log.record(AuditEvent(AuditAction.SIGNED_IN, subject))
+        await store.record(AuditEvent(AuditAction.SIGNED_IN, subject))
 
 
 async def seal(chain: AuditChain) -> str:
@@ -190,8 +190,7 @@ async def test_a_chain_that_was_written_anew_does_not_have_the_head_that_was_exp
 async def test_a_forged_seal_over_all_events_is_found_in_bounded_memory(database: Database, dialect: str) -> None:
     """One over a million events took 1.2 GB, and one over five events of 50 MB took 1 GB."""
     events = [AuditEvent(AuditAction.SIGNED_IN, "s" * 200)] * 20_000
-    trail = AuditTrail("engine", b"key")
-    await database.write(lambda tx: trail.add(tx, *events))
+    await store_of(database).write(lambda tx: tx.audit(*events))
     long = "UPDATE audit SET outcome = $1 WHERE seq BETWEEN 10 AND 20"
     await database.write(run_all(*UNGUARDED[dialect], "UPDATE audit_seals SET last_seq = 30000 WHERE number = 3"))
     await database.write(lambda tx: tx.execute(long, "o" * 1_000_000))
@@ -275,6 +274,7 @@ async def test_an_event_that_is_committed_after_one_with_a_higher_number_is_seal
 KILLED_PASS = """
 from dialog_engine.storage import audit_chain
 from dialog_engine.storage.audit import read_digest_key
+from plugins_contract.encryption import CLEAR
 
 add, begun = audit_chain._add, []
 
@@ -288,7 +288,7 @@ def add_or_die(tx, seal):
         add(tx, seal)
 
 audit_chain.SEALED_AT_ONCE, audit_chain._add = 2, add_or_die
-chain = audit_chain.AuditChain(database, await read_digest_key(database))
+chain = audit_chain.AuditChain(database, await read_digest_key(database, CLEAR))
 await chain.seal()
 await chain.seal()
 """

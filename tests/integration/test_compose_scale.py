@@ -187,3 +187,16 @@ def test_without_a_password_the_database_says_what_is_missing(stack: Stack) -> N
     )
     assert done.returncode != 0
     assert "password" in done.stderr.lower()
+
+
+def test_an_upgrade_whose_new_worker_does_not_start_says_why_and_leaves_the_old_ones(stack: Stack) -> None:
+    before = stack.names("worker")
+    stack.env["WORKER_CONCURRENCY"] = "0"
+    try:
+        failed = stack.make("upgrade", check=False)
+    finally:
+        del stack.env["WORKER_CONCURRENCY"]
+    assert failed.returncode
+    assert "WORKER_CONCURRENCY: Input should be greater than" in failed.stdout + failed.stderr
+    assert stack.names("worker") == before
+    assert stack.make("upgrade").stdout.splitlines()[-1] == "upgrade: everything is up to date"

@@ -25,7 +25,8 @@ from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.outbox import SqlOutbox, add_event
-from dialog_engine.storage.sealed import TABLES, check_keys, follow_all_sealed, open_data, open_text
+from dialog_engine.storage.schemas.sealed_columns import TABLES
+from dialog_engine.storage.sealed import check_keys, follow_all_sealed, open_value
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
 from plugins_contract.dead_letters import DeadLetters
@@ -347,16 +348,16 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
     async with open_database() as database:
         await fill(database)
         async with at_work(partial(follow_all_sealed, database, running)):
-            assert open_text(running, MARKER, "sessions.title", "s") == MARKER
+            assert open_value(running, MARKER, "sessions.title", "s") == MARKER
             await encrypt(database, command)
             await wait_until(lambda: running.strict, what="the engine that runs")
         await check_keys(database, starting)
         for cipher in (running, starting):
             with pytest.raises(DecryptionError, match="not encrypted, and everything was"):
-                open_text(cipher, MARKER, "sessions.title", "s")
+                open_value(cipher, MARKER, "sessions.title", "s")
             with pytest.raises(DecryptionError, match="not encrypted, and everything was"):
-                open_data(cipher, b"{}", "tool_calls.outcome", "1")
-            assert open_text(cipher, "", "sessions.title", "s") == ""
+                open_value(cipher, b"{}", "tool_calls.outcome", "1")
+            assert open_value(cipher, "", "sessions.title", "s") == ""
         await database.write(lambda tx: tx.execute("UPDATE sessions SET title = 'forged'"))
         with pytest.raises(DecryptionError):
             await encrypt(database, cipher_of([NEW]))

@@ -16,7 +16,8 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.model import FinishReason, LLMEvent, Meter, StreamEnd, TextDelta, Usage
+from dialog_engine.model import ChatEvent, FinishReason, Meter, StreamEnd, TextDelta, Turn, Usage
+from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 from tests.marks import promise
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
@@ -43,8 +44,30 @@ async def client(provider: Provider, protocol: Protocol) -> AsyncGenerator[Model
         yield client
 
 
-async def events_of(client: Model) -> list[LLMEvent]:
-    return [event async for event in client.stream_chat(REQUEST)]
+class Seen(ModelObserver, AnswerObserver):
+    """The facts about the requests to one model, in order."""
+
+    def __init__(self) -> None:
+        self.facts: list[str] = []
+
+    def retried(self, times: int) -> None:
+        self.facts.append(f"retried {times}")
+
+    def request(self, turn: Turn) -> AnswerObserver:
+        return self
+
+    def began(self) -> None:
+        self.facts.append("began")
+
+    def completed(self, usage: Usage) -> None:
+        self.facts.append("completed")
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self.facts.append("failed" if isinstance(error, LLMError) else "ended")
+
+
+async def events_of(client: Model) -> list[ChatEvent]:
+    return [event async for event in await client.open(REQUEST)]
 
 
 async def said(client: Model) -> str:
@@ -105,7 +128,7 @@ async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_p
 
     provider.scripts = [script]
     request = replace(REQUEST, meter=Meter())
-    async with aclosing(client.stream_chat(request)) as events:
+    async with aclosing(await client.open(request)) as events:
         await anext(events)
     assert request.meter.reported == cost
 
@@ -121,8 +144,8 @@ async def test_text_arrives_before_the_answer_ends(protocol: Protocol, provider:
         await exchange.end()
 
     provider.scripts = [script]
-    events: list[LLMEvent] = []
-    async for event in client.stream_chat(REQUEST):
+    events: list[ChatEvent] = []
+    async for event in await client.open(REQUEST):
         events.append(event)
         seen.set()
     assert events[:2] == [TextDelta("Hel"), TextDelta("lo")]
@@ -168,7 +191,7 @@ async def test_closing_the_generator_closes_the_stream_at_the_provider(
 ) -> None:
     closed = asyncio.Event()
     provider.scripts = [endless(protocol, closed)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
     await asyncio.wait_for(closed.wait(), 5)
 
@@ -181,7 +204,7 @@ async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
     provider.scripts = [endless(protocol, closed)]
 
     async def read() -> None:
-        async with aclosing(client.stream_chat(REQUEST)) as events:
+        async with aclosing(await client.open(REQUEST)) as events:
             async for _ in events:
                 seen.set()
 
@@ -247,8 +270,8 @@ async def test_before_the_first_byte_it_is_tried_again(protocol: Protocol, provi
 async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helped_or_not(
     protocol: Protocol, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retries: list[int] = []
-    async with aclosing(protocol.client(provider.url, max_retries=2, retried=retries.append)) as client:
+    observer = Seen()
+    async with aclosing(protocol.client(provider.url, max_retries=2, observer=observer)) as client:
         provider.scripts = [refusal(503), answer(protocol.hello)]
         assert await said(client) == "Hello"
         provider.scripts = [refusal(503), refusal(503), refusal(503)]
@@ -256,7 +279,17 @@ async def test_the_retries_of_the_sdk_are_reported_and_logged_whether_they_helpe
             await said(client)
         provider.scripts = [answer(protocol.hello)]
         assert await said(client) == "Hello"
-    assert retries == [1, 2]
+    assert observer.facts == [
+        "retried 1",
+        "began",
+        "completed",
+        "ended",
+        "retried 2",
+        "failed",
+        "began",
+        "completed",
+        "ended",
+    ]
     assert [message for message in caplog.messages if "repeated" in message] == [
         f"a request to model was repeated {times} before an answer began" for times in ("once", "2 times")
     ]
@@ -285,7 +318,7 @@ async def test_a_stream_that_breaks_off_is_an_error_after_its_text(
     protocol: Protocol, provider: Provider, client: Model, cut: bool
 ) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel, b"data: {", cut=cut)]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
         with pytest.raises(LLMStreamBrokenError):
             await anext(events)
@@ -303,7 +336,7 @@ async def test_an_error_inside_the_stream_is_reported_after_its_text_and_without
     protocol: Protocol, provider: Provider, client: Model
 ) -> None:
     provider.scripts = [answer(protocol.opening + protocol.hel + protocol.error(f"busy with {KEY}"))]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
         with pytest.raises(LLMOverloadedError, match=r"busy with \*\*\*"):
             await anext(events)

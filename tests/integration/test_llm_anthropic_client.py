@@ -21,9 +21,9 @@ from dialog_engine.llm.anthropic_client import MAX_TOKENS
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
     AssistantMessage,
+    ChatEvent,
     ChatRequest,
     FinishReason,
-    LLMEvent,
     StreamEnd,
     SystemMessage,
     TextDelta,
@@ -83,8 +83,8 @@ async def client(provider: Provider) -> AsyncGenerator[AnthropicModel]:
     await client.aclose()
 
 
-async def ask(client: AnthropicModel, request: ChatRequest = REQUEST) -> list[LLMEvent]:
-    return [event async for event in client.stream_chat(request)]
+async def ask(client: AnthropicModel, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    return [event async for event in await client.open(request)]
 
 
 # --- What is sent ----------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm import client as llm_client
 from dialog_engine.llm.client import Timeouts
-from dialog_engine.model import ChatRequest, FinishReason, LLMEvent, StreamEnd, TextDelta, UserMessage
+from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, StreamEnd, TextDelta, UserMessage
 from tests.marks import promise
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
@@ -57,8 +57,8 @@ async def client(provider: Provider) -> AsyncGenerator[OpenAIModel]:
         yield client
 
 
-async def ask(client: OpenAIModel | AnthropicModel) -> list[LLMEvent]:
-    return [event async for event in client.stream_chat(REQUEST)]
+async def ask(client: OpenAIModel | AnthropicModel) -> list[ChatEvent]:
+    return [event async for event in await client.open(REQUEST)]
 
 
 async def hangs_up(_: Exchange) -> None:
@@ -90,7 +90,7 @@ async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_re
         await exchange.end()
 
     provider.scripts = [script, answer(*HELLO)]
-    async for event in client.stream_chat(REQUEST):
+    async for event in await client.open(REQUEST):
         if isinstance(event, StreamEnd):
             shown.set()
     assert await ask(client) == HELLO_EVENTS
@@ -305,7 +305,7 @@ async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, clien
         await exchange.end()
 
     provider.scripts = [script]
-    async with aclosing(client.stream_chat(REQUEST)) as events:
+    async with aclosing(await client.open(REQUEST)) as events:
         assert await anext(events) == TextDelta("Hel")
         seen.set()
         assert [event async for event in events] == [TextDelta("lo"), StreamEnd(FinishReason.STOP)]
@@ -409,7 +409,7 @@ async def test_a_long_request_is_not_kept_in_memory_while_its_answer_is_read(
     gc.collect()
     tracemalloc.start()
     try:
-        async with aclosing(client.stream_chat(ChatRequest((UserMessage("x" * size),), TURN))) as events:
+        async with aclosing(await client.open(ChatRequest((UserMessage("x" * size),), TURN))) as events:
             assert await anext(events) == TextDelta("Hel")
             gc.collect()
             assert tracemalloc.get_traced_memory()[0] < size / 2

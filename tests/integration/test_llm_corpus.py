@@ -3,17 +3,18 @@
 import asyncio
 import random
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dialog_engine.errors import LLMError
-from dialog_engine.llm.decoding import merged
-from dialog_engine.model import ChatRequest, LLMEvent, Turn, UserMessage
+from dialog_engine.model import ChatRequest, Turn, UserMessage
 from tests.marks import promise
 from tests.support.corpus import MODEL, as_written, read_stream, stream_bytes, stream_files
+from tests.support.fakes import read_all
 from tests.support.llm_clients import OpenAIModel
+from tests.support.tags import merged
 
 pytestmark = pytest.mark.anyio
 
@@ -60,14 +61,8 @@ async def test_the_client_reads_what_the_provider_sends(replay: Replay, path: Pa
     expected = read_stream(path).events
     replay.body = stream_bytes(path)
     client = OpenAIModel(replay.url, "key", MODEL, max_retries=0)
-    events: list[LLMEvent] = []
-    error: list[LLMError] = []
-    async with aclosing(client.stream_chat(REQUEST)) as stream:
-        try:
-            async for event in stream:
-                events.append(event)  # noqa: PERF401 -- what was said before an error counts
-        except LLMError as failure:
-            error.append(failure)
+    events, error = await read_all(client.open(REQUEST))
     await client.aclose()
 
-    assert as_written([*merged(events), *error], expected) == expected
+    assert error is None or isinstance(error, LLMError)
+    assert as_written([*merged(events), *([error] if error else [])], expected) == expected

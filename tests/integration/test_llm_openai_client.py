@@ -26,9 +26,9 @@ from dialog_engine.llm.openai_encoding import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
     AssistantMessage,
+    ChatEvent,
     ChatRequest,
     FinishReason,
-    LLMEvent,
     StreamEnd,
     SystemMessage,
     TextDelta,
@@ -73,8 +73,8 @@ async def client(provider: Provider) -> AsyncGenerator[OpenAIModel]:
     await client.aclose()
 
 
-async def ask(client: OpenAIModel, request: ChatRequest = REQUEST) -> list[LLMEvent]:
-    return [event async for event in client.stream_chat(request)]
+async def ask(client: OpenAIModel, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    return [event async for event in await client.open(request)]
 
 
 # --- What is sent ----------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ async def test_a_stop_sequence_is_sent_and_left_out_where_it_is_refused(
     complaint = refusal(400, {"error": {"message": "Unsupported parameter: 'stop' is not supported with this model."}})
     provider.scripts = [answer(HELLO), complaint, answer(HELLO)]
     for asked in (request, request, request, REQUEST):
-        assert [event async for event in client.stream_chat(asked)] == HELLO_EVENTS
+        assert [event async for event in await client.open(asked)] == HELLO_EVENTS
     sent = [body.get("stop") for body in provider.requests]
     assert sent == [["</tool_use>"], ["</tool_use>"], None, None, None]
 

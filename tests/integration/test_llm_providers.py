@@ -63,7 +63,7 @@ async def ask(monkeypatch: pytest.MonkeyPatch, **settings: str) -> list[ChatEven
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     async with open_llm(load_settings()) as llm:
-        return [event async for event in llm(REQUEST)]
+        return [event async for event in await llm(REQUEST)]
 
 
 def said(events: list[ChatEvent]) -> tuple[str, str]:
@@ -103,7 +103,7 @@ async def test_the_models_of_one_provider_share_its_connections(
     async with open_llm(load_settings()) as llm:
         for model in ("", "openai:another"):
             turn = replace(TURN, choice=Choice(model=model))
-            assert [event async for event in llm(ChatRequest(REQUEST.messages, turn))]
+            assert [event async for event in await llm(ChatRequest(REQUEST.messages, turn))]
     assert [body["model"] for body in provider.requests] == ["gpt-4.1-mini", "another"]
     assert provider.connections == 1
 

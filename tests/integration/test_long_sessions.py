@@ -18,9 +18,9 @@ from dialog_engine.model import ToolMessage, Turn, UserMessage
 from dialog_engine.operators import split_media
 from dialog_engine.storage import media
 from dialog_engine.storage.calls import NAMED
-from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.sqlite import open_sqlite
-from plugins_contract.encryption import CLEAR, Cipher
+from dialog_engine.storage.store import SealedTransaction
+from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
@@ -154,11 +154,11 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     monkeypatch.setattr(split_media, "PAGE_BYTES", 10 * len(IMAGE))
     keep, kept = media.keep_media, list[str]()
 
-    def failing(tx: Transaction, cipher: Cipher, correlation_id: str, parts: media.Parts) -> None:
+    def failing(tx: SealedTransaction, correlation_id: str, parts: media.Parts) -> None:
         if len(kept) == 25:
             raise StorageUnavailableError("killed")
         kept.append(correlation_id)
-        keep(tx, cipher, correlation_id, parts)
+        keep(tx, correlation_id, parts)
 
     with monkeypatch.context() as patch:
         patch.setattr(media, "keep_media", failing)
@@ -169,9 +169,9 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
 
     looked_at = list[str]()
 
-    def noted(tx: Transaction, cipher: Cipher, correlation_id: str) -> bool:
+    def noted(tx: SealedTransaction, correlation_id: str) -> bool:
         looked_at.append(correlation_id)
-        return media.split_stored(tx, cipher, correlation_id)
+        return media.split_stored(tx, correlation_id)
 
     monkeypatch.setattr(split_media, "split_stored", noted)
     assert await split_media.split_media(store.database, CLEAR) == TURNS // 5 - 20

@@ -38,6 +38,8 @@ UNSET: dict[str, str] = dict.fromkeys(
     ),
     "",
 )
+SLOW = exhaustive("slow, and proved by another way to sign in")
+WAYS = ["API_KEYS", *(pytest.param(name, marks=SLOW) for name in ("API_KEYS_FILE", "OIDC_ISSUER"))]
 COMMAND = (sys.executable, "-m", "deploy.local.stack")
 
 
@@ -113,10 +115,15 @@ async def ask(port: int, credential: str = "") -> list[dict[str, Any]]:
 
 @promise("make run needs no key, no Docker and no root, and a question is answered through two tool calls")
 @promise("Ctrl-C on make run ends every process it started")
-async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_process(folder: Path) -> None:
+@promise("a second make run finds the data of the first")
+@pytest.mark.timeout(240)
+async def test_a_question_is_answered_ctrl_c_ends_every_process_and_the_next_run_finds_the_conversation(
+    folder: Path,
+) -> None:
     port = free_port()
     async with stack(folder, port, WORKERS="2") as process:
         events = await ask(port)
+        before = json.loads(await anyio.to_thread.run_sync(call, port, "/v1/sessions"))
         workers = json.loads(await anyio.to_thread.run_sync(call, port, "/readyz"))["parts"]["workers"]
         children = children_of(process)
         process.send(signal.SIGINT)
@@ -135,9 +142,15 @@ async def test_a_question_is_answered_with_two_tool_calls_and_ctrl_c_ends_every_
     assert len(children) == 6
     assert gone(children)
 
+    async with stack(folder, port) as first, running(COMMAND, env=UNSET, cwd=folder) as second:
+        assert json.loads(await anyio.to_thread.run_sync(call, port, "/v1/sessions")) == before
+        assert len(before["sessions"]) == 1
+        assert await second.ended() == 1
+        assert f"running in this folder already (process {first.pid})" in second.output()
+
 
 @promise("make run answers those who have a key or a token where the environment names a way to sign in")
-@pytest.mark.parametrize("setting", ["API_KEYS", "API_KEYS_FILE", "OIDC_ISSUER"])
+@pytest.mark.parametrize("setting", WAYS)
 async def test_with_a_way_to_sign_in_it_runs_and_answers_those_who_have_a_credential(
     folder: Path, setting: str
 ) -> None:
@@ -181,26 +194,6 @@ os.execv(sys.executable, [sys.executable, "-m", "mcp_server_time"])
         offered = json.loads(await anyio.to_thread.run_sync(call, port, "/v1/tools"))["servers"]
         assert {each["server"]: bool(each["tools"]) for each in offered} == {"never": False, "slow": True}
         await wait_until(lambda: "MCP servers that are not ready: never (failed)." in process.output())
-
-
-@promise("a second make run finds the data of the first")
-async def test_the_next_run_finds_the_conversations_of_the_last(folder: Path) -> None:
-    port = free_port()
-    async with stack(folder, port):
-        await ask(port)
-        before = await anyio.to_thread.run_sync(call, port, "/v1/sessions")
-    async with stack(folder, port):
-        after = await anyio.to_thread.run_sync(call, port, "/v1/sessions")
-
-    assert json.loads(after) == json.loads(before)
-    assert len(json.loads(after)["sessions"]) == 1
-
-
-async def test_one_folder_has_one_stack(folder: Path) -> None:
-    port = free_port()
-    async with stack(folder, port) as first, running(COMMAND, env=UNSET, cwd=folder) as second:
-        assert await second.ended() == 1
-        assert f"running in this folder already (process {first.pid})" in second.output()
 
 
 @promise("make run says which of its programs ended and why")

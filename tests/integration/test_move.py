@@ -16,7 +16,7 @@ from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import audit, audit_chain, commands
 from dialog_engine.storage.audit import read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
-from dialog_engine.storage.sealed import TABLES
+from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.wiring import run_engine
 from plugins_contract.encryption import CLEAR
@@ -68,7 +68,7 @@ async def fill(file: Store, turns: int = 30) -> None:
         gone = await begin(store.turns, "eve", None, "Bye")
         await store.end(gone)
         await store.erasures.delete("eve", gone.session_id)
-        chain = AuditChain(database, await read_digest_key(database))
+        chain = AuditChain(database, await read_digest_key(database, CLEAR))
         await chain.seal()
         await chain.seal()
 

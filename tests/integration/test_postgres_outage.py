@@ -1,13 +1,17 @@
-"""Clients of an engine whose PostgreSQL goes away under load: each request has its 503 within a second."""
+"""An engine whose PostgreSQL goes away or is slow: requests get 503 and scrapes get metrics, within a second."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx2
+import psycopg
 import pytest
 
+from dialog_engine.observe.status import STORE_SECONDS
+from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise
 from tests.support.postgres import PostgresServer
 from tests.support.stack import running_stack
@@ -92,3 +96,27 @@ async def _fault(load: Load, fault: Callable[[], None], cure: Callable[[], None]
         await asyncio.to_thread(cure)
     print(f"{len(refused())} refused, the slowest after {max(refused()):.2f} s")
     assert max(took for _, took in load.since(began)) < WITHIN_SECONDS
+
+
+async def test_a_scrape_waits_for_a_slow_store_for_a_second_and_shows_what_was_measured_last(
+    tmp_path: Path, redis_url: str, model: Model, postgres_url: str
+) -> None:
+    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
+    async with running_engine(configured) as engine, await psycopg.AsyncConnection.connect(postgres_url) as other:
+
+        async def scrape() -> dict[str, float]:
+            lines = (await engine.client.get("/metrics")).text.splitlines()
+            pairs = (line.rpartition(" ") for line in lines if line and line[0] != "#")
+            return {name: float(value) for name, _, value in pairs}
+
+        assert (await scrape())["dialog_store_measured_seconds"] < WITHIN_SECONDS
+        await other.execute("LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE")
+        began = time.monotonic()
+        first, second = await scrape(), await scrape()
+        assert time.monotonic() - began < 2 * (STORE_SECONDS + WITHIN_SECONDS)
+        assert [each["dialog_store_up"] for each in (first, second)] == [1, 1]
+        assert second["dialog_store_measured_seconds"] > STORE_SECONDS
+
+        await other.rollback()
+        await scrape()  # of what was begun before
+        assert (await scrape())["dialog_store_measured_seconds"] < WITHIN_SECONDS

@@ -22,7 +22,7 @@ from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.mcp import McpServers, ServerHealth
 from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT, Process, running
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -182,7 +182,6 @@ class Servers:
 
 
 @promise("a question that comes the moment the engine is ready finds every tool")
-@smoke
 @pytest.mark.parametrize("known", [0, 20, 40], ids=["none known", "half known", "all known"])
 async def test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none(
     redis: Redis, redis_url: str, known: int

@@ -15,7 +15,6 @@ from redis import Redis as SyncRedis
 from dialog_engine.chat import ownership
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.peers.control import ControlPublisher
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
@@ -26,6 +25,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
+from tests.support.engine_stores import EngineStore
 from tests.support.fakes import FakeWorker, tool
 from tests.support.postgres import PostgresServer
 from tests.support.servers import LocalServer
@@ -339,8 +339,7 @@ async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, red
     [(owner,)] = place.store.rows("SELECT owner FROM turns")
     async with place.database() as database:  # its last commit before it died
         request = FakeWorker().request(turn, call, tool("job__quick"), {})
-        calls = SqlCalls(database, owner, lambda _: None, AuditTrail(owner, b"key"))
-        await calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
+        await EngineStore(database, owner).calls.add_round(turn, AssistantMessage("", (call,)), [request], {})
 
     async with place.engine():
         redis: Any

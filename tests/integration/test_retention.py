@@ -57,9 +57,9 @@ async def left(store: EngineStore) -> set[str]:
 
 
 async def deleted(store: EngineStore) -> list[tuple[str, str]]:
-    return await store.database.read(
-        "SELECT subject, outcome FROM audit WHERE action = $1 ORDER BY seq", AuditAction.SESSION_DELETED
-    )
+    query = "SELECT subject, outcome FROM audit WHERE action = $1 ORDER BY seq"
+    rows = await store.database.read(query, AuditAction.SESSION_DELETED)
+    return [(row.subject, row.outcome) for row in rows]
 
 
 @promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")

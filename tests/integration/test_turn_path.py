@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.turn_path import MOST_FILES, as_markdown, count_lines, documented, profiled, turn_path
+from benchmarks.turn_path import (
+    MOST_FILES,
+    MOST_GENERATORS,
+    as_markdown,
+    count_lines,
+    documented,
+    profiled,
+    token_path,
+    turn_path,
+)
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 
@@ -23,6 +32,15 @@ async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_throug
     # Where engine and worker work at the same time the order of two files is not always the same.
     assert SequenceMatcher(None, listed, found, autojunk=False).ratio() > 0.9
     assert len(path) <= MOST_FILES
+
+
+@pytest.mark.parametrize("tool_mode", ["native", "tool_use"])
+async def test_a_token_passes_through_few_generators(tool_mode: str) -> None:
+    path = await token_path(tool_mode)
+
+    assert "dialog_engine/llm/client.py: ChatClient._answer" in path
+    assert "dialog_engine/http/sse.py: _events" in path
+    assert len(path) <= MOST_GENERATORS, path
 
 
 async def test_background_work_is_not_on_the_path() -> None:

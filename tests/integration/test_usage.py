@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from dialog_engine.chat.service import Draft
@@ -39,10 +40,11 @@ from dialog_engine.wiring import run_engine
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.integration.engines import Model, running_engine, settings
+from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -238,11 +240,6 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
         assert json.loads(shown[1].splitlines()[1]) == row
         assert shown[2].splitlines()[-1] == "Together 0.000046 EUR; 1 rows have no price."
         assert len(shown[2].splitlines()) == 4, "no name makes a line"
-        with closing(sqlite3.connect(configured.outbox_path)) as file:
-            file.execute("ALTER TABLE usage RENAME TO elsewhere")
-        away = await engine.client.get("/operators/usage")
-        assert (away.status_code, away.json()["code"]) == (503, "STORAGE_UNAVAILABLE")
-        assert "cannot be read" in away.json()["detail"]
 
     monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "none"))
     assert await asyncio.to_thread(commands.run, ["usage"]) == 2
@@ -254,6 +251,40 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
             configured.model_copy(update={"prices_file": tmp_path / "keys"}), asyncio.Event(), NoCredentials()
         ):
             pass
+
+
+@promise(
+    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
+)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be_read_is_503(
+    dialect: str, request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    url = request.getfixturevalue("postgres_url") if dialect == "postgres" else None
+    configured = settings(tmp_path, redis_url, model.url, database_url=url)
+    async with opener(dialect, configured.outbox_path, request)() as database:
+        turn = await begin((other := EngineStore(database)).turns, "ann", None, "Hi")
+        await end(other, turn, AnsweredBy("b"), StreamEnd(FinishReason.STOP, Usage(1, 1)))
+    async with running_engine(configured) as engine:
+        await engine.chat("Hello.")
+        session, used = map(json.loads, (await engine.client.get("/v1/me/data")).text.splitlines())
+        assert len(session["turns"]) == 1
+        [row] = used["usage"]
+        assert row.items() >= {"subject": "local", "turns": 1, "inputTokens": 7, "outputTokens": 3, "calls": 0}.items()
+        await engine.client.delete("/v1/me/data")
+        await wait_until(lambda: nothing_exported(engine), what="the end of the erasure")
+
+        with closing(psycopg.connect(url) if url else sqlite3.connect(configured.outbox_path)) as connection:
+            connection.execute("ALTER TABLE usage RENAME TO elsewhere")
+            connection.commit()
+        for path in ("/v1/me/data", "/operators/usage"):
+            away = await engine.client.get(path)
+            assert (away.status_code, away.json()["code"]) == (503, "STORAGE_UNAVAILABLE")
+            assert re.search("cannot be (read|used now)", away.json()["detail"])
+
+
+async def nothing_exported(engine: Engine) -> bool:
+    return not (await engine.client.get("/v1/me/data")).text
 
 
 async def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
@@ -308,5 +339,7 @@ def test_no_name_is_a_formula_in_a_spreadsheet(start: str) -> None:
 def test_days_are_whole_and_in_order() -> None:
     assert Wanted.between(None, None, date(1970, 2, 1)) == Wanted(2, 31)
     assert Wanted.between(None, date.min, date(1970, 2, 1)).first == Wanted.between(None, date.min, date.min).last
+    with pytest.raises(ValueError, match="the subject has no name"):
+        Wanted.ever("")
     with pytest.raises(ValueError, match="from is 1970-01-02, which is later than to, 1970-01-01: exchange them"):
         Wanted.between(date(1970, 1, 2), date(1970, 1, 1), date.max)

@@ -17,6 +17,8 @@ from tests.support.processes import ROOT
 from tests.support.waiting import wait_until_blocking
 
 KEY = "a-key-for-tests-only"
+COMMAND_SECONDS = 900.0
+"""`make upgrade` replaces one container after the other, each of which may take minutes on a busy machine."""
 Event = tuple[str, dict[str, Any]]
 
 
@@ -74,7 +76,13 @@ class Stack:
         self, argv: list[str], folder: Path, env: dict[str, str], *, check: bool
     ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            argv, cwd=folder, env=self.variables | env, capture_output=True, text=True, timeout=400, check=False
+            argv,
+            cwd=folder,
+            env=self.variables | env,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
         )
         assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return done

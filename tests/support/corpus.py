@@ -13,6 +13,7 @@ from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.model import (
     AssistantMessage,
+    ChatEvent,
     LLMEvent,
     Message,
     ReasoningDelta,
@@ -159,7 +160,7 @@ def decoded(reads: Sequence[bytes], decoder: Decoder | None = None) -> list[LLME
     return [*merged(events)]
 
 
-def as_written(events: Sequence[LLMEvent | LLMError], expected: Sequence[Json]) -> list[Json]:
+def as_written(events: Sequence[ChatEvent | LLMError], expected: Sequence[Json]) -> list[Json]:
     """The events as the corpus writes them; `*` stands for an id that `expected` does not know: a minted one."""
     known = {event["call"]["id"] for event in expected if "call" in event}
     return [_written(event, known) for event in events]
@@ -175,7 +176,7 @@ def messages_written(messages: Sequence[Message]) -> list[Json]:
     return [_message_written(message) for message in messages]
 
 
-def _written(event: LLMEvent | LLMError, known: set[str]) -> Json:
+def _written(event: ChatEvent | LLMError, known: set[str]) -> Json:
     match event:
         case LLMError():
             return {"error": event.code}
@@ -191,6 +192,8 @@ def _written(event: LLMEvent | LLMError, known: set[str]) -> Json:
             return {"end": str(reason)}
         case StreamEnd(reason, usage):
             return {"end": str(reason), "usage": [usage.input_tokens, usage.output_tokens]}
+        case _:
+            raise TypeError(event)
 
 
 def _message(fields: Json) -> Message:

@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
 from dialog_engine.chat.conversation import messages_of
-from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.outbox import OutboxRelay, OutboxRow
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Message, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.audit import AuditTrail, SqlAuditLog
+from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -21,9 +21,12 @@ from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.values import Question
 from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 
@@ -48,28 +51,58 @@ def opener(dialect: str, path: Path, request: pytest.FixtureRequest) -> OpenData
     return lambda pool_size=4: open_postgres(url, pool_size)
 
 
+class NotedOffers(OutboxRelay):
+    """Notes the rows that are offered, and publishes nothing."""
+
+    def __init__(self) -> None:
+        self.rows: list[OutboxRow] = []
+
+    def offers_to(self, requests: Sequence[ToolCallRequested]) -> Sequence[str]:
+        return [NEVER_OFFERED] * len(requests)
+
+    def offer(self, rows: Sequence[OutboxRow]) -> None:
+        self.rows.extend(rows)
+
+
+def store_of(
+    database: Database,
+    engine_id: str = "engine",
+    relay: OutboxRelay | None = None,
+    *,
+    cipher: Cipher = CLEAR,
+    stream: bool = False,
+) -> Store:
+    """The store of an engine, by default without encryption and with a relay that publishes nothing."""
+    return Store(database, cipher, engine_id, AuditTrail(b"key", stream=stream), relay or NotedOffers())
+
+
 class EngineStore:
     """All that one engine keeps in a database. `offered` are the outbox rows that were offered to its relay."""
 
-    def __init__(self, database: Database, engine_id: str = "engine") -> None:
+    def __init__(
+        self,
+        database: Database,
+        engine_id: str = "engine",
+        *,
+        cipher: Cipher = CLEAR,
+        stream: bool = False,
+        facts_with_text: bool = False,
+    ) -> None:
         self.database = database
         self.engine_id = engine_id
-        self.offered: list[OutboxRow] = []
+        relay = NotedOffers()
+        self.offered = relay.rows
         self.freed: list[str] = []
-        trail = AuditTrail(engine_id, b"key")
-        self.audit = SqlAuditLog(database, trail, self._offer)
-        self.calls = SqlCalls(database, engine_id, self._offer, trail)
-        self.turns = SqlTurns(database, engine_id, self._offer, trail, self.freed.append)
-        self.approvals = SqlApprovals(database, engine_id, self._offer, mailbox_of, trail)
-        self.sessions = SqlSessions(database)
-        self.erasures = SqlErasures(database, self._offer, trail)
-        self.archive = SqlArchive(database, self.calls)
+        self.store = store = store_of(database, engine_id, relay, cipher=cipher, stream=stream)
+        self.calls = SqlCalls(store)
+        self.turns = SqlTurns(store, self.freed.append, facts_with_text=facts_with_text)
+        self.approvals = SqlApprovals(store, mailbox_of)
+        self.sessions = SqlSessions(store)
+        self.erasures = SqlErasures(store)
+        self.archive = SqlArchive(store, self.calls)
         self.outbox = SqlOutbox(database, engine_id)
-        self.results = SqlResults(database)
+        self.results = SqlResults(store)
         self.engines = SqlEngines(database, engine_id, mailbox_of)
-
-    def _offer(self, rows: Sequence[OutboxRow]) -> None:
-        self.offered.extend(rows)
 
     async def add_round(self, turn: Turn, *calls: ToolCall, asked: Sequence[ToolCall] = ()) -> int:
         """Commit a round of calls; those that are `asked` about wait for an approval and have no request."""
@@ -106,14 +139,22 @@ def tool_call() -> ToolCall:
     return ToolCall("call_1", new_id(), "demo__add", "{}")
 
 
-def question() -> Question:
+def question(arguments: dict[str, Any] | None = None) -> Question:
     """What is asked about a call."""
     return Question(
-        server="demo", title=None, policy=ApprovalPolicy.ALWAYS, arguments={}, hash="hash", asked_at=1, expires_at=2
+        server="demo",
+        title=None,
+        policy=ApprovalPolicy.ALWAYS,
+        arguments=arguments or {},
+        hash="hash",
+        asked_at=1,
+        expires_at=2,
     )
 
 
-def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallRequested:
+def requested(
+    turn: Turn, call: ToolCall, mailbox: str = "mailbox", *, arguments: dict[str, Any] | None = None
+) -> ToolCallRequested:
     """The request of a call."""
     return ToolCallRequested(
         correlation_id=call.correlation_id,
@@ -124,7 +165,7 @@ def requested(turn: Turn, call: ToolCall, mailbox: str = "mailbox") -> ToolCallR
         tool_name=call.name,
         server="demo",
         tool="add",
-        arguments={},
+        arguments=arguments or {},
         response_channel="response",
         mailbox=mailbox,
         deadline=1,

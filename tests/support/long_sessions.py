@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from dialog_engine.storage.database import Committed, Database, Row, Transaction, Unit, ignore
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 
 
@@ -54,8 +54,8 @@ class CountedReads(Database):
         self.read_bytes = 0
         self.largest_read = 0
 
-    async def write(self, unit: Unit[Any]) -> Any:
-        return await self._database.write(unit)
+    async def write(self, unit: Unit[Any], committed: Committed[Any] = ignore) -> Any:
+        return await self._database.write(unit, committed)
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
         rows = await self._database.read(sql, *parameters)

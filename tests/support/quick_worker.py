@@ -1,12 +1,20 @@
-"""`python -m tests.support.quick_worker`: the worker with leases so short that a test can wait for their end."""
+"""`python -m tests.support.quick_worker [--patient]`: the worker with leases so short that a test can await their end.
+
+The calls of a patient one wait longer for a server that is started again: how fast a machine does that plays no part.
+"""
 
 import asyncio
 import logging
+import sys
+from functools import partial
 
 from callstream_runtime.logs import set_up_logging
 from plugins_mcp.config import load_settings
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.main import serve
+from plugins_mcp.mcp import ConnectionPolicy, server
+
+PATIENT = partial(ConnectionPolicy, call_wait=20.0)
 
 QUICK = LeaseTimes(
     lease=3.0,
@@ -30,4 +38,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if "--patient" in sys.argv:
+        server.ConnectionPolicy = PATIENT  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
     main()

@@ -134,6 +134,13 @@ FIRES: dict[str, tuple[dict[str, str], set[str]]] = {
         {'up{job="plugins-mcp",instance="w1"}': GONE, "plugins_workers_removed_total": "0x45 1x15"},
         {"WorkerDown"},
     ),
+    "McpServerFailing for a minute": (
+        {
+            'plugins_calls_total{server="demo",code="TIMEOUT"}': "_x57 20+20x3",
+            'plugins_calls_total{server="demo",code=""}': "0+600x57 34200x3",
+        },
+        {"McpServerFailing"},
+    ),
     "McpServerFailing": (
         {
             'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0x50 0+3x10",
@@ -218,6 +225,15 @@ SILENT: dict[str, dict[str, str]] = {
         'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale",
         "plugins_workers_removed_total": "0x20 1x40",
     },
+    # An upgrade had one more for a moment. One that died later was replaced.
+    "EngineDown after an upgrade": {
+        'up{job="dialog-engine",instance="e3"}': "_x40 1 stale",
+        'dialog_engines_adopted_total{lease="expired"}': "0x56 1x4",
+    },
+    "WorkerDown after an upgrade": {
+        'up{job="plugins-mcp",instance="w3"}': "_x40 1 stale",
+        "plugins_workers_removed_total": "0x56 1x4",
+    },
     "EngineDown without a target": {
         'up{job="dialog-engine",instance="e1"}': "1x45 _x2 1x13",
         'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15",
@@ -226,6 +242,10 @@ SILENT: dict[str, dict[str, str]] = {
     "McpServerFailing": {
         'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0+2x60",
         'plugins_calls_total{server="demo",code=""}': "0+3x60",
+    },
+    "McpServerFailing for a minute": {
+        'plugins_calls_total{server="time",code="TIMEOUT"}': "_x58 20x2",
+        'plugins_calls_total{server="time",code=""}': "0+21x60",
     },
     "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x59 0"},
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},

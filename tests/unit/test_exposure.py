@@ -10,7 +10,6 @@ import pytest
 
 from dialog_engine.context.tokens import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, Turn, UserMessage
-from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.exposure import gateway, search
 from dialog_engine.tool_calls.exposure.exposure import MAX_TOOLS, Exposure, ExposureMode, found
 from dialog_engine.tool_calls.exposure.search import Ranking, words
@@ -19,7 +18,7 @@ from dialog_engine.tool_calls.pipeline import TurnContext
 from dialog_engine.tool_calls.processors import ToolPreparation
 from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, ScriptedModel, tool
+from tests.support.fakes import FakeCatalog, MemoryBand, ScriptedModel, tool
 
 DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -291,7 +290,7 @@ async def test_the_work_on_very_many_tools_is_done_once_and_in_a_thread(
     exposure, source = Exposure(GATEWAY), FakeCatalog(*CATALOG)
     preparation, tool_search = ToolPreparation(source, exposure), search.ToolSearch(source)
     turn = Turn("turn", "session", "subject")
-    ctx = TurnContext(turn, ScriptedModel(), SideBand(), ())
+    ctx = TurnContext(turn, ScriptedModel(), MemoryBand(), ())
 
     async def once() -> None:
         match work:

@@ -34,8 +34,9 @@ from dialog_engine.model import (
     Turn,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.ports import OpenChat
 from tests.marks import promise
+from tests.support.fakes.models import opened
 
 pytestmark = pytest.mark.anyio
 
@@ -64,10 +65,11 @@ class World:
         )
 
     async def ask(self, model: str = "", *said: Message) -> list[ChatEvent]:
-        return [event async for event in self.router.stream_chat(request(model, *said))]
+        return [event async for event in await self.router.open(request(model, *said))]
 
-    def _model(self, name: str) -> StreamChat:
-        async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+    def _model(self, name: str) -> OpenChat:
+        @opened
+        async def answer(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
             self.asked.append(name)
             self.sent.append(request)
             assert request.messages
@@ -79,7 +81,7 @@ class World:
             finally:
                 self.closed.append(name)
 
-        return stream_chat
+        return answer
 
 
 @promise("a model that could not answer is asked last for a while")
@@ -128,7 +130,7 @@ async def test_the_next_one_answers_for_a_model_that_cannot(error: LLMError) -> 
 async def test_after_the_first_word_no_other_model_is_asked(said: ChatEvent) -> None:
     world = World("b")
     world.plan["a"] = [said, LLMOverloadedError("busy")]
-    async with aclosing(world.router.stream_chat(request())) as events:
+    async with aclosing(await world.router.open(request())) as events:
         assert [await anext(events), await anext(events)] == [AnsweredBy("a"), said]
         with pytest.raises(LLMOverloadedError):
             await anext(events)
@@ -195,7 +197,7 @@ async def test_a_turns_own_choice_goes_first_and_one_that_is_not_configured_is_t
 
 async def test_closing_the_stream_closes_that_of_the_model() -> None:
     world = World("b")
-    async with aclosing(world.router.stream_chat(request())) as events:
+    async with aclosing(await world.router.open(request())) as events:
         await anext(events)
         await anext(events)
     await asyncio.sleep(0)

@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 import pytest
 
@@ -14,13 +12,10 @@ from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
-    ChatEvent,
     ChatRequest,
     Done,
     DoneReason,
-    FinishReason,
     MessageFinished,
-    StreamEnd,
     TextDelta,
     ToolCall,
     ToolStatus,
@@ -31,8 +26,8 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedRounds, observed_llm
-from dialog_engine.tool_calls.ports import CallStore, StreamChat
+from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel, ObservedRounds
+from dialog_engine.tool_calls.ports import CallStore
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
@@ -65,16 +60,6 @@ class Quiet(TurnLogs, TurnLog):
 
     async def close(self) -> None:
         pass
-
-
-def says(*events: ChatEvent, error: Exception | None = None) -> StreamChat:
-    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        for event in events:
-            yield event
-        if error is not None:
-            raise error
-
-    return stream_chat
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -116,11 +101,9 @@ async def test_names_that_a_model_makes_up_do_not_become_metrics() -> None:
 
 async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_one() -> None:
     metrics = Metrics()
-    llm = observed_llm(
-        says(TextDelta("a"), TextDelta("b"), StreamEnd(FinishReason.STOP, Usage(7, 3))), metrics, "openai:x"
-    )
-    async with aclosing(llm(REQUEST)) as events:
-        assert len([event async for event in events]) == 3
+    with ObservedModel(metrics, "openai:x").request(TURN) as seen:
+        seen.began()
+        seen.completed(Usage(7, 3))
     assert value(metrics, "dialog_llm_requests_total", outcome="ok", model="openai:x") == 1
     assert value(metrics, "dialog_llm_first_token_seconds_count", model="openai:x") == 1
     assert value(metrics, "dialog_llm_tokens_total", direction="input", model="openai:x") == 7
@@ -129,11 +112,11 @@ async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_o
 
 async def test_a_failed_or_abandoned_request_is_counted_as_such() -> None:
     metrics = Metrics()
-    llm = observed_llm(says(TextDelta("a"), error=LLMRateLimitedError("slow down")), metrics, "openai:x")
-    with pytest.raises(LLMRateLimitedError):
-        _ = [event async for event in llm(REQUEST)]
-    async with aclosing(llm(REQUEST)) as events:
-        await anext(events)
+    observer = ObservedModel(metrics, "openai:x")
+    with pytest.raises(LLMRateLimitedError), observer.request(TURN):
+        raise LLMRateLimitedError("slow down")
+    with pytest.raises(GeneratorExit), observer.request(TURN):
+        raise GeneratorExit
     assert value(metrics, "dialog_llm_requests_total", outcome="MODEL_RATE_LIMITED", model="openai:x") == 1
     assert value(metrics, "dialog_llm_requests_total", outcome="abandoned", model="openai:x") == 1
 

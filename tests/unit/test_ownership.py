@@ -24,6 +24,7 @@ from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
 from tests.marks import promise
+from tests.support.engine_stores import NotedOffers
 from tests.support.fakes import FakeEngine, ScriptedModel, breathe, says
 from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
 from tests.support.waiting import wait_until
@@ -85,12 +86,13 @@ class Engine:
         self.now = 0.0
         self.turns = Turns()
         self.engines = MemoryEngines(store, engine_id)
-        self.offered: list[OutboxRow] = []
+        relay = NotedOffers()
+        self.offered = relay.rows
         self.notes: list[str] = []
         self.metrics = Metrics()
         observer = Noted(self.notes, self.metrics)
         self.ownership = Ownership(
-            turns or self.turns, self.engines, offer=self.offered.extend, observer=observer, clock=lambda: self.now
+            turns or self.turns, self.engines, relay=relay, observer=observer, clock=lambda: self.now
         )
 
     def counted(self, name: str, **labels: str) -> float | None:

@@ -29,12 +29,11 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.normalise import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
-from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
@@ -96,7 +95,7 @@ class World:
     async def run(self, *replies: Sequence[Line]) -> tuple[ScriptedModel, list[ChatEvent]]:
         model = ScriptedModel(*replies)
         request = await self.request()
-        return model, [event async for event in enhance(model, self.pipeline)(request)]
+        return model, [event async for event in await enhance(model, self.pipeline)(request)]
 
 
 async def test_without_tool_calls_an_enhanced_client_streams_what_the_plain_one_does() -> None:
@@ -179,7 +178,7 @@ async def test_the_depth_includes_rounds_before_a_restart() -> None:
     await world.store.adopt_own()
     model = ScriptedModel(asks(("a__b", "")), says("x"))
 
-    events = [event async for event in enhance(model, world.pipeline)(later)]
+    events = [event async for event in await enhance(model, world.pipeline)(later)]
 
     assert {event.round for event in events if isinstance(event, (ToolStep, RoundComplete))} == {3}
     assert [each.answer_only for each in model.requests] == [False, True]
@@ -289,11 +288,11 @@ COPY = says("<function_results><result><stdout>done</stdout></result></function_
 CALL = says('<function_calls><invoke name="a__b"></invoke></function_calls>')
 
 
-def as_is(model: StreamChat) -> StreamChat:
+def as_is(model: OpenChat) -> OpenChat:
     return model
 
 
-def in_tags(model: StreamChat) -> StreamChat:
+def in_tags(model: OpenChat) -> OpenChat:
     return in_prompt_mode(model, FUNCTION_CALLS)
 
 
@@ -309,11 +308,11 @@ def in_tags(model: StreamChat) -> StreamChat:
     ids=["at once", "after a call", "twice, with a call in between", "before a call"],
 )
 async def test_a_reply_with_nothing_for_the_user_is_asked_for_once_more(
-    mode: Callable[[StreamChat], StreamChat], call: list[Line], empty: list[Line], rounds: str, asked: int
+    mode: Callable[[OpenChat], OpenChat], call: list[Line], empty: list[Line], rounds: str, asked: int
 ) -> None:
     world, model = World(), ScriptedModel(*({"e": empty, "c": call, "a": says("Done.")}[each] for each in rounds))
     request = await world.request()
-    events = [event async for event in enhance(mode(model), world.pipeline)(request)]
+    events = [event async for event in await enhance(mode(model), world.pipeline)(request)]
 
     assert len(model.requests) == asked
     after = model.requests[rounds.index("e") + 1].messages[-1]
@@ -352,7 +351,7 @@ async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() ->
     deep = ScriptedModel(asks(("a__b", "")), asks(("a__b", "")), [first, *says("deep")])
     flat = ScriptedModel([second, *says("flat")])
 
-    async def ended(model: StreamChat) -> ChatEvent:
+    async def ended(model: OpenChat) -> ChatEvent:
         events, _ = await read_all(enhance(model, world.pipeline)(await world.request()))
         return events[-1]
 
@@ -392,7 +391,7 @@ async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begi
 async def test_closing_early_closes_the_stream_at_the_provider() -> None:
     world = World()
     model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    events = enhance(model, world.pipeline)(await world.request())
+    events = await enhance(model, world.pipeline)(await world.request())
     assert await anext(events) == TextDelta("a")
     assert model.open == 1
 
@@ -405,7 +404,9 @@ async def test_closing_early_closes_the_stream_at_the_provider() -> None:
 async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_running() -> None:
     finish = asyncio.Event()
     world = World(worker=FakeWorker({"a__b": gives(succeeded("done"), finish)}))
-    async with aclosing(enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())) as events:
+    async with aclosing(
+        await enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())
+    ) as events:
         async for event in events:
             if isinstance(event, ToolStep) and event.status is ToolStatus.RUNNING:
                 break
@@ -423,7 +424,7 @@ async def test_when_a_result_cannot_be_committed_the_other_calls_are_no_longer_a
     world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
 
     with pytest.raises(StorageUnavailableError):
-        await world.rounds.await_results(turn, opened, (), steps=Steps(turn, 1, {}), emit=SideBand().emit)
+        await world.rounds.await_results(turn, opened, (), steps=Steps(turn, 1, {}), emit=lambda _: None)
 
     assert world.worker.listened_to == []
     await world.worker.close()
@@ -436,8 +437,8 @@ async def test_an_enhanced_client_can_be_enhanced_again() -> None:
     request = await inner.request()
     outer.store.turns = inner.store.turns
 
-    twice: StreamChat = enhance(enhance(model, inner.pipeline), outer.pipeline)
-    events = [event async for event in twice(request)]
+    twice: OpenChat = enhance(enhance(model, inner.pipeline), outer.pipeline)
+    events = [event async for event in await twice(request)]
 
     assert [e.status for e in events if isinstance(e, ToolStep)][-1] is ToolStatus.SUCCEEDED
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("x")]

@@ -30,7 +30,7 @@ from dialog_engine.tool_calls.prompt_mode.reply import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import MAX_DROPPED
 from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
-from tests.support.fakes.models import SPENT, Line, ScriptedModel, says
+from tests.support.fakes.models import SPENT, Line, ScriptedModel, opened, says
 from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS, TOOLS, calls_of, merged, read, text_of
 
@@ -60,7 +60,7 @@ async def ask(
     model = ScriptedModel(reply)
     messages = history or (UserMessage("Hi"),)
     request = ChatRequest(messages, TURN, tools, answer_only=answer_only)
-    events = [event async for event in in_prompt_mode(model, dialect, stop=stop)(request)]
+    events = [event async for event in await in_prompt_mode(model, dialect, stop=stop)(request)]
     return merged(events), model.requests[0]
 
 
@@ -248,7 +248,7 @@ async def test_ids_are_minted_anew_for_each_call(dialect: Dialect) -> None:
     model = ScriptedModel(says(block * 2), says(block))
     llm = in_prompt_mode(model, dialect)
     request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
-    calls = calls_of([event for _ in range(2) async for event in llm(request)])
+    calls = calls_of([event for _ in range(2) async for event in await llm(request)])
     assert len({call.tool_call_id for call in calls}) == len(calls) == 3
 
 
@@ -282,6 +282,7 @@ async def test_the_finish_reason_is_tool_calls_if_there_are_any(
 async def test_the_stream_is_closed_when_the_model_continues_long_after_its_call(dialect: Dialect) -> None:
     read_so_far = 0
 
+    @opened
     async def talkative(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         nonlocal read_so_far
         assert request.tools == ()
@@ -291,7 +292,7 @@ async def test_the_stream_is_closed_when_the_model_continues_long_after_its_call
             yield TextDelta("And the result is surely 3. ")
 
     request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
-    events = [event async for event in in_prompt_mode(talkative, dialect, stop=False)(request)]
+    events = [event async for event in await in_prompt_mode(talkative, dialect, stop=False)(request)]
     assert [call.name for call in calls_of(events)] == ["now"]
     assert events[-1] == StreamEnd(FinishReason.TOOL_CALLS, Usage())
     assert read_so_far < MAX_DROPPED
@@ -301,14 +302,14 @@ async def test_the_stream_is_closed_when_the_model_continues_long_after_its_call
 async def test_empty_pieces_are_dropped(dialect: Dialect) -> None:
     said: list[Line] = [TextDelta("Hello"), TextDelta(""), TextDelta("<"), TextDelta(""), StreamEnd(FinishReason.STOP)]
     request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
-    events = [event async for event in in_prompt_mode(ScriptedModel(said), dialect)(request)]
+    events = [event async for event in await in_prompt_mode(ScriptedModel(said), dialect)(request)]
     assert events == [TextDelta("Hello"), TextDelta("<"), StreamEnd(FinishReason.STOP)]
 
 
 @dialects
 async def test_closing_the_stream_closes_that_of_the_model(dialect: Dialect) -> None:
     model = ScriptedModel(says("One two three"))
-    async with aclosing(in_prompt_mode(model, dialect)(ChatRequest((UserMessage("Hi"),), TURN, TOOLS))) as events:
+    async with aclosing(await in_prompt_mode(model, dialect)(ChatRequest((UserMessage("Hi"),), TURN, TOOLS))) as events:
         assert await anext(events) == TextDelta("One ")
         assert model.open == 1
     assert model.open == 0

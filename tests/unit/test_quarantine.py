@@ -13,10 +13,10 @@ from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
-from dialog_engine.tool_calls.ports import ServerView, StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, ServerView, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, Line, ScriptedModel, says, tool
+from tests.support.fakes import FakeCatalog, Line, ScriptedModel, opened, says, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -53,8 +53,8 @@ async def ask(quarantine: Quarantine, model: ScriptedModel, request: ChatRequest
     return await answered(quarantine.guard(model, "one"), request)
 
 
-async def answered(llm: StreamChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
-    async with aclosing(llm(request)) as events:
+async def answered(llm: OpenChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    async with aclosing(await llm(request)) as events:
         return [event async for event in events]
 
 
@@ -170,6 +170,7 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
     many = tuple(tool(f"a__t{n}") for n in range(MAX_REFUSED + 2))
     asked = 0
 
+    @opened
     async def fussy(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         nonlocal asked
         asked += 1
@@ -177,7 +178,7 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
         yield
 
     with pytest.raises(LLMRequestError):
-        async for _ in Quarantine().guard(fussy, "one")(replace(REQUEST, tools=many)):
+        async for _ in await Quarantine().guard(fussy, "one")(replace(REQUEST, tools=many)):
             pass
     assert asked == MAX_REFUSED + 1
 

@@ -8,7 +8,7 @@ import pytest
 from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
 from tests.marks import promise
 from tests.support.fakes.models import ScriptedModel, asks, says
@@ -21,12 +21,12 @@ REJECTED = LLMToolsRejectedError("this model does not support tools")
 BLOCK = "<tool_use><name>now</name></tool_use>"
 
 
-def mode(llm: StreamChat, tool_mode: ToolMode = "auto") -> StreamChat:
+def mode(llm: OpenChat, tool_mode: ToolMode = "auto") -> OpenChat:
     return in_tool_mode(llm, tool_mode, stop=True, model="tiny")
 
 
-async def ask(llm: StreamChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
-    return [event async for event in llm(request)]
+async def ask(llm: OpenChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
+    return [event async for event in await llm(request)]
 
 
 @pytest.mark.parametrize("tool_mode", ["auto", "native"])

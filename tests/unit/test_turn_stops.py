@@ -44,6 +44,7 @@ from tests.support.fakes import (
     gives,
     is_step,
     is_text,
+    opened,
     says,
     steps_of,
     succeeded,
@@ -201,6 +202,7 @@ PROMPT = sum(map(tokens_of_message, (SystemMessage("Be brief."), UserMessage("?"
 async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
     reported: Usage | None, written: str, usage: Usage, fails: bool
 ) -> None:
+    @opened
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         try:
             yield TextDelta(written)
@@ -246,6 +248,7 @@ async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
 async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    @opened
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         yield TextDelta("a")
         try:

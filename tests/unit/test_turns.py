@@ -45,6 +45,7 @@ from tests.support.fakes import (
     breathe,
     done_of,
     gives,
+    opened,
     says,
     succeeded,
     text_of,
@@ -135,7 +136,8 @@ async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_rep
     commit = store.hold["begin"] = asyncio.Event()
     async with FakeEngine(model := ScriptedModel(says("Here I am.")), store=store) as engine:
         caller = asyncio.create_task(engine.turns.start("ada", None, "Where are you?"))
-        await wait_until(lambda: model.requests and not model.open, what="all that the model says")
+        await wait_until(lambda: model.requests)
+        await breathe()
         assert not caller.done()
         assert engine.logs.lives == {}
         assert len(engine.turns) == 0
@@ -169,7 +171,8 @@ async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
     commit = store.hold["begin"] = asyncio.Event()
     async with FakeEngine(model := ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as engine:
         caller = asyncio.create_task(engine.turns.start("ada", None, "one"))
-        await wait_until(lambda: model.requests and not model.open)
+        await wait_until(lambda: model.requests)
+        await breathe()
         commit.set()
         with pytest.raises(StorageUnavailableError):
             await caller
@@ -289,6 +292,7 @@ async def test_a_bug_ends_the_turn_with_an_internal_error_without_details() -> N
 
 
 async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
+    @opened
     async def model(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         yield TextDelta("a")
         raise asyncio.CancelledError

@@ -4,7 +4,7 @@ The unit is the pair that hits open calls: at both faults some were open, and an
 some of its own. What hits none is tried again and does not count. It may cost an `unknown`; never a double, a call
 without an end, `succeeded` without an effect, or two engines that say different things.
 
-The full form takes hours, is done pair by pair, and goes on where it was stopped: `python -m tests.chaos.pairs --help`.
+The full form takes hours, is done pair by pair, and goes on where it was stopped.
 """
 
 from collections.abc import Sequence

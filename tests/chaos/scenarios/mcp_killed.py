@@ -253,7 +253,7 @@ async def _worker(folder: Path, peers: Sequence[Child | Remote]) -> AsyncGenerat
             "WORKER_CONCURRENCY": str(2 * len(peers)),
         }
         ready = f"http://127.0.0.1:{port}/readyz"
-        argv = [sys.executable, "-m", "tests.chaos.patient_worker"]
+        argv = [sys.executable, "-m", "tests.support.quick_worker", "--patient"]
         worker = await stack.enter_async_context(running(argv, env=env, ready_url=ready, timeout=START_SECONDS))
         await wait_until(lambda: worker.ready(lambda: answers(ready)))
         yield await stack.enter_async_context(calling(redis.url))

@@ -25,20 +25,15 @@ from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
 from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.storage.archive import SqlArchive
-from dialog_engine.storage.audit import AuditTrail
-from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
-from dialog_engine.storage.engines import SqlEngines
-from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
+from tests.support.engine_stores import EngineStore
 from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
 from tests.support.publishers import FakePublisher
@@ -98,16 +93,15 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
             url = request.getfixturevalue("postgres_url")
             database = await stack.enter_async_context(open_postgres(url, pool_size=4))
         engine_id = await database.engine_id()
-        audit = AuditTrail(engine_id, b"key")
-        calls = SqlCalls(database, engine_id, lambda _: None, audit)
+        store = EngineStore(database, engine_id)
         yield Storage(
-            SqlTurns(database, engine_id, lambda _: None, audit),
-            calls,
-            SqlApprovals(database, engine_id, lambda _: None, lambda _: "mailbox", audit),
-            SqlArchive(database, calls),
-            SqlResults(database),
-            SqlOutbox(database, engine_id),
-            lambda: SqlEngines(database, engine_id, lambda _: "mailbox").adopt_own(None),
+            store.turns,
+            store.calls,
+            SqlApprovals(store.store, lambda _: "mailbox"),
+            store.archive,
+            store.results,
+            store.outbox,
+            lambda: store.engines.adopt_own(None),
         )
 
 

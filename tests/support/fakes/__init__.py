@@ -5,7 +5,7 @@ They keep the promises of the ports, which `tests/contract/ports` holds them to,
 
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
-from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
+from tests.support.fakes.models import SPENT, Line, MemoryBand, ScriptedModel, asks, opened, says
 from tests.support.fakes.stores import MemoryOutbox, MemoryStore, NoOthers, StoredTurn
 from tests.support.fakes.worker import (
     Behaviour,
@@ -27,6 +27,7 @@ __all__ = [
     "FakeEngine",
     "FakeWorker",
     "Line",
+    "MemoryBand",
     "MemoryLog",
     "MemoryLogs",
     "MemoryOutbox",
@@ -42,6 +43,7 @@ __all__ = [
     "gives",
     "is_step",
     "is_text",
+    "opened",
     "read_all",
     "says",
     "steps_of",

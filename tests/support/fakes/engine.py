@@ -1,7 +1,7 @@
 """The whole core among its fakes, and how to read what it tells."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from callstream_runtime.clock import RedisClock
@@ -20,13 +20,14 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
+from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.pipeline import enhance
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits
-from dialog_engine.tool_calls.ports import StreamChat, ToolSource
+from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
@@ -42,7 +43,7 @@ class FakeEngine:
 
     def __init__(
         self,
-        model: StreamChat,
+        model: OpenChat,
         *,
         tools: ToolSource | None = None,
         worker: FakeWorker | None = None,
@@ -153,11 +154,11 @@ class FakeEngine:
         return RunningTurns(service, self.store, self.logs, NoOthers(), NoCredentials())
 
 
-async def read_all(stream: AsyncGenerator[ChatEvent]) -> tuple[list[ChatEvent], Exception | None]:
+async def read_all(opening: Awaitable[ModelStream]) -> tuple[list[ChatEvent], Exception | None]:
     """All that a chat stream says, and the error it ends with, if any."""
     seen: list[ChatEvent] = []
     try:
-        async with aclosing(stream) as events:
+        async with aclosing(await opening) as events:
             async for event in events:
                 seen.append(event)  # noqa: PERF401 -- what was said before an error counts
     except Exception as error:  # noqa: BLE001 -- it is what is asked for

@@ -1,7 +1,7 @@
 """A chat model with scripted answers."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from dialog_engine.model import (
     ChatEvent,
@@ -12,6 +12,8 @@ from dialog_engine.model import (
     ToolCallEvent,
     Usage,
 )
+from dialog_engine.sideband import ModelStream, SideBand
+from dialog_engine.tool_calls.ports import OpenChat
 
 SPENT = Usage(10, 5)
 """What every reply of the scripted model costs."""
@@ -36,14 +38,17 @@ def asks(*calls: tuple[str, str], text: str = "") -> list[Line]:
 
 
 class ScriptedModel:
-    """A StreamChat that gives one reply after the other, and remembers what it was asked."""
+    """An OpenChat that gives one reply after the other, and remembers what it was asked."""
 
     def __init__(self, *replies: Sequence[Line]) -> None:
         self._replies = list(replies)
         self.requests: list[ChatRequest] = []
         self.open = 0
 
-    async def __call__(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+    async def __call__(self, request: ChatRequest) -> ModelStream:
+        return await ModelStream.begun(self._reply(request))
+
+    async def _reply(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
         self.requests.append(request)
         self.open += 1
         try:
@@ -57,3 +62,27 @@ class ScriptedModel:
                         yield line
         finally:
             self.open -= 1
+
+
+class MemoryBand(SideBand):
+    """What the user sees. The turn is committed when `commit` is set."""
+
+    def __init__(self, commit: asyncio.Event | None = None) -> None:
+        self.events: list[ChatEvent] = []
+        self._commit = commit
+
+    def emit(self, event: ChatEvent) -> None:
+        self.events.append(event)
+
+    async def ready(self) -> None:
+        if self._commit:
+            await self._commit.wait()
+
+
+def opened(answers: Callable[[ChatRequest], AsyncGenerator[ChatEvent]]) -> OpenChat:
+    """The chat model whose answers this generator produces."""
+
+    async def open_chat(request: ChatRequest) -> ModelStream:
+        return await ModelStream.begun(answers(request))
+
+    return open_chat

@@ -1,6 +1,5 @@
 """The engine's data types: messages, events of a model, events of a turn. Closed unions, for `match`."""
 
-import asyncio
 import time
 import uuid
 from collections.abc import Mapping
@@ -190,8 +189,7 @@ class ChatRequest:
 
     Tool calls are made for `turn`. `answer_only` declares the tools and forbids calling them: some providers require
     the declaration when the history has calls, and need it for their cache. The model stops before it writes one of
-    `stop`. For a turn that is being committed, nothing may be written before `committed` is set: a write on another
-    connection would be fenced.
+    `stop`.
     """
 
     messages: tuple[Message, ...]
@@ -199,7 +197,6 @@ class ChatRequest:
     tools: tuple[ToolEntry, ...] = ()
     answer_only: bool = False
     stop: tuple[str, ...] = ()
-    committed: asyncio.Future[None] | None = None
     left_out: int = 0
     """How many messages of the user and the model are missing, because the conversation is too long."""
     meter: Meter = field(default_factory=Meter, compare=False)

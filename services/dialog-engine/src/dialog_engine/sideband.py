@@ -1,15 +1,15 @@
-"""The side band: carries the events of a turn to the user while the pipeline works on the turn.
+"""The side band: what a model says goes to the user as it comes, and the complete reply to the pipeline.
 
-It is the only reader of the model's stream. Text goes to the user as it comes, and the complete reply to the pipeline.
+`fork` is the only reader of a model's stream.
 """
 
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.model import (
@@ -66,89 +66,104 @@ class Reply:
     model: str = ""
 
 
-class SideBand:
-    """The events of one turn. `emit` never waits; `carry` yields the events in the order in which they were emitted."""
+class ModelStream(AsyncIterator[ChatEvent]):
+    """An answer of a model that has begun. It belongs to whoever opened it, who reads it and closes it.
 
-    def __init__(self) -> None:
-        self._events: list[ChatEvent] = []
-        self._grown = asyncio.Event()
+    It ends with StreamEnd; reading raises LLMError when the answer breaks off. It is read in place: no generator
+    stands between its reader and the one that produces the events.
+    """
+
+    __slots__ = ("_begun", "_events")
+
+    def __init__(self, first: ChatEvent, events: AsyncGenerator[ChatEvent]) -> None:
+        """`first` was taken from `events`, which this closes."""
+        self._begun = [first]
+        """The events that are there, in reverse order."""
+        self._events = events
+
+    @classmethod
+    async def begun(cls, events: AsyncGenerator[ChatEvent]) -> "ModelStream":
+        """The stream of `events` as soon as the first of them is there.
+
+        Raises:
+            LLMError: the answer has failed before it began; LLMStreamBrokenError: it has no event at all.
+        """
+        async for first in events:
+            return cls(first, events)
+        raise LLMStreamBrokenError("the model's stream stopped before its end")
+
+    @property
+    def first(self) -> ChatEvent:
+        """The event with which the answer begins. It can be asked before anything was read."""
+        return self._begun[-1]
+
+    def put_first(self, event: ChatEvent) -> None:
+        """Let the answer begin with `event`. This can be called before anything was read."""
+        self._begun.append(event)
+
+    def __anext__(self) -> Awaitable[ChatEvent]:
+        return _at_once(self._begun.pop()) if self._begun else anext(self._events)
+
+    async def aclose(self) -> None:
+        """Close the stream at the provider, if it has not ended."""
+        await self._events.aclose()
+
+
+async def _at_once(event: ChatEvent) -> ChatEvent:
+    return event
+
+
+class SideBand(Protocol):
+    """Takes the events of one turn to the user."""
 
     def emit(self, event: ChatEvent) -> None:
-        """Pass `event` on to the user."""
-        self._events.append(event)
-        self._grown.set()
+        """Pass `event` on to the user. Never waits."""
+        ...
 
-    async def fork(
-        self, stream: AsyncGenerator[ChatEvent], max_bytes: float = math.inf, meter: Meter | None = None
-    ) -> Reply:
-        """Read the model's stream to its end, and emit what the user may see as it comes. `meter` counts what came.
+    async def ready(self) -> None:
+        """Wait until the turn is committed: nothing may be emitted or written before that."""
+        ...
 
-        A reply that grows beyond `max_bytes` is cut there, as by the model's own length limit: its stream is closed.
 
-        Raises:
-            LLMError: the stream raised it.
-            LLMStreamBrokenError: the stream stopped without a StreamEnd.
-        """
-        text, reasoning = TextBuffer(), TextBuffer()
-        calls: list[ToolCallEvent] = []
-        end: StreamEnd | None = None
-        model = ""
-        meter = meter or Meter()
-        async with aclosing(stream) as events:
-            async for event in events:
-                meter.read += _size(event)
-                if meter.read > max_bytes:
-                    end = StreamEnd(FinishReason.LENGTH, Usage())
-                    break
-                event = _storable(event)  # noqa: PLW2901 -- nothing behind this point sees the other one
-                match event:
-                    case TextDelta(piece):
-                        text.add(piece)
-                        self.emit(event)
-                    case ReasoningDelta(piece):
-                        reasoning.add(piece)
-                        self.emit(event)
-                    case ToolCallEvent():
-                        calls.append(event)
-                    case StreamEnd():
-                        end = event
-                    case _:
-                        model = event.model if isinstance(event, AnsweredBy) else model
-                        self.emit(event)
-        if end is None:
-            raise LLMStreamBrokenError("the model's stream stopped before its end")
-        return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage, model)
+async def fork(stream: ModelStream, band: SideBand, max_bytes: float = math.inf, meter: Meter | None = None) -> Reply:
+    """Read the model's stream to its end, close it, and emit what the user may see as it comes.
 
-    async def carry(self, work: asyncio.Task[Any]) -> AsyncGenerator[ChatEvent]:
-        """Yield the events of `work`, which emits into this band, until it ends.
+    `meter` counts what came. A reply that grows beyond `max_bytes` is cut there, as by the model's own length limit.
 
-        When the reader is cancelled `work` is cancelled too, and the reader still gets every event up to its end, so
-        that everything that was committed is shown. Closing the generator cancels `work` and drops its events.
-
-        Raises:
-            Exception: what `work` raises, after its last event.
-        """
-        work.add_done_callback(lambda _: self._grown.set())
-        try:
-            while self._events or not work.done():
-                for event in self._taken():
-                    yield event
-                if not self._events and not work.done():
-                    self._grown.clear()
-                    await self._grown.wait()
-            await work
-        except asyncio.CancelledError:
-            await _ended(work)
-            for event in self._taken():
-                yield event
-            raise
-        finally:
-            await _ended(work)
-
-    def _taken(self) -> list[ChatEvent]:
-        """Remove and return the events that wait to be read."""
-        taken, self._events = self._events, []
-        return taken
+    Raises:
+        LLMError: the stream raised it.
+        LLMStreamBrokenError: the stream stopped without a StreamEnd.
+    """
+    text, reasoning = TextBuffer(), TextBuffer()
+    calls: list[ToolCallEvent] = []
+    end: StreamEnd | None = None
+    model = ""
+    meter = meter or Meter()
+    async with aclosing(stream):
+        await band.ready()
+        async for event in stream:
+            meter.read += _size(event)
+            if meter.read > max_bytes:
+                end = StreamEnd(FinishReason.LENGTH, Usage())
+                break
+            event = _storable(event)  # noqa: PLW2901 -- nothing behind this point sees the other one
+            match event:
+                case TextDelta(piece):
+                    text.add(piece)
+                    band.emit(event)
+                case ReasoningDelta(piece):
+                    reasoning.add(piece)
+                    band.emit(event)
+                case ToolCallEvent():
+                    calls.append(event)
+                case StreamEnd():
+                    end = event
+                case _:
+                    model = event.model if isinstance(event, AnsweredBy) else model
+                    band.emit(event)
+    if end is None:
+        raise LLMStreamBrokenError("the model's stream stopped before its end")
+    return Reply(str(text), str(reasoning), tuple(calls), end.finish_reason, end.usage, model)
 
 
 def _storable(event: ChatEvent) -> ChatEvent:
@@ -173,17 +188,6 @@ def _size(event: ChatEvent) -> int:
             return sum(len(text.encode()) for text in (event.tool_call_id, event.name, event.arguments))
         case _:
             return 0
-
-
-async def _ended(work: asyncio.Task[Any]) -> None:
-    """Cancel `work` and wait for its end. An exception that it raises now is logged, because no caller is left."""
-    if not work.done():
-        work.cancel()
-        await asyncio.wait([work])
-        if not work.cancelled() and (error := work.exception()):
-            log.warning("%s failed while it was being cancelled: %s", work.get_name(), error)
-    elif not work.cancelled():
-        work.exception()  # retrieved, or asyncio logs it: a reader that still listens gets it from `carry`
 
 
 async def run_shielded(work: Coroutine[Any, Any, T]) -> T:

@@ -25,6 +25,7 @@ from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.chat.approvals import Approvals
+from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.conversation import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
@@ -47,9 +48,9 @@ from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedRounds, observed_llm
+from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedModel, ObservedRounds
 from dialog_engine.observe.ownership import ObservedOwnership
-from dialog_engine.observe.status import EngineStatus, StartGate
+from dialog_engine.observe.status import EngineStatus, StartGate, StoreGauges
 from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from dialog_engine.peers.control import ControlListener, ControlPublisher
 from dialog_engine.personal_data.redis_eraser import RedisEraser
@@ -59,7 +60,7 @@ from dialog_engine.relay.relay import Relay, check_routes
 from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.audit import AuditTrail, SqlAuditLog, read_digest_key
+from dialog_engine.storage.audit import AuditTrail, read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.database import Database
@@ -69,6 +70,7 @@ from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.storage.usage import SqlUsage
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -76,9 +78,9 @@ from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
-from dialog_engine.tool_calls.pipeline import enhance
+from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
-from dialog_engine.tool_calls.ports import StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES, in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
@@ -134,7 +136,7 @@ class _Base:
     engine_id: str
     outbox: SqlOutbox
     waiting: Subscriptions
-    audit: AuditTrail
+    trail: AuditTrail
     chain: AuditChain
     rights: WatchedFile[Rights] | None
     cipher: Cipher
@@ -170,7 +172,7 @@ class _Chat:
     control: ControlPublisher
     exposure: Exposure
     consumption: Consumption
-    audit: SqlAuditLog
+    audit: AuditLog
     sessions: SqlSessions
     erasures: SqlErasures
     personal_data: PersonalData
@@ -219,7 +221,9 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         streams = Streams(on_drop=base.metrics.clients_dropped.inc)
         await stack.enter_async_context(kept_running(streams.check))
-        yield _services(base, calls, chat, credentials, streams)
+        gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        stack.push_async_callback(gauges.close)
+        yield _services(base, calls, chat, credentials, streams, gauges)
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
@@ -231,7 +235,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
     await check_keys(database, cipher)
     audit_key = await read_digest_key(database, cipher)
-    audit = AuditTrail(engine_id, audit_key, stream=settings.audit_stream)
+    trail = AuditTrail(audit_key, stream=settings.audit_stream)
     chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     dialect = "postgres" if settings.database_url else "sqlite"
@@ -257,7 +261,7 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
         engine_id,
         outbox,
         waiting,
-        audit,
+        trail,
         chain,
         rights,
         cipher,
@@ -328,22 +332,13 @@ def _catalog_keys(settings: Settings) -> RequestKeys:
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, credentials: Credentials) -> _Chat:
-    settings, metrics, database, engine_id = base.settings, base.metrics, base.database, base.engine_id
+    settings, metrics, mailbox_of = base.settings, base.metrics, base.keys.mailbox
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
-    offer, mailbox_of = calls.relay.offer, base.keys.mailbox
+    store = Store(base.database, base.cipher, base.engine_id, base.trail, calls.relay)
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store = SqlCalls(database, engine_id, offer, base.audit, base.cipher, offers_to=calls.relay.offers_to)
-    turn_store = SqlTurns(
-        database,
-        engine_id,
-        offer,
-        base.audit,
-        control.free,
-        facts_with_text=settings.facts_with_text,
-        cipher=base.cipher,
-    )
-    approval_store = SqlApprovals(database, engine_id, offer, mailbox_of, base.audit, base.cipher)
-    archive = SqlArchive(database, call_store, base.cipher)
+    call_store, approval_store = SqlCalls(store), SqlApprovals(store, mailbox_of)
+    turn_store = SqlTurns(store, control.free, facts_with_text=settings.facts_with_text)
+    archive = SqlArchive(store, call_store)
     pending = PendingApprovals(
         approval_store,
         calls.tools,
@@ -354,9 +349,9 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
     rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
     exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
-    around = _around_each(settings, metrics, calls.quarantine)
-    llm = await stack.enter_async_context(open_llm(settings, around, metrics.llm_retried))
-    reader = ReadResult(SqlResults(database, base.cipher), settings.result_max_chars)
+    around = _around_each(settings, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings, around, partial(ObservedModel, metrics)))
+    reader = ReadResult(SqlResults(store), settings.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
         turns=turn_store,
@@ -367,13 +362,12 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
-    engines = SqlEngines(database, engine_id, mailbox_of)
-    ownership = Ownership(turns, engines, offer=offer, observer=ObservedOwnership(metrics))
+    engines = SqlEngines(base.database, base.engine_id, mailbox_of)
+    ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
-    audit = SqlAuditLog(database, base.audit, offer)
-    sessions, erasures = SqlSessions(database, base.cipher), SqlErasures(database, offer, base.audit)
-    personal_data = PersonalData(sessions, archive, erasures, _traces(base), audit)
+    sessions, erasures = SqlSessions(store), SqlErasures(store)
+    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
     return _Chat(
         turns,
         ownership,
@@ -383,7 +377,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
         control,
         exposure,
         consumption,
-        audit,
+        store,
         sessions,
         erasures,
         personal_data,
@@ -395,13 +389,14 @@ def _traces(base: _Base) -> RedisEraser:
     return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
-def _services(base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams) -> Services:
+def _services(
+    base: _Base, calls: _Calls, chat: _Chat, credentials: Credentials, streams: Streams, gauges: StoreGauges
+) -> Services:
     settings, metrics = base.settings, base.metrics
     status = EngineStatus(
         database=base.database,
         outbox=base.outbox,
-        erasures=chat.erasures,
-        chain=base.chain,
+        store=gauges,
         relay=calls.relay,
         approvals=chat.pending,
         queue=chat.turns.queue,
@@ -520,22 +515,23 @@ async def _left_when(
         await leaving
 
 
-def _around_each(settings: Settings, metrics: Metrics, quarantine: Quarantine) -> Wrap:
-    def around(llm: StreamChat, name: str) -> StreamChat:
-        guarded = quarantine.guard(observed_llm(llm, metrics, name), name)
-        return in_tool_modes(guarded, settings.tool_mode, stop=settings.tool_stop_sequence, model=name)
+def _around_each(settings: Settings, quarantine: Quarantine) -> Wrap:
+    def around(llm: OpenChat, name: str) -> OpenChat:
+        return in_tool_modes(
+            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+        )
 
     return around
 
 
 def _llm_with_tools(
-    llm: StreamChat,
+    llm: OpenChat,
     tools: ToolDirectory,
     exposure: Exposure,
     rounds: Rounds,
     reader: ReadResult,
     settings: Settings,
-) -> StreamChat:
+) -> EnhancedChat:
     pipeline = standard_pipeline(
         source=tools,
         exposure=exposure,

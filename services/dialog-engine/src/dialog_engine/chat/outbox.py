@@ -2,13 +2,12 @@
 empties it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested
 
@@ -30,16 +29,17 @@ class OutboxRow:
     sent: bool = True
 
 
-OfferRows = Callable[[Sequence[OutboxRow]], None]
-"""Takes outbox rows of this engine as soon as they are committed. Must not block."""
-OffersTo = Callable[[Sequence[ToolCallRequested]], Sequence[str]]
-"""The incarnation of Redis that each of these calls is offered to when they are committed now; NEVER_OFFERED for those
-that are not offered at once."""
+class OutboxRelay(Protocol):
+    """Publishes the rows of this engine."""
 
+    def offers_to(self, requests: Sequence[ToolCallRequested]) -> Sequence[str]:
+        """The incarnation of Redis that each of these calls, all of one subject, is offered to when they are committed
+        now; NEVER_OFFERED for those that are not offered at once."""
+        ...
 
-def not_yet(requests: Sequence[ToolCallRequested]) -> Sequence[str]:
-    """None of these calls is offered at once."""
-    return [NEVER_OFFERED] * len(requests)
+    def offer(self, rows: Sequence[OutboxRow]) -> None:
+        """Take rows of this engine as soon as they are committed. Must not block."""
+        ...
 
 
 class Outbox(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from callstream_runtime.outage_log import OutageLog
-from dialog_engine.chat.outbox import OfferRows
+from dialog_engine.chat.outbox import OutboxRelay
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnCrashesError
@@ -58,14 +58,14 @@ class Ownership:
         turns: RunningTurns,
         engines: Engines,
         *,
-        offer: OfferRows,
+        relay: OutboxRelay,
         observer: OwnershipObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`clock` returns monotonic seconds."""
         self._turns = turns
         self._engines = engines
-        self._offer = offer
+        self._relay = relay
         self._observer = observer or OwnershipObserver()
         self._clock = clock
         self._seen: dict[SeenEngine, float] = {}
@@ -171,7 +171,7 @@ class Ownership:
             self._resume(adopted, ResetReason.ADOPTION)
         rows = await self._engines.remove(engine)
         if rows is not None:
-            self._offer(rows)
+            self._relay.offer(rows)
             self._observer.adopted(engine)
 
     def _resume(self, adopted: Sequence[Adopted], why: ResetReason) -> None:
@@ -184,7 +184,7 @@ class Ownership:
                     f"{each.crashes} times in a row an engine crashed soon after it had begun or resumed this turn"
                 )
             self._turns.run(turn, stopped=each.stopped, failure=failure)
-            self._offer(each.rows)
+            self._relay.offer(each.rows)
 
 
 def _ms(seconds: float) -> int:

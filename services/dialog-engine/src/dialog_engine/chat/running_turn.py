@@ -2,22 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 from callstream_runtime.logs import set_log_ids, turn_ids
 from callstream_runtime.outage_log import OutageLog
-from dialog_engine.chat.ports import Credentials, TurnLogs
+from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
-from dialog_engine.model import DoneReason, Turn, TurnEvent, TurnFailed
-from dialog_engine.sideband import run_shielded
+from dialog_engine.model import (
+    AnsweredBy,
+    ChatEvent,
+    DoneReason,
+    Message,
+    StreamEnd,
+    TokensSpent,
+    ToolCallEvent,
+    Turn,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+)
+from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FINISH_RETRY_SECONDS = 2.0
 """How often the end of a turn is committed again while the store is unavailable."""
@@ -30,8 +38,11 @@ class _Ending:
     failure: TurnFailed | None = None
 
 
-class RunningTurn:
-    """A turn that this engine owns. Its task is `run`; whoever creates the task calls `finish` when it is done."""
+class RunningTurn(SideBand):
+    """A turn that this engine owns: the task `run`, and the events that it emits into the draft and the log.
+
+    Whoever creates the task calls `begin` when the turn is committed, and `finish` when the task is done.
+    """
 
     def __init__(
         self,
@@ -41,27 +52,54 @@ class RunningTurn:
         outages: OutageLog,
         credentials: Credentials,
         *,
-        draft: Draft | None = None,
-        answer: "PrefetchedStream[TurnEvent] | None" = None,
+        said: Sequence[Message] | None = None,
         failure: EngineError | None = None,
     ) -> None:
-        """`answer` is the reply with its `draft`, where the model was asked already. With a `failure` the turn is ended
-        and not answered."""
+        """`said` is the history of its session, where that is known. With a `failure` the turn is ended and not
+        answered."""
         self.turn = turn
         self.fenced = False
         """Whether another engine has taken the turn over."""
         self._service = service
         self._logs = logs
-        self._log = logs.open(turn)
+        self._log: TurnLog | None = None
         self._outages = outages
         self._credentials = credentials
-        self._draft = draft or Draft.of(turn)
-        self._answer = answer
+        self._draft = Draft.of(turn)
+        self._said = said
         self._failure = failure
         self._stopped = False
         self._replying: asyncio.Timeout | None = None
+        self._committed = asyncio.get_running_loop().create_future()
         self.finished = asyncio.get_running_loop().create_future()
         """The last event is in the log, or the task has ended without it: the turn is left to another life."""
+
+    def begin(self) -> None:
+        """The turn is committed: open its log, and let events be emitted."""
+        self._log = self._logs.open(self.turn)
+        self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
+        self._committed.set_result(None)
+
+    async def ready(self) -> None:
+        await self._committed
+
+    def emit(self, event: TurnEvent | ChatEvent) -> None:
+        """Update the draft, and append the event to the log, if users see events of its kind."""
+        before = self._draft.answered_by
+        self._draft.follow(event)
+        match event:
+            case AnsweredBy(left_out=left_out) if left_out and event != before:
+                self._append(event)
+            case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
+                pass
+            case _:
+                self._append(event)
+
+    def _append(self, event: TurnEvent) -> None:
+        if self._log is None:
+            raise RuntimeError("an event was emitted before the turn was committed")
+        if not self.fenced:
+            self._log.append(event)
 
     def stop(self, failure: EngineError | None = None) -> None:
         """End the turn: as failed, or as cancelled, which its user asked for."""
@@ -89,12 +127,14 @@ class RunningTurn:
 
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
-        the engine shuts down."""
+        the engine shuts down. The model may be asked before the turn is committed; nothing else is done before that."""
         set_log_ids(turn_ids(self.turn))
         try:
             try:
-                await self._write(self._service.opening(self.turn))
+                if self.turn.epoch > 1:
+                    self.emit(await self._service.reset(self.turn))
                 ending = await self._ending()
+                await self.ready()
                 await run_shielded(self._end(ending))
             except TurnFencedError:
                 log.info("turn %s is owned by another engine", self.turn.turn_id)
@@ -111,7 +151,7 @@ class RunningTurn:
     async def _ending(self) -> _Ending:
         if self.turn.epoch > 1 and await self._credentials.revoked(self.turn.credential):
             self.stop(CredentialRevokedError())  # nothing of it may begin here before the next check
-        return await self._reply() if self._failure is None else self._early_end()
+        return self._early_end() if self._stopped or self._failure else await self._reply()
 
     def _early_end(self) -> _Ending:
         if self._failure is None:
@@ -119,20 +159,22 @@ class RunningTurn:
         return _Ending(DoneReason.ERROR, TurnFailed(self._failure.code, str(self._failure)))
 
     async def _reply(self) -> _Ending:
-        """Write the reply into the log until it is complete, or until the user stops the turn."""
-        reply = self._answer.all() if self._answer else self._service.stream_reply(self.turn, self._draft)
-        scope = asyncio.timeout(0 if self._stopped else None)
+        """Emit the reply until it is complete, or until the user stops the turn."""
+        scope = asyncio.timeout(None)
         try:
             async with scope:
                 self._replying = scope
-                await self._write(reply)
+                self.emit(await self._service.reply(self.turn, self, self._said))
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if _is_cancelled():
                 raise
             raise RuntimeError("the reply was cancelled") from None
         except Exception as error:
-            if scope.expired():
+            if scope.expired() or _is_cancelled():
+                if not isinstance(error, TimeoutError):
+                    log.warning("turn %s failed while it was being cancelled: %s", self.turn.turn_id, error)
+                if not scope.expired():
+                    raise asyncio.CancelledError from None
                 return self._early_end()
             if isinstance(error, LLMError):
                 return _Ending(DoneReason.ERROR, TurnFailed(error.code, str(error)))
@@ -141,18 +183,13 @@ class RunningTurn:
             self._replying = None
         return _Ending(self._draft.reason)
 
-    async def _write(self, events: AsyncGenerator[TurnEvent]) -> None:
-        async with aclosing(events):
-            async for event in events:
-                if not self.fenced:
-                    self._log.append(event)
-
     async def _end(self, ending: _Ending) -> None:
-        await self._write(self._service.end(self.turn, self._draft, ending.reason, ending.failure))
+        await self._service.end(self.turn, self._draft, self.emit, ending.reason, ending.failure)
         self.finish()
 
     async def _fail(self, error: Exception) -> None:
         """End the turn as failed. While the store is unavailable the user sees the end before it is committed."""
+        await self.ready()
         known = isinstance(error, EngineError)
         failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _INTERNAL_ERROR)
         if not isinstance(error, StorageUnavailableError):
@@ -164,8 +201,8 @@ class RunningTurn:
                 return
             except Exception:
                 log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
-        self._log.append(failure)
-        self._log.append(self._draft.done(self.turn.turn_id, DoneReason.ERROR))
+        self.emit(failure)
+        self.emit(self._draft.done(self.turn.turn_id, DoneReason.ERROR))
         self.finish()
         while True:
             if await self._committed_end(failure):
@@ -175,8 +212,7 @@ class RunningTurn:
     async def _committed_end(self, failure: TurnFailed) -> bool:
         """Commit the end that the user has seen. False when it must be tried again."""
         try:
-            async for _ in self._service.end(self.turn, self._draft, DoneReason.ERROR, failure):
-                pass  # the user has seen it
+            await self._service.end(self.turn, self._draft, _unseen, DoneReason.ERROR, failure)
         except TurnFencedError:
             return True  # its new owner ends it
         except StorageUnavailableError as error:
@@ -189,43 +225,18 @@ class RunningTurn:
         return True
 
     async def _close_log(self) -> None:
+        if self._log is None:
+            return
         try:
             await self._log.close()
         except Exception:
             log.exception("the log of turn %s cannot be closed", self.turn.turn_id)
 
 
-class PrefetchedStream(Generic[T]):
-    """A generator that is already producing its first item. Its owner reads `all`, or must `close` it.
+def _unseen(event: TurnEvent) -> None:
+    """The user has seen an end already."""
 
-    The first item is produced in another task than the others, so the generator must not hold a timeout or a task group
-    over a yield.
-    """
 
-    def __init__(self, items: AsyncGenerator[T]) -> None:
-        self._items = items
-        self._first: asyncio.Task[list[T]] | None = asyncio.create_task(self._next(), name="prefetched item")
-
-    async def all(self) -> AsyncGenerator[T]:
-        """Every item. Closing this closes the generator. Raises what the generator raises."""
-        try:
-            first = await self._first if self._first else []
-            self._first = None
-            for item in first:
-                yield item
-            async for item in self._items:
-                yield item
-        finally:
-            await self.close()
-
-    async def close(self) -> None:
-        """Cancel the first item if it is being produced, and close the generator."""
-        if self._first:
-            self._first.cancel()
-            await asyncio.gather(self._first, return_exceptions=True)  # nobody reads it any more, nor its error
-        await self._items.aclose()
-
-    async def _next(self) -> list[T]:
-        async for item in self._items:
-            return [item]
-        return []
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0

@@ -1,9 +1,7 @@
 """The events of a turn, from the user's message to `done`."""
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from dialog_engine.chat.conversation import Memory, newest_said, recent
@@ -39,9 +37,13 @@ from dialog_engine.model import (
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
-from dialog_engine.tool_calls.ports import ApprovalStore, StreamChat
+from dialog_engine.tool_calls.pipeline import EnhancedChat
+from dialog_engine.tool_calls.ports import ApprovalStore
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import Asked
+
+Emit = Callable[[TurnEvent], None]
+"""Passes an event on to the user."""
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ class Draft:
         spent = {turn.model: turn.usage} if turn.model else {}
         return cls(usage=turn.usage, by_model=spent, calls=turn.calls)
 
-    def follow(self, event: ChatEvent) -> None:
+    def follow(self, event: TurnEvent | ChatEvent) -> None:
         """Update the state from `event`."""
         match event:
             case TextDelta(piece):
@@ -97,7 +99,7 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self._spent(usage)
-            case RoundComplete() | ToolCallEvent():
+            case RoundComplete() | ToolCallEvent() | TurnStarted() | Reset() | TurnFailed() | Done():
                 pass
 
     @property
@@ -135,7 +137,7 @@ class ChatService:
 
     def __init__(
         self,
-        llm: StreamChat,
+        llm: EnhancedChat,
         *,
         turns: TurnStore,
         history: History,
@@ -150,128 +152,89 @@ class ChatService:
         self._rounds = rounds
         self._memory = memory
 
-    async def opening(self, turn: Turn) -> AsyncGenerator[TurnEvent]:
-        """The first events of `turn` in each of its lives."""
-        yield TurnStarted(turn.turn_id, turn.session_id)
-        if turn.epoch > 1:
-            yield Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn.turn_id)))
+    async def reset(self, turn: Turn) -> Reset:
+        """What follows on the start of a turn that goes on after an earlier epoch: everything that was committed."""
+        return Reset(turn.resumed, replay(turn.turn_id, await self._history.turn_messages(turn.turn_id)))
 
-    async def stream_reply(
-        self,
-        turn: Turn,
-        draft: Draft,
-        said: Sequence[Message] | None = None,
-        committed: asyncio.Future[None] | None = None,
-    ) -> AsyncGenerator[TurnEvent]:
-        """The events of `turn` between `opening` and `end`. `end` must follow, whether or not this raises.
+    async def reply(self, turn: Turn, band: SideBand, said: Sequence[Message] | None = None) -> StreamEnd:
+        """Emit the events of `turn` between its start and its end. `end` must follow, whether or not this raises.
 
         A turn that an earlier life left unfinished is resumed: finished tools are not run again, open calls are waited
-        for, an interrupted message is generated again. `said` is the history of its session, where that is known. For a
-        turn that is being committed nothing is written before `committed` is set.
+        for, an interrupted message is generated again. `said` is the history of its session, where that is known. The
+        turn may still be committed when this begins: see `SideBand.ready`.
 
         Raises:
             LLMError: the model could not be reached or refused.
             StorageUnavailableError: a round or a result could not be committed.
         """
-        reply = self._resumed(turn) if turn.rounds else self._llm(await self._request(turn, said, committed))
-        async with aclosing(reply) as events:
-            async for event in events:
-                before = draft.answered_by
-                draft.follow(event)
-                match event:
-                    case AnsweredBy(left_out=left_out) if left_out and event != before:
-                        yield event
-                    case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
-                        pass
-                    case _:
-                        yield event
+        if turn.rounds:
+            await self._open_calls(turn, band)
+        return await self._llm.answer(await self._request(turn, said), band)
 
     async def end(
-        self, turn: Turn, draft: Draft, reason: DoneReason, failure: TurnFailed | None = None
-    ) -> AsyncGenerator[TurnEvent]:
+        self, turn: Turn, draft: Draft, emit: Emit, reason: DoneReason, failure: TurnFailed | None = None
+    ) -> None:
         """The end of `turn`: the outcome of each call that is still open, the last message, `done`.
 
-        Each event is committed before it is yielded. Calling this again does what is missing.
+        Each event is committed before it is emitted. Calling this again does what is missing.
 
         Raises:
             StorageUnavailableError: it cannot be committed now.
         """
         cut = reason in (DoneReason.CANCELLED, DoneReason.ERROR)
         if cut:
-            async with aclosing(self._cancelled_calls(turn, draft, failure)) as steps:
-                async for step in steps:
-                    yield step
+            await self._cancelled_calls(turn, draft, emit, failure)
         message = draft.message(interrupted=cut)
         done = draft.done(turn.turn_id, reason)
         message_id = await self._turns.finish(turn, message, done, failure)
         if message is not None and message_id is not None:
-            yield MessageFinished(message_id, message)
+            emit(MessageFinished(message_id, message))
         if failure is not None:
-            yield failure
-        yield done
+            emit(failure)
+        emit(done)
 
-    async def _cancelled_calls(
-        self, turn: Turn, draft: Draft, failure: TurnFailed | None
-    ) -> AsyncGenerator[ToolStep | ApprovalStep]:
+    async def _cancelled_calls(self, turn: Turn, draft: Draft, emit: Emit, failure: TurnFailed | None) -> None:
         never_run = stopped(failure.message) if failure else stopped()
         # First: from here on no call can be approved, so no more calls are opened.
         unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
         open_calls = await self._history.open_calls(turn)
-        async for step in self._late_decisions(turn, draft, {each.call.correlation_id for each, _ in unapproved}):
-            yield step
+        await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
         if not open_calls and not unapproved:
             return
         steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, [each for each, _ in unapproved]))
         for asked, outcome in unapproved:
-            yield steps.finished(asked.call, outcome)
+            emit(steps.finished(asked.call, outcome))
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
             outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
-            yield steps.finished(open_call.call, outcome)
+            emit(steps.finished(open_call.call, outcome))
 
-    async def _late_decisions(
-        self, turn: Turn, draft: Draft, undecided: Collection[str]
-    ) -> AsyncGenerator[ToolStep | ApprovalStep]:
+    async def _late_decisions(self, turn: Turn, draft: Draft, emit: Emit, undecided: Collection[str]) -> None:
         """Decisions that were committed, by any engine, before the turn was stopped and that it has not shown."""
         asked = {i: step for i, step in draft.asked.items() if i not in undecided}
         for state in await self._approvals.states([*asked]) if asked else ():
             step = asked[state.correlation_id]
             steps = Steps(turn, step.round, {state.correlation_id: step.server})
             if state.decision is not None:
-                yield steps.decided(step.call, state.decision)
+                emit(steps.decided(step.call, state.decision))
             if state.outcome is not None:
-                yield steps.finished(step.call, state.outcome)
+                emit(steps.finished(step.call, state.outcome))
 
-    async def _resumed(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
-        async with aclosing(self._open_calls(turn)) as events:
-            async for event in events:
-                yield event
-        async with aclosing(self._llm(await self._request(turn))) as events:
-            async for event in events:
-                yield event
-
-    async def _request(
-        self, turn: Turn, said: Sequence[Message] | None = None, committed: asyncio.Future[None] | None = None
-    ) -> ChatRequest:
+    async def _request(self, turn: Turn, said: Sequence[Message] | None) -> ChatRequest:
         if said is None:
             kept, left_out = await newest_said(self._history, turn.session_id, self._memory)
         else:
             kept, left_out = recent(said, self._memory), 0
-        return ChatRequest(kept, turn, committed=committed, left_out=left_out)
+        return ChatRequest(kept, turn, left_out=left_out)
 
-    async def _open_calls(self, turn: Turn) -> AsyncGenerator[ChatEvent]:
+    async def _open_calls(self, turn: Turn, band: SideBand) -> None:
         open_calls = await self._history.open_calls(turn)
         asked = await self._approvals.waiting(turn)
         if not open_calls and not asked:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
-        band = SideBand()
-        waiting = self._rounds.await_results(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
-        work = asyncio.create_task(waiting, name=f"open calls of turn {turn.turn_id}")
-        async with aclosing(band.carry(work)) as events:
-            async for event in events:
-                yield event
-        yield RoundComplete(turn.rounds)
+        await self._rounds.await_results(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
+        band.emit(RoundComplete(turn.rounds))
 
 
 def _servers(open_calls: Sequence[OpenCall], asked: Sequence[Asked]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from callstream_runtime.logs import set_log_ids, turn_ids
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import traceparent_of_turn
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
-from dialog_engine.chat.running_turn import PrefetchedStream, RunningTurn
-from dialog_engine.chat.service import ChatService, Draft
+from dialog_engine.chat.running_turn import RunningTurn
+from dialog_engine.chat.service import ChatService
 from dialog_engine.errors import (
     CredentialRevokedError,
     EngineError,
@@ -182,15 +182,15 @@ class RunningTurns:
     async def _begin_session(self, turn: Turn, text: str) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
-        draft, committed = Draft(), asyncio.get_running_loop().create_future()
-        answer = PrefetchedStream(self._service.stream_reply(turn, draft, [UserMessage(text)], committed))
+        running = self._running_turn(turn, said=[UserMessage(text)])
+        task = asyncio.create_task(running.run(), name=f"turn {turn.turn_id}")
         self._beginning.add(turn.turn_id)
         try:
             await self._store.begin(turn, text, new_session=True)
-            committed.set_result(None)
-            self._start_task(self._running_turn(turn, draft=draft, answer=answer))
+            self._started(running, task)
         except BaseException:
-            await answer.close()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
             raise
         finally:
             self._beginning.discard(turn.turn_id)
@@ -300,14 +300,15 @@ class RunningTurns:
         running = self._running_turn(turn, failure=failure)
         if stopped:
             running.stop()
-        self._start_task(running)
+        self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
         return RunningTurn(turn, self._service, self._logs, self._outages, self._credentials, **options)
 
-    def _start_task(self, running: RunningTurn) -> None:
+    def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:
+        """The turn is committed, and `task` runs it."""
+        running.begin()
         self._running[running.turn.turn_id] = running
-        task = asyncio.create_task(running.run(), name=f"turn {running.turn.turn_id}")
         self._tasks[task] = running
         task.add_done_callback(self._task_ended)
 

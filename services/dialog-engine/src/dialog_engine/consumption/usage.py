@@ -48,6 +48,17 @@ class Wanted:
             raise ValueError(f"from is {first}, which is later than to, {last}: exchange them")
         return cls((first - _EPOCH).days, (last - _EPOCH).days, **names)
 
+    @classmethod
+    def ever(cls, subject: str) -> "Wanted":
+        """All days of one subject.
+
+        Raises:
+            ValueError: it has no name, which would be all subjects.
+        """
+        if not subject:
+            raise ValueError("the subject has no name")
+        return cls(0, (date.max - _EPOCH).days, subject=subject)
+
 
 @dataclass(frozen=True, slots=True)
 class Used:

@@ -1,4 +1,5 @@
-"""The export of a subject: a line of JSON per session, written in pieces, because a session may be of any size."""
+"""The export of a subject: a line of JSON per session, written in pieces, because a session may be of any size; then
+lines of what the subject has used."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -6,8 +7,12 @@ from contextlib import aclosing
 import msgspec
 
 from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
+from dialog_engine.consumption.usage import NO_PRICES, UsageReport, Wanted, as_json
 from dialog_engine.http import views
 from plugins_contract.outcomes import MediaBlock
+
+USAGE_ROWS = 1000
+"""How many rows of usage are in a line."""
 
 
 async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcript]) -> AsyncGenerator[bytes]:
@@ -53,6 +58,24 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         separator = b","
                 yield b"]}\n"
                 turns = None
+
+
+async def usage_lines(report: UsageReport, subject: str) -> AsyncGenerator[bytes]:
+    """What the subject has used by day, USAGE_ROWS to a line; no line when it is nothing. Prices are the operators'."""
+    after = None
+    while rows := await report.page(Wanted.ever(subject), after, USAGE_ROWS):
+        shown = [as_json(each, NO_PRICES) for each in rows]
+        counts = [{name: value for name, value in row.items() if name not in ("cost", "currency")} for row in shown]
+        yield msgspec.json.encode({"usage": counts}) + b"\n"
+        after = rows[-1].key
+
+
+async def joined(*parts: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """One after the other."""
+    for part in parts:
+        async with aclosing(part):
+            async for each in part:
+                yield each
 
 
 async def begun(lines: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

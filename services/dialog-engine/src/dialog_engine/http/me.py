@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import StreamingResponse
 
 from dialog_engine.http import described, views
-from dialog_engine.http.export import as_lines, begun
+from dialog_engine.http.export import as_lines, begun, joined, usage_lines
 from dialog_engine.http.guards import Sender
 from dialog_engine.http.services import Engine, large_answer
 
@@ -27,11 +27,12 @@ async def me(sender: Sender) -> dict[str, Any]:
     dependencies=[Depends(large_answer)],
 )
 async def export(engine: Engine, sender: Sender) -> StreamingResponse:
-    """Everything that is stored of the subject: one session with its messages and turns per line, as JSON."""
-
+    """Everything that is stored of the subject, as lines of JSON: each session with its messages and turns, and then
+    `usage`: what was used by day, of each model and tool."""
     parts = engine.personal_data.export(sender.subject, key_id=sender.key_id)
     name = {"Content-Disposition": 'attachment; filename="callstream.jsonl"'}
-    lines = await begun(as_lines(engine.archive, sender.subject, parts))
+    of_sessions = as_lines(engine.archive, sender.subject, parts)
+    lines = await begun(joined(of_sessions, usage_lines(engine.usage, sender.subject)))
     return StreamingResponse(lines, media_type="application/jsonl", headers=name)
 
 

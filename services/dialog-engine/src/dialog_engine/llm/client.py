@@ -24,7 +24,9 @@ from dialog_engine.errors import (
 from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
-from dialog_engine.model import ChatRequest, LLMEvent, ToolMessage
+from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolMessage
+from dialog_engine.sideband import ModelStream
+from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +102,7 @@ class ChatClient(ABC):
     `profile` describes the provider's deviations; by default it is derived from the address and the model. `max_tokens`
     bounds the answer; None leaves that to the protocol. `max_retries` counts retries before the first byte of an
     answer; later nothing is retried. `extra_body` is merged into every request, such as a temperature.
-    Retries are logged, and `retried` is called with their number.
+    Retries are logged. The facts about each request go to `observer`.
     """
 
     stop_option: ClassVar[str]
@@ -116,7 +118,7 @@ class ChatClient(ABC):
         timeouts: Timeouts = DEFAULT_TIMEOUTS,
         max_retries: int = 2,
         extra_body: Mapping[str, Any] | None = None,
-        retried: Callable[[int], None] = lambda times: None,
+        observer: ModelObserver | None = None,
     ) -> None:
         self._provider = provider
         self._model = model
@@ -125,7 +127,7 @@ class ChatClient(ABC):
         self._timeouts = timeouts
         self._max_retries = max_retries
         self._extra_body = dict(extra_body or {})
-        self._retried = retried
+        self._observer = observer or ModelObserver()
         self._errors = ErrorClassifier(*provider.secrets)
         self._options = self._wanted()
 
@@ -144,52 +146,62 @@ class ChatClient(ABC):
     def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
         """The request as JSON, with only those `options`."""
 
-    async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[LLMEvent]:
-        """Stream the model's answer: text and reasoning as they arrive, tool calls at the end, StreamEnd last.
+    async def open(self, request: ChatRequest) -> ModelStream:
+        """The model's answer, once it begins: text and reasoning as they arrive, tool calls at the end, StreamEnd last.
 
-        Closing the generator closes the connection to the provider. The meter of the request then has what the answer
-        has cost up to there.
+        Closing the stream closes the connection to the provider. The meter of the request then has what the answer has
+        cost up to there.
 
         Raises:
             LLMError: the provider cannot be reached, refuses, breaks off, or is silent for too long.
         """
-        deadline = _Deadline(self._timeouts)
-        with deadline.translated():
-            async with deadline.next_piece():
-                response = await self._open(request)
-        meter, decoder = request.meter, self._decoder()
-        del request  # it may be long, and is not needed while its answer is read
-        try:
-            kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind == "text/html":
-                raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
-            size = 0
-            async with aclosing(response.aiter_bytes()) as reads:
-                if kind == "application/json":
-                    with deadline.translated(), self._translated():
-                        async with deadline.next_piece():
-                            body = await _whole(reads)
-                    async for event in _in_parts(await reading(len(body), decoder.feed_whole, body)):
-                        yield event
-                while not decoder.done and (read := await _next(reads, decoder, deadline)):
-                    size = _checked_size(size + len(read))
-                    for event in await reading(decoder.held + len(read), decoder.feed, read):
-                        yield event
-                    deadline.extend(decoder.pieces)
-                async for event in _in_parts(await reading(size, decoder.finish)):
-                    yield event
-                await _drain(reads)
-        finally:
-            meter.reported = decoder.cost
-            await response.aclose()
+        seen = self._observer.request(request.turn)
+        stream = await ModelStream.begun(self._answer(request, seen))
+        if not isinstance(stream.first, StreamEnd):
+            seen.began()
+        return stream
 
-    async def _open(self, request: ChatRequest) -> httpx2.Response:
+    async def _answer(self, request: ChatRequest, seen: AnswerObserver) -> AsyncGenerator[LLMEvent]:
+        with seen:
+            deadline = _Deadline(self._timeouts)
+            with deadline.translated():
+                async with deadline.next_piece():
+                    response = await self._send(request)
+            meter, decoder = request.meter, self._decoder()
+            del request  # it may be long, and is not needed while its answer is read
+            try:
+                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if kind == "text/html":
+                    raise LLMRequestError("the model's provider answered with a web page: is its base URL right?")
+                size = 0
+                async with aclosing(response.aiter_bytes()) as reads:
+                    if kind == "application/json":
+                        with deadline.translated(), self._translated():
+                            async with deadline.next_piece():
+                                body = await _whole(reads)
+                        async for event in _in_parts(await reading(len(body), decoder.feed_whole, body)):
+                            yield event
+                    while not decoder.done and (read := await _next(reads, decoder, deadline)):
+                        size = _checked_size(size + len(read))
+                        for event in await reading(decoder.held + len(read), decoder.feed, read):
+                            yield event
+                        deadline.extend(decoder.pieces)
+                    async for event in _in_parts(await reading(size, decoder.finish)):
+                        if isinstance(event, StreamEnd):
+                            seen.completed(event.usage)
+                        yield event
+                    await _drain(reads)
+            finally:
+                meter.reported = decoder.cost
+                await response.aclose()
+
+    async def _send(self, request: ChatRequest) -> httpx2.Response:
         """Send the request, and again without the options that the provider refuses. Raises LLMError."""
         options, size = self._options, characters_of(request.messages)
         with self._translated():
             while True:
                 try:
-                    response = await self._send(await reading(size, self._body, request, options))
+                    response = await self._posted(await reading(size, self._body, request, options))
                     break
                 except self._provider.status_error as error:
                     refused = _refused(self._sent(request, options), cast("_StatusError", error))
@@ -202,7 +214,7 @@ class ChatClient(ABC):
         response.request = httpx2.Request("POST", "/")
         return response
 
-    async def _send(self, body: Json) -> httpx2.Response:
+    async def _posted(self, body: Json) -> httpx2.Response:
         try:
             response = await self._provider.post(body, self._max_retries)
         except self._provider.error as error:
@@ -212,7 +224,7 @@ class ChatClient(ABC):
             if self._max_retries or not _was_closed_without_answer(error):
                 raise
             log.warning("a request to %s is repeated, because its connection was closed without an answer", self._model)
-            self._retried(1)
+            self._observer.retried(1)
             return await self._provider.post(body, 0)
         self._count_retries(response.request)
         return response
@@ -222,7 +234,7 @@ class ChatClient(ABC):
         if request is not None and (times := int(request.headers.get(RETRIES_FIELD, "0"))):
             often = "once" if times == 1 else f"{times} times"
             log.warning("a request to %s was repeated %s before an answer began", self._model, often)
-            self._retried(times)
+            self._observer.retried(times)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
         """Those of the options that the body for this request can contain."""

@@ -1,7 +1,6 @@
 """The providers of models, opened from their settings. To add one: a function that opens it, and its settings."""
 
 import contextlib
-import functools
 from collections.abc import AsyncGenerator, Callable, Mapping
 
 from pydantic import SecretStr
@@ -12,28 +11,22 @@ from dialog_engine.llm.client import ChatClient, Provider, Timeouts
 from dialog_engine.llm.context_tokens import context_tokens_of, room_of
 from dialog_engine.llm.profiles import PROFILES, Profile, profile_of
 from dialog_engine.llm.routing import Router
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.tool_calls.ports import ModelObserver, OpenChat
 
 # Each SDK is imported by the first provider that needs it: together they take seconds, and 80 MB.
 
 MAX_RETRIES = 2
-Wrap = Callable[[StreamChat, str], StreamChat]
+Wrap = Callable[[OpenChat, str], OpenChat]
 """Wraps one model, given its name, `provider:model`."""
 
-
-Retried = Callable[[str, int], None]
-"""Is called with the name of a model and the number of retries of one request to it."""
-
-
-def unwrapped(llm: StreamChat, _: str) -> StreamChat:
-    """The model itself."""
-    return llm
+Observe = Callable[[str], ModelObserver]
+"""The observer of the model with this name."""
 
 
 @contextlib.asynccontextmanager
 async def open_llm(
-    settings: Settings, wrap: Wrap = unwrapped, retried: Retried = lambda model, times: None
-) -> AsyncGenerator[StreamChat]:
+    settings: Settings, wrap: Wrap = lambda llm, _: llm, observe: Observe = lambda _: ModelObserver()
+) -> AsyncGenerator[OpenChat]:
     """The configured chat models behind one interface, without tools. Closes their connections at the end of the block.
 
     Models of one provider share its connections.
@@ -43,7 +36,7 @@ async def open_llm(
     """
     async with contextlib.AsyncExitStack() as stack:
         providers: dict[str, Provider] = {}
-        models: dict[str, StreamChat] = {}
+        models: dict[str, OpenChat] = {}
         for name in settings.every_model:
             kind, _, model = name.partition(":")
             if kind not in providers:
@@ -52,8 +45,8 @@ async def open_llm(
             # A model with a fallback is not retried: the fallback answers instead.
             last = not settings.llm_fallbacks or name == settings.llm_fallbacks[-1]
             max_retries = MAX_RETRIES if last else 0
-            client = _client(settings, kind, providers[kind], model, max_retries, functools.partial(retried, name))
-            models[name] = wrap(client.stream_chat, name)
+            client = _client(settings, kind, providers[kind], model, max_retries, observe(name))
+            models[name] = wrap(client.open, name)
         router = Router(
             models,
             settings.default_model,
@@ -61,7 +54,7 @@ async def open_llm(
             cooldown_seconds=settings.llm_cooldown_seconds,
             rooms=rooms_of(settings),
         )
-        yield router.stream_chat
+        yield router.open
 
 
 def rooms_of(settings: Settings) -> dict[str, int]:
@@ -81,7 +74,7 @@ def timeouts_of(settings: Settings) -> Timeouts:
 
 
 def _client(
-    settings: Settings, kind: str, provider: Provider, model: str, max_retries: int, retried: Callable[[int], None]
+    settings: Settings, kind: str, provider: Provider, model: str, max_retries: int, observer: ModelObserver
 ) -> ChatClient:
     if kind in ("openai", "azure"):
         from dialog_engine.llm.openai_client import OpenAIChatClient as Client  # noqa: PLC0415 -- see above
@@ -98,7 +91,7 @@ def _client(
         max_tokens=settings.llm_max_tokens,
         timeouts=timeouts_of(settings),
         max_retries=max_retries,
-        retried=retried,
+        observer=observer,
         extra_body=extra_body,
     )
 

@@ -7,8 +7,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
 
 from callstream_runtime.long_texts import reading
 from dialog_engine.context.fitting import fit
@@ -20,8 +19,9 @@ from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMUnavailableError,
 )
-from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.model import AnsweredBy, ChatRequest
+from dialog_engine.sideband import ModelStream
+from dialog_engine.tool_calls.ports import OpenChat
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Router:
 
     def __init__(
         self,
-        models: Mapping[str, StreamChat],
+        models: Mapping[str, OpenChat],
         default: str,
         fallbacks: Sequence[str] = (),
         *,
@@ -64,41 +64,35 @@ class Router:
         self._now = now
         self._cooldown_until: dict[str, float] = {}
 
-    async def stream_chat(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        """The stream of the first model that begins to answer, with AnsweredBy before its first event.
+    async def open(self, request: ChatRequest) -> ModelStream:
+        """The stream of the first model that begins to answer; it begins with AnsweredBy.
 
         Raises:
             LLMError: the last model was unavailable too, or one failed in a way that another model would not avoid.
         """
         order = in_order(self._requested(request), self._fallbacks, self._cools_down)
         attempts = deque((name, float(self._rooms.get(name, math.inf))) for name in order)
-        while attempts:
+        while True:
             name, room = attempts.popleft()
             size = characters_of(request.messages)
             sent = await reading(size, fit, request, room)
             request.meter.room = room
-            begun = False
             try:
-                async with aclosing(self._models[name](sent)) as events:
-                    async for event in events:
-                        if not begun:
-                            begun = True
-                            yield AnsweredBy(name, sent.left_out)
-                        yield event
-                return
+                stream = await self._models[name](sent)
             except LLMContextLengthError as error:
                 half = await reading(size, tokens_of_request, sent) / 2
-                if begun or (await reading(size, fit, request, half)).left_out == sent.left_out:
+                if (await reading(size, fit, request, half)).left_out == sent.left_out:
                     raise
                 log.warning("%s is asked again with less of the conversation: %s", name, error)
                 attempts.appendleft((name, half))
             except (LLMUnavailableError, LLMRateLimitedError, LLMQuotaError) as error:
-                if begun:
-                    raise
                 self._start_cooldown(name, error)
                 if not attempts:
                     raise
                 log.warning("%s is unavailable, its fallback is asked: %s", name, error)
+            else:
+                stream.put_first(AnsweredBy(name, sent.left_out))
+                return stream
 
     def _requested(self, request: ChatRequest) -> str:
         requested = request.turn.choice.model or self._default

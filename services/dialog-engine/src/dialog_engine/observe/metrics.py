@@ -154,6 +154,10 @@ class Metrics:
         # 1 while Redis answers; 1 while the store answers.
         self.redis_up = Gauge("dialog_redis_up", "Whether Redis answers.", registry=registry)
         self.store_up = Gauge("dialog_store_up", "Whether the store answers.", registry=registry)
+        # How old the gauges of what is in the store are. It rises while the store needs longer than a scrape waits.
+        self.store_age = Gauge(
+            "dialog_store_measured_seconds", "Age of the gauges of what is in the store.", registry=registry
+        )
         # Workers with a heartbeat. 0: tool calls wait.
         self.workers = Gauge("dialog_workers", "Workers with a heartbeat.", registry=registry)
         # MCP servers whose entry in Redis is not believed, because no worker with a request key has signed it so.

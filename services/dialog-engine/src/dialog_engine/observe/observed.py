@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
 
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
@@ -18,14 +19,8 @@ from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
-    ChatEvent,
-    ChatRequest,
     Done,
-    ReasoningDelta,
-    StreamEnd,
-    TextDelta,
     ToolCall,
-    ToolCallEvent,
     ToolStep,
     Turn,
     TurnEvent,
@@ -33,7 +28,14 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore, StreamChat
+from dialog_engine.tool_calls.ports import (
+    NO_COST,
+    NO_QUESTIONS,
+    NO_SERVERS,
+    AnswerObserver,
+    CallStore,
+    ModelObserver,
+)
 from dialog_engine.tool_calls.values import Question, WholeResult
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ToolCallRequested
@@ -48,27 +50,23 @@ NOT_RUN = "(not run)"
 """Stands for the tool of calls that were answered without running anything, because there is no such tool."""
 
 
-def observed_llm(llm: StreamChat, metrics: Metrics, model: str) -> StreamChat:
-    """`llm`, observed as `model`."""
-    begin_at_zero(metrics.llm_retries, model)
+class ObservedModel(ModelObserver):
+    """Counts, logs and traces the requests to one model."""
 
-    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        seen = _Answer(metrics, model, request.turn)
-        try:
-            async with aclosing(llm(request)) as events:
-                async for event in events:
-                    seen.follow(event)
-                    yield event
-        except LLMError as error:
-            seen.failed(error)
-            raise
-        finally:
-            seen.ended()
+    def __init__(self, metrics: Metrics, model: str) -> None:
+        """`model` is its name, `provider:model`."""
+        begin_at_zero(metrics.llm_retries, model)
+        self._metrics = metrics
+        self._model = model
 
-    return stream_chat
+    def request(self, turn: Turn) -> AnswerObserver:
+        return _Answer(self._metrics, self._model, turn)
+
+    def retried(self, times: int) -> None:
+        self._metrics.llm_retried(self._model, times)
 
 
-class _Answer:
+class _Answer(AnswerObserver):
     """One request to a model, from its start to its end."""
 
     def __init__(self, metrics: Metrics, model: str, turn: Turn) -> None:
@@ -84,25 +82,23 @@ class _Answer:
         self._outcome = "abandoned"  # unless the stream is read to its end
         self._usage = Usage()
 
-    def follow(self, event: ChatEvent) -> None:
-        """One event of the answer."""
-        if self._first_token is None and isinstance(event, (TextDelta, ReasoningDelta, ToolCallEvent)):
-            self._first_token = time.monotonic() - self._started
-            self._metrics.llm_first_token.labels(self._model).observe(self._first_token, _exemplar(self._turn))
-        elif isinstance(event, StreamEnd):
-            self._usage = event.usage
-            self._metrics.llm_tokens.labels("input", self._model).inc(event.usage.input_tokens)
-            self._metrics.llm_tokens.labels("output", self._model).inc(event.usage.output_tokens)
-            self._outcome = "ok"
+    def began(self) -> None:
+        self._first_token = time.monotonic() - self._started
+        self._metrics.llm_first_token.labels(self._model).observe(self._first_token, _exemplar(self._turn))
 
-    def failed(self, error: LLMError) -> None:
-        """The request failed."""
-        self._outcome = error.code
-        fields = {"model": self._model, "code": error.code}
-        logger.warning("model request failed: %s", error, extra=turn_ids(self._turn) | fields)
+    def completed(self, usage: Usage) -> None:
+        self._usage = usage
+        self._metrics.llm_tokens.labels("input", self._model).inc(usage.input_tokens)
+        self._metrics.llm_tokens.labels("output", self._model).inc(usage.output_tokens)
+        self._outcome = "ok"
 
-    def ended(self) -> None:
-        """The answer is complete, has failed, or was abandoned."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, LLMError):
+            self._outcome = error.code
+            fields = {"model": self._model, "code": error.code}
+            logger.warning("model request failed: %s", error, extra=turn_ids(self._turn) | fields)
         self._metrics.llm_requests.labels(self._outcome, self._model).inc()
         if logger.isEnabledFor(logging.INFO):
             fields: dict[str, object] = {

@@ -1,7 +1,6 @@
 """The status of the engine: readiness, and metrics that are measured at the time of a scrape."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +32,8 @@ log = logging.getLogger(__name__)
 
 SCRAPE_SECONDS = 2.0
 """How long a scrape waits for Redis; without it only the engine's own metrics are returned."""
+STORE_SECONDS = 1.0
+"""How long a scrape waits for the store; until the store answers, its gauges stay what they were."""
 FIRST_WORKER_SECONDS = 10.0
 """How long an engine that has started waits for Redis and for a first worker."""
 
@@ -62,14 +63,55 @@ class StartGate:
         return self._open
 
 
+class StoreGauges:
+    """The gauges of what is in the store. A scrape waits for their measurement for STORE_SECONDS at most."""
+
+    def __init__(self, outbox: SqlOutbox, erasures: SqlErasures, chain: AuditChain, metrics: Metrics) -> None:
+        self._outbox, self._erasures, self._chain, self._metrics = outbox, erasures, chain, metrics
+        self._measurement: asyncio.Task[None] | None = None
+        self._measured_at = time.monotonic()
+
+    async def measure(self) -> None:
+        """Measure, or wait for the measurement that an earlier scrape has begun."""
+        measurement = self._measurement or asyncio.create_task(self._measure(), name="store gauges")
+        self._measurement = measurement
+        await asyncio.wait([measurement], timeout=STORE_SECONDS)
+        self._metrics.store_age.set(time.monotonic() - self._measured_at)
+        if measurement.done():
+            self._measurement = None
+            measurement.result()
+
+    async def close(self) -> None:
+        """Cancel a measurement that no scrape will wait for."""
+        if self._measurement is not None:
+            self._measurement.cancel()
+            await asyncio.wait([self._measurement])
+
+    async def _measure(self) -> None:
+        metrics = self._metrics
+        try:
+            waiting, oldest_ms = await self._outbox.backlog()
+            erasures, oldest_erasure_ms = await self._erasures.backlog()
+            unsealed_ms = await self._chain.unsealed_ms()
+        except StorageUnavailableError:
+            metrics.store_up.set(False)
+            return
+        metrics.store_up.set(True)
+        metrics.outbox_rows.set(waiting)
+        metrics.outbox_oldest.set(oldest_ms / 1000)
+        metrics.erasures.set(erasures)
+        metrics.erasures_oldest.set(oldest_erasure_ms / 1000)
+        metrics.audit_unsealed.set(unsealed_ms / 1000)
+        self._measured_at = time.monotonic()
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
     """Reads the parts of one engine. `has_workers` is False when tools are switched off."""
 
     database: Database
     outbox: SqlOutbox
-    erasures: SqlErasures
-    chain: AuditChain
+    store: StoreGauges
     relay: Relay
     approvals: PendingApprovals
     queue: SessionQueue
@@ -118,16 +160,7 @@ class EngineStatus:
         `accept` is the `Accept` field of the request.
         """
         metrics = self.metrics
-        metrics.store_up.set(False)
-        with contextlib.suppress(StorageUnavailableError):
-            waiting, oldest_ms = await self.outbox.backlog()
-            metrics.store_up.set(True)
-            metrics.outbox_rows.set(waiting)
-            metrics.outbox_oldest.set(oldest_ms / 1000)
-            erasures, oldest_ms = await self.erasures.backlog()
-            metrics.erasures.set(erasures)
-            metrics.erasures_oldest.set(oldest_ms / 1000)
-            metrics.audit_unsealed.set(await self.chain.unsealed_ms() / 1000)
+        await self.store.measure()
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(len(self.streams.open))

@@ -15,6 +15,8 @@ from dialog_engine.config import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.audit import NAME_MAX, TEXT_MAX, fitted
 from dialog_engine.storage.audit_chain import EVENT
+from dialog_engine.storage.database import Row as Stored
+from dialog_engine.storage.database import named
 
 IDS = ("session_id", "turn_id", "correlation_id")
 PAGE = 1_000
@@ -36,7 +38,7 @@ class AuditFilter:
 class Query(Protocol):
     """Runs a statement with `$1` parameters."""
 
-    def __call__(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    def __call__(self, sql: str, *parameters: Any) -> list[Stored]:
         """Its rows."""
         ...
 
@@ -58,10 +60,10 @@ def events(query: Query, wanted: AuditFilter) -> Generator[Row]:
             wanted.name,
             PAGE,
         )
-        yield from (dict(zip(EVENT, row, strict=True)) for row in rows)
+        yield from (row.by_name() for row in rows)
         if len(rows) < PAGE:
             return
-        seq = rows[-1][0]
+        seq = rows[-1].seq
 
 
 def as_json(row: Row) -> str:
@@ -108,9 +110,9 @@ def _sqlite(path: Path) -> Generator[Query]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5)) as connection:
 
-            def query(sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-                named = {str(number): value for number, value in enumerate(parameters, 1)}
-                return connection.execute(sql, named).fetchall()
+            def query(sql: str, *parameters: Any) -> list[Stored]:
+                found = connection.execute(sql, {str(number): value for number, value in enumerate(parameters, 1)})
+                return named((column[0] for column in found.description), found.fetchall())
 
             yield query
     except sqlite3.Error as error:

@@ -10,13 +10,13 @@ from dialog_engine.operators.audit import PAGE, Query, at_text
 from dialog_engine.storage.audit import COLUMNS, DIGEST_KEY, TEXT_MAX
 from dialog_engine.storage.audit_chain import LAST_SEAL, PRUNED_TO, SEALED_AT_ONCE, Seal, next_seal
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.sealed import open_text
+from dialog_engine.storage.sealed import open_value
 from plugins_contract.encryption import Cipher, DecryptionError
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_PROBLEMS = 20
 """After so many problems the rest of the chain is not read."""
-_EVENT = ", ".join(("seq", "at", *(f"substr({column}, 1, {TEXT_MAX + 1})" for column in COLUMNS)))
+_EVENT = ", ".join(("seq", "at", *(f"substr({column}, 1, {TEXT_MAX + 1}) AS {column}" for column in COLUMNS)))
 """An event, without what no engine has written: a value may be of any size."""
 
 
@@ -57,7 +57,7 @@ def named(seal: Seal) -> str:
 def head_of(query: Query) -> Seal:
     """The last seal; that with the number 0 where there is none."""
     rows = query(LAST_SEAL)
-    return Seal(*rows[0]) if rows else Seal()
+    return Seal(**rows[0].by_name()) if rows else Seal()
 
 
 def verify(query: Query, cipher: Cipher, expected: str = "") -> Verified:
@@ -74,8 +74,8 @@ def verify(query: Query, cipher: Cipher, expected: str = "") -> Verified:
     elif expected:
         found.problems.append("there is no seal, but a head was expected")
     last_seq = found.head.last_seq
-    [(found.unsealed, to, at)] = query("SELECT count(*), max(seq), min(at) FROM audit WHERE seq > $1", last_seq)
-    found.unsealed_to, found.unsealed_at = to or 0, at or 0
+    [rest] = query("SELECT count(*) AS events, max(seq) AS last_seq, min(at) AS at FROM audit WHERE seq > $1", last_seq)
+    found.unsealed, found.unsealed_to, found.unsealed_at = rest.events, rest.last_seq or 0, rest.at or 0
     return found
 
 
@@ -120,7 +120,7 @@ class _Events:
     def upto(self, last_seq: int) -> list[Row]:
         """The next events, up to that with this number. Of more than a seal of an engine covers, one more is kept."""
         found: list[Row] = []
-        while self._next is not None and self._next[0] <= last_seq:
+        while self._next is not None and self._next.seq <= last_seq:
             if len(found) <= SEALED_AT_ONCE:
                 found.append(self._next)
             self._next = next(self._rows, None)
@@ -130,7 +130,7 @@ class _Events:
     def _read(query: Query, seq: int) -> Iterator[Row]:
         while rows := query(f"SELECT {_EVENT} FROM audit WHERE seq > $1 ORDER BY seq LIMIT $2", seq, PAGE):
             yield from rows
-            seq = rows[-1][0]
+            seq = rows[-1].seq
 
 
 def _seals(query: Query, last: int) -> Iterator[Seal]:
@@ -142,13 +142,15 @@ def _seals(query: Query, last: int) -> Iterator[Seal]:
         last,
         PAGE,
     ):
-        yield from (Seal(*row) for row in rows)
-        number = rows[-1][0]
+        yield from (Seal(**row.by_name()) for row in rows)
+        number = rows[-1].number
 
 
 def _pruned_to(query: Query) -> int:
     rows = query("SELECT value FROM meta WHERE key = $1", PRUNED_TO)
-    return int(rows[0][0]) if rows and _NUMBER.fullmatch(rows[0][0]) else 0  # then the first seal is found missing
+    return (
+        int(rows[0].value) if rows and _NUMBER.fullmatch(rows[0].value) else 0
+    )  # then the first seal is found missing
 
 
 def _key(query: Query, cipher: Cipher) -> bytes:
@@ -156,7 +158,7 @@ def _key(query: Query, cipher: Cipher) -> bytes:
     if not rows:
         raise ConfigurationError("the store has no key of the audit: its seals cannot be verified")
     try:
-        return bytes.fromhex(open_text(cipher, rows[0][0], "meta.value", DIGEST_KEY))
+        return bytes.fromhex(open_value(cipher, rows[0].value, "meta.value", DIGEST_KEY))
     except DecryptionError:
         raise
     except ValueError:

@@ -88,7 +88,7 @@ async def restored(settings: StoreSettings) -> int:
         # A backup has the leases of its engines, which have run out after LEASE_SECONDS. Those of living ones have not.
         while living := await database.read(LIVING):
             if asyncio.get_running_loop().time() > deadline:
-                raise StorageUnavailableError(f"engine {living[0][0]} uses the store: stop all engines first")
+                raise StorageUnavailableError(f"engine {living[0].engine_id} uses the store: stop all engines first")
             await asyncio.sleep(LOOK_SECONDS)
         return await database.write(mark_restored)
 

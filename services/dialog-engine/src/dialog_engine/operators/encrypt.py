@@ -14,10 +14,9 @@ from dialog_engine.config import StoreSettings
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.moves import check_not_moved
+from dialog_engine.storage.schemas.sealed_columns import TABLES, SealedTable
 from dialog_engine.storage.sealed import (
     ALL_SEALED,
-    TABLES,
-    SealedTable,
     keys_in_use,
     note_all_sealed,
     owner,
@@ -89,18 +88,19 @@ _Change = tuple[Any, ...]
 
 
 def _changes(table: SealedTable, row: Row, cipher: Cipher, target: Cipher) -> list[_Change]:
-    width = len(table.primary_key)
-    key, bound_to, values = row[:width], row[width : -len(table.columns)], row[-len(table.columns) :]
+    values = row.by_name()
+    key, bound_to = ([values[name] for name in names] for names in (table.primary_key, table.bound_to))
     changes: list[_Change] = []
-    for column, old in zip(table.columns, values, strict=True):
+    for column in table.columns:
+        old = values[column]
         if not old or key_of(old) == target.first:
             continue
-        belongs_to = owner(f"{table.name}.{column}", *map(str, bound_to))
+        belongs_to = owner(f"{table.name}.{column}", *bound_to)
         if isinstance(old, str):
             new = target.seal_text(cipher.open_text(old, belongs_to), belongs_to)
         else:
             new = target.seal(cipher.open(old, belongs_to), belongs_to)
-        where = f"{column} = $2 AND ({', '.join(table.primary_key)}) = ({placeholders(3, width)})"
+        where = f"{column} = $2 AND ({', '.join(table.primary_key)}) = ({placeholders(3, len(key))})"
         changes.append((f"UPDATE {table.name} SET {column} = $1 WHERE {where}", new, old, *key))
     return changes
 
@@ -111,8 +111,8 @@ def _apply(tx: Transaction, changes: list[_Change]) -> int:
 
 def _seal_facts(tx: Transaction, cipher: Cipher) -> None:
     """Seal the texts of facts that have waited since before there was a key. Engines refuse clear ones from then on."""
-    for seq, payload in tx.execute("SELECT seq, payload FROM outbox WHERE event_type = $1", TURN_FINISHED):
-        fact = msgspec.json.decode(payload, type=TurnFinished)
+    for row in tx.execute("SELECT seq, payload FROM outbox WHERE event_type = $1", TURN_FINISHED):
+        fact = msgspec.json.decode(row.payload, type=TurnFinished)
         sealed = {
             name: cipher.seal_text(cipher.open_text(text, belongs_to), belongs_to)
             for name, field, text in (
@@ -124,12 +124,12 @@ def _seal_facts(tx: Transaction, cipher: Cipher) -> None:
         }
         if sealed:
             encoded = msgspec.json.encode(msgspec.structs.replace(fact, **sealed))
-            tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", encoded, seq)
+            tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", encoded, row.seq)
 
 
 def _note_keys(tx: Transaction, first: str) -> frozenset[str]:
     """Record which keys are in use from now on. Returns those that the outbox needs besides `first`."""
-    found = (key.decode() for (payload,) in tx.execute("SELECT payload FROM outbox") for key in _keys(payload))
+    found = (key.decode() for row in tx.execute("SELECT payload FROM outbox") for key in _keys(row.payload))
     needed = keys_in_use(tx) & frozenset(found) - {first}
     set_keys_in_use(tx, needed | frozenset(filter(None, [first])))
     if first:

@@ -138,16 +138,17 @@ async def move(settings: StoreSettings, report: Callable[[str], None]) -> Moved:
 async def _tables(source: Database) -> list[Table]:
     """The tables of the file but `meta`, each after those that it refers to."""
     names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'meta'"
-    generated: dict[str, int] = dict(await source.read("SELECT name, seq FROM sqlite_sequence"))
+    generated = {row.name: row.seq for row in await source.read("SELECT name, seq FROM sqlite_sequence")}
     found: dict[str, Table] = {}
-    for (name,) in await source.read(names):
+    for table in await source.read(names):
+        name = table.name
         columns = await source.read("SELECT name, type, pk FROM pragma_table_info($1) ORDER BY pk, cid", name)
         needs = await source.read('SELECT "table" FROM pragma_foreign_key_list($1)', name)
         found[name] = Table(
             name,
-            {column: type_ for column, type_, _ in columns},
-            tuple(column for column, _, place in columns if place),
-            frozenset(other for (other,) in needs if other != name),
+            {column.name: column.type for column in columns},
+            tuple(column.name for column in columns if column.pk),
+            frozenset(row.table for row in needs if row.table != name),
             generated.get(name, 0),
         )
     order = TopologicalSorter({name: table.needs for name, table in found.items()}).static_order()
@@ -243,7 +244,7 @@ async def _content(table: Table, source: Database) -> Content:
     return found
 
 
-def _digest(row: Row) -> bytes:
+def _digest(row: Sequence[object]) -> bytes:
     """The digest of a row: the SHA-256 of its integers and of the SHA-256 of its other values."""
     return hashlib.sha256(",".join(map(_value_digest, row)).encode()).digest()
 

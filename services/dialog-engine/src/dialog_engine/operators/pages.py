@@ -6,6 +6,7 @@ from typing import Any
 
 from dialog_engine.storage.database import Database, Row, placeholders
 
+Key = tuple[Any, ...]
 PAGE = 200
 PAGE_BYTES = 4_000_000
 """Rows are read together until they have this many bytes, or are PAGE."""
@@ -21,7 +22,7 @@ class Pages:
     large: Sequence[str]
     only: str = ""
 
-    async def read(self, database: Database, columns: Sequence[str], after: Row = ()) -> AsyncGenerator[list[Row]]:
+    async def read(self, database: Database, columns: Sequence[str], after: Key = ()) -> AsyncGenerator[list[Row]]:
         """The rows behind `after`, a value of the key, page by page: the key, then `columns`.
 
         Raises:
@@ -32,7 +33,7 @@ class Pages:
             yield await database.read(*self._select(", ".join(columns), "", after, until))
             after = until
 
-    def _end(self, sizes: Sequence[Row]) -> Row:
+    def _end(self, sizes: Sequence[Row]) -> Key:
         """The key of the last of these rows that is read with those before it; () when there are none."""
         total = 0
         for *key, size in sizes:
@@ -41,7 +42,7 @@ class Pages:
                 return tuple(key)
         return sizes[-1][:-1] if sizes else ()
 
-    def _select(self, columns: str, limit: str, after: Row, until: Row = ()) -> tuple[Any, ...]:
+    def _select(self, columns: str, limit: str, after: Key, until: Key = ()) -> tuple[Any, ...]:
         key, width = ", ".join(self.key), len(self.key)
         conditions = [self.only] if self.only else []
         if after:

@@ -7,6 +7,8 @@ from typing import Any
 import psycopg
 
 from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.storage.database import Row
+from dialog_engine.storage.postgres import rows_of
 
 CONNECT_SECONDS = 5
 
@@ -25,8 +27,8 @@ def opened_postgres(url: str) -> Generator[Any]:
         with closing(connection):
             connection.execute(b"SET default_transaction_read_only = on")
 
-            def query(sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-                return connection.execute(sql.encode(), parameters).fetchall()
+            def query(sql: str, *parameters: Any) -> list[Row]:
+                return rows_of(connection.execute(sql.encode(), parameters))
 
             yield query
     except psycopg.Error as error:

@@ -6,8 +6,8 @@ from dialog_engine.operators.audit import Query
 from dialog_engine.personal_data.retention import DAY_MS, PAGE, Idle, Retention
 
 _NEXT = (
-    "SELECT s.session_id, s.subject, $3 - s.updated_at,"
-    " EXISTS (SELECT 1 FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running')"
+    "SELECT s.session_id, s.subject, $3 - s.updated_at AS idle_ms,"
+    " EXISTS (SELECT 1 FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS runs"
     " FROM sessions s WHERE s.session_id > $1 ORDER BY s.session_id LIMIT $2"
 )
 
@@ -34,5 +34,5 @@ def would_be_erased(query: Query, retention: Retention, now_ms: int) -> Generato
 def _sessions(query: Query, now_ms: int) -> Iterator[tuple[Idle, bool]]:
     last = ""
     while rows := query(_NEXT, last, PAGE, now_ms):
-        yield from ((Idle(*row[:3]), bool(row[3])) for row in rows)
-        last = rows[-1][0]
+        yield from ((Idle(row.session_id, row.subject, row.idle_ms), bool(row.runs)) for row in rows)
+        last = rows[-1].session_id

@@ -7,14 +7,15 @@ first busy hour. It notes how far it is: after an interruption it continues ther
 from collections.abc import Sequence
 
 from dialog_engine.operators.pages import PAGE, PAGE_BYTES
-from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.database import Database, Row
 from dialog_engine.storage.media import split_stored
+from dialog_engine.storage.store import SealedDatabase, SealedTransaction
 from plugins_contract.encryption import Cipher
 
 MARK = "media_split_until"
 """The row of `meta` with the last call that was looked at, while the work is not complete."""
 _NEXT = (
-    "SELECT correlation_id, length(outcome) FROM tool_calls WHERE correlation_id > $1 AND outcome IS NOT NULL"
+    "SELECT correlation_id, length(outcome) AS size FROM tool_calls WHERE correlation_id > $1 AND outcome IS NOT NULL"
     f" ORDER BY correlation_id LIMIT {PAGE}"
 )
 _NOTE = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -27,18 +28,19 @@ async def split_media(database: Database, cipher: Cipher) -> int:
         StorageUnavailableError: the store cannot be used now.
         DecryptionError: a key is missing, or a value was changed. What was split so far stays.
     """
-    found = await database.read("SELECT value FROM meta WHERE key = $1", MARK)
-    last, count = found[0][0] if found else "", 0
-    while ids := _together(await database.read(_NEXT, last)):
+    store = SealedDatabase(database, cipher)
+    found = await store.read("SELECT value FROM meta WHERE key = $1", MARK)
+    last, count = found[0].value if found else "", 0
+    while ids := _together(await store.read(_NEXT, last)):
 
-        def unit(tx: Transaction, ids: Sequence[str] = ids) -> int:
-            done = sum(split_stored(tx, cipher, each) for each in ids)
+        def unit(tx: SealedTransaction, ids: Sequence[str] = ids) -> int:
+            done = sum(split_stored(tx, each) for each in ids)
             tx.execute(_NOTE, MARK, ids[-1])
             return done
 
-        count += await database.write(unit)
+        count += await store.write(unit)
         last = ids[-1]
-    await database.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = $1", MARK))
+    await store.write(lambda tx: tx.execute("DELETE FROM meta WHERE key = $1", MARK))
     return count
 
 
@@ -46,9 +48,9 @@ def _together(rows: Sequence[Row]) -> list[str]:
     """The ids of the first of these outcomes, as many as are split in one transaction."""
     ids: list[str] = []
     room = PAGE_BYTES
-    for correlation_id, size in rows:
-        ids.append(correlation_id)
-        room -= size
+    for row in rows:
+        ids.append(row.correlation_id)
+        room -= row.size
         if room <= 0:
             break
     return ids

@@ -23,7 +23,8 @@ from dialog_engine.config import OperatorSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.operators.audit import AuditFilter, Query, as_text, events, opened
 from dialog_engine.operators.logs import Line, lines_about
-from dialog_engine.storage.sealed import open_data
+from dialog_engine.storage.database import Row
+from dialog_engine.storage.sealed import open_value
 from plugins_contract.dead_letters import read_history
 from plugins_contract.encryption import Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
@@ -97,14 +98,14 @@ def _from_store(story: Story, query: Query, cipher: Cipher) -> None:
     """What the store has; of a session that was erased what the audit has."""
     name = story.name
     if calls := query("SELECT turn_id FROM tool_calls WHERE correlation_id = $1", name):
-        story.turns[calls[0][0]] = None
+        story.turns[calls[0].turn_id] = None
         story.calls[name] = None
-        _calls(story, query, cipher, calls[0][0], only=name)
+        _calls(story, query, cipher, calls[0].turn_id, only=name)
         return
     for turn in _turns(query, name):
-        story.turns[turn[0]] = None
+        story.turns[turn.turn_id] = None
         _turn(story, turn)
-        _calls(story, query, cipher, turn[0])
+        _calls(story, query, cipher, turn.turn_id)
     if not story.turns:
         for row in events(query, AuditFilter(name=name)):
             story.add("audit", row["at"], as_text(row))
@@ -112,7 +113,7 @@ def _from_store(story: Story, query: Query, cipher: Cipher) -> None:
             story.calls |= {row["correlation_id"]: None} if row["correlation_id"] else {}
 
 
-def _turns(query: Query, name: str) -> Sequence[tuple[Any, ...]]:
+def _turns(query: Query, name: str) -> Sequence[Row]:
     """The turns of that id, of that session or of that trace."""
     for condition, value in (("t.turn_id = $1", name), ("t.session_id = $1", name)):
         order = " ORDER BY t.created_at DESC LIMIT $2"
@@ -127,23 +128,24 @@ def _turns(query: Query, name: str) -> Sequence[tuple[Any, ...]]:
     return ()
 
 
-def _turn(story: Story, turn: tuple[Any, ...]) -> None:
-    turn_id, session_id, subject, status, reason, code, model, rounds, tokens_in, tokens_out, *rest = turn
-    owner, epoch, crashes, created_at, finished_at = rest
-    story.add("store", created_at, f"turn {turn_id} of session {session_id} was accepted from {subject}")
-    if finished_at is None:
-        crashed = f", after {crashes} crashes" if crashes else ""
-        story.add("store", _now_ms(), f"turn {turn_id} is {status} at engine {owner}, epoch {epoch}{crashed}")
+def _turn(story: Story, turn: Row) -> None:
+    named = f"turn {turn.turn_id}"
+    story.add("store", turn.created_at, f"{named} of session {turn.session_id} was accepted from {turn.subject}")
+    if turn.finished_at is None:
+        crashed = f", after {turn.crashes} crashes" if turn.crashes else ""
+        where = f"at engine {turn.owner}, epoch {turn.epoch}{crashed}"
+        story.add("store", _now_ms(), f"{named} is {turn.status} {where}")
         return
-    error = f" with {code}" if code else ""
-    cost = f"{rounds} rounds, {tokens_in} + {tokens_out} tokens, model {model or '(none)'}"
-    story.add("store", finished_at, f"turn {turn_id} ended: {status}, {reason}{error}; {cost}")
+    error = f" with {turn.error_code}" if turn.error_code else ""
+    tokens = f"{turn.input_tokens} + {turn.output_tokens} tokens"
+    cost = f"{turn.rounds} rounds, {tokens}, model {turn.model or '(none)'}"
+    story.add("store", turn.finished_at, f"{named} ended: {turn.status}, {turn.reason}{error}; {cost}")
 
 
 def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str = "") -> None:
     rows = query(
-        "SELECT c.correlation_id, c.server, c.name, c.created_at, c.answered_at, c.outcome, a.correlation_id,"
-        " a.decision, o.published_at, o.attempts, o.error"
+        "SELECT c.correlation_id, c.server, c.name, c.created_at, c.answered_at, c.outcome,"
+        " a.correlation_id AS asked, a.decision, o.published_at, o.attempts, o.error"
         " FROM tool_calls c LEFT JOIN approvals a USING (correlation_id)"
         " LEFT JOIN outbox o ON o.event_id = c.correlation_id AND o.event_type = 'PluginToolCallRequested'"
         " WHERE c.turn_id = $1 AND ($2 = '' OR c.correlation_id = $2) ORDER BY c.created_at LIMIT $3",
@@ -151,26 +153,26 @@ def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str =
         only,
         MAX_CALLS,
     )
-    for call, server, tool, created_at, answered_at, outcome, asked, decision, published_at, attempts, error in rows:
-        story.calls[call] = None
-        of = f" of server {server}" if server else ""
-        story.add("store", created_at, f"call {call} of tool {tool}{of} was committed, in turn {turn_id}")
-        if asked:
-            state = "was decided on" if decision is not None else "waits for a person"
-            story.add("store", created_at, f"call {call} needs approval, and {state}")
-        if answered_at is not None:
-            story.add("store", answered_at, f"call {call} ended: {_outcome(cipher, call, outcome)}")
-        elif published_at is not None:
-            story.add("store", published_at, f"call {call} was published, and has no answer")
-        elif attempts is not None:
-            why = f": {error}" if error else ""
-            story.add("store", _now_ms(), f"call {call} is in the outbox after {attempts} failed attempts{why}")
+    for row in rows:
+        story.calls[row.correlation_id] = None
+        call, of = f"call {row.correlation_id}", f" of server {row.server}" if row.server else ""
+        story.add("store", row.created_at, f"{call} of tool {row.name}{of} was committed, in turn {turn_id}")
+        if row.asked:
+            state = "was decided on" if row.decision is not None else "waits for a person"
+            story.add("store", row.created_at, f"{call} needs approval, and {state}")
+        if row.answered_at is not None:
+            story.add("store", row.answered_at, f"{call} ended: {_outcome(cipher, row.correlation_id, row.outcome)}")
+        elif row.published_at is not None:
+            story.add("store", row.published_at, f"{call} was published, and has no answer")
+        elif row.attempts is not None:
+            why = f": {row.error}" if row.error else ""
+            story.add("store", _now_ms(), f"{call} is in the outbox after {row.attempts} failed attempts{why}")
 
 
 def _outcome(cipher: Cipher, call: str, stored: bytes) -> str:
     """How a call ended, without its result."""
     try:
-        outcome = msgspec.json.decode(open_data(cipher, bytes(stored), "tool_calls.outcome", call), type=ToolOutcome)
+        outcome = msgspec.json.decode(open_value(cipher, bytes(stored), "tool_calls.outcome", call), type=ToolOutcome)
     except DecryptionError:
         return "its outcome is encrypted (ENCRYPTION_KEYS_FILE)"
     except NOT_READABLE:

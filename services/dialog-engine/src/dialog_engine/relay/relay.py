@@ -19,7 +19,7 @@ from callstream_runtime.pipelined import PipelinedRedis
 from callstream_runtime.redis_errors import RedisUnavailable, was_refused
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRow, TurnFinished, not_yet
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow, TurnFinished
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
@@ -57,7 +57,7 @@ MAX_RETRY_MS = 60_000
 """The longest time for which a row is postponed."""
 
 
-class Relay(Publisher):
+class Relay(Publisher, OutboxRelay):
     """Publishes outbox rows. One per engine."""
 
     def __init__(
@@ -107,9 +107,8 @@ class Relay(Publisher):
         return frozenset(row.event_id for row in self._published.values() if row.event_type == TOOL_CALL_REQUESTED)
 
     def offers_to(self, requests: Sequence[ToolCallRequested]) -> Sequence[str]:
-        """The incarnation that each of these calls, all of one subject, is offered to when it is committed now."""
         if not requests or self._pause:
-            return not_yet(requests)
+            return [NEVER_OFFERED] * len(requests)
         room = self._queue.room(requests[0].subject)
         return [self._offers.incarnation if at < room else NEVER_OFFERED for at in range(len(requests))]
 
@@ -118,7 +117,6 @@ class Relay(Publisher):
         return self._offers.offered_to(row)
 
     def offer(self, rows: Sequence[OutboxRow]) -> None:
-        """Take rows that were committed."""
         for row in rows:
             if row.event_type == TOOL_CALL_FINISHED:  # the same commit deleted the request
                 self._forget([(TOOL_CALL_REQUESTED, row.event_id)])

@@ -4,22 +4,19 @@ Any engine commits a decision; the owner of the turn finds it in the store.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.chat.outbox import OfferRows, OutboxRow
 from dialog_engine.model import ApprovalStatus, ToolCall, Turn
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
-from dialog_engine.storage.database import Database, Transaction, fence, fence_look, placeholders
-from dialog_engine.storage.outbox import may_have_run
-from dialog_engine.storage.sealed import open_data, owner
+from dialog_engine.storage.database import Row, placeholders
+from dialog_engine.storage.fence import fence, fence_look
+from dialog_engine.storage.outbox import RESTORED_AT
+from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import roles_of
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
-from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
@@ -35,13 +32,13 @@ _TURN = (
     "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
     " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent, roles"
 )
-# Matches an undecided question.
-_UPDATE = (
-    "UPDATE approvals SET {} = $1 WHERE correlation_id = $2 AND decision IS NULL AND EXISTS"
+# Both match an undecided question.
+_UNDECIDED = (
+    " WHERE correlation_id = $correlation_id AND decision IS NULL AND EXISTS"
     " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL)"
 )
-_DECIDE = _UPDATE.format("decision")
-_ASK_AGAIN = _UPDATE.format("question")
+_DECIDE = f"UPDATE approvals SET decision = $decision{_UNDECIDED}"
+_ASK_AGAIN = f"UPDATE approvals SET question = $question{_UNDECIDED}"
 _STATES = (
     "SELECT a.correlation_id, a.question, a.decision, c.outcome, o.payload FROM approvals a"
     " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
@@ -59,35 +56,23 @@ _ACTIONS = {
 class SqlApprovals(ApprovalStore):
     """The approvals of all turns. `mailbox_of` names the mailbox of an engine."""
 
-    def __init__(
-        self,
-        database: Database,
-        engine_id: str,
-        offer: OfferRows,
-        mailbox_of: Callable[[str], str],
-        audit: AuditTrail,
-        cipher: Cipher = CLEAR,
-    ) -> None:
-        self._database = database
-        self._engine_id = engine_id
-        self._offer = offer
+    def __init__(self, store: Store, mailbox_of: Callable[[str], str]) -> None:
+        self._store = store
         self._mailbox_of = mailbox_of
-        self._audit = audit
-        self._cipher = cipher
 
     async def waiting(self, turn: Turn) -> list[Asked]:
-        def unit(tx: Transaction) -> list[Asked]:
-            fence_look(tx, turn, self._engine_id)
-            return _waiting(tx, self._cipher, turn)
+        def unit(tx: StoreTransaction) -> list[Asked]:
+            fence_look(tx, turn)
+            return _waiting(tx, turn)
 
-        return await self._database.write(unit)
+        return await self._store.write(unit)
 
     async def states(self, correlation_ids: Sequence[str]) -> list[ApprovalState]:
         found: list[ApprovalState] = []
         for at in range(0, len(correlation_ids), STATES_AT_ONCE):
             ids = correlation_ids[at : at + STATES_AT_ONCE]
             query = _STATES.format(placeholders(2, len(ids)))
-            found += [_state(self._cipher, *row) for row in await self._database.read(query, TOOL_CALL_REQUESTED, *ids)]
+            found += map(_state, await self._store.read(query, TOOL_CALL_REQUESTED, *ids))
         return found
 
     async def decide(
@@ -98,110 +83,103 @@ class SqlApprovals(ApprovalStore):
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
     ) -> bool:
-        def unit(tx: Transaction) -> list[OutboxRow] | None:
+        def unit(tx: StoreTransaction) -> bool:
             call = asked.call
             if not (found := tx.execute(_TURN, turn_id)):
-                return None
-            turn, owned_by = _turn(tx, *found[0])
-            if not self._update(tx, _DECIDE, "approvals.decision", decision, asked):
-                return None
-            rows = self._audit.add(tx, self._decided(turn, asked, decision))
+                return False
+            turn, owner = _turn(tx, found[0]), found[0].owner
+            changed = {"correlation_id": call.correlation_id, "decision": msgspec.json.encode(decision)}
+            if not (_is_asked(tx, asked) and tx.change(_DECIDE, **changed)):
+                return False
+            tx.audit(_decided(tx, turn, asked, decision))
             if request is not None:
-                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owned_by))
-                offered_to = None if may_have_run(tx, call.correlation_id) else NEVER_OFFERED
-                rows += add_requests(tx, self._audit, self._cipher, owned_by, turn, [addressed], [offered_to])
+                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owner))
+                offered_to = None if _may_have_run(tx, call.correlation_id) else NEVER_OFFERED
+                add_requests(tx, turn, [addressed], [offered_to], owner)
             if outcome is not None:
-                rows += answer_call(tx, self._audit, self._cipher, owned_by, turn, call, outcome)
-            return rows if owned_by == self._engine_id else []  # otherwise their owner polls the table
+                answer_call(tx, turn, call, outcome, owner)
+            return True
 
-        rows = await self._database.write(unit)
-        self._offer(rows or [])
-        return rows is not None
+        return await self._store.write(unit)
 
     async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
-        def unit(tx: Transaction) -> bool:
-            return bool(tx.execute(_TURN, turn_id)) and self._update(
-                tx, _ASK_AGAIN, "approvals.question", question, asked
-            )
+        def unit(tx: StoreTransaction) -> bool:
+            changed = {"correlation_id": asked.call.correlation_id, "question": msgspec.json.encode(question)}
+            return bool(tx.execute(_TURN, turn_id) and _is_asked(tx, asked) and tx.change(_ASK_AGAIN, **changed))
 
-        return await self._database.write(unit)
+        return await self._store.write(unit)
 
     async def close(
         self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
     ) -> Sequence[tuple[Asked, ToolOutcome]]:
-        def unit(tx: Transaction) -> tuple[list[tuple[Asked, ToolOutcome]], list[OutboxRow]]:
-            fence(tx, turn, self._engine_id)
-            closed = [(each, outcome_of(each.call)) for each in _waiting(tx, self._cipher, turn)]
-            facts = [
-                row
-                for each, outcome in closed
-                for row in answer_call(tx, self._audit, self._cipher, self._engine_id, turn, each.call, outcome)
-            ]
-            return closed, facts
+        def unit(tx: StoreTransaction) -> list[tuple[Asked, ToolOutcome]]:
+            fence(tx, turn)
+            closed = [(each, outcome_of(each.call)) for each in _waiting(tx, turn)]
+            for each, outcome in closed:
+                answer_call(tx, turn, each.call, outcome)
+            return closed
 
-        closed, facts = await self._database.write(unit)
-        self._offer(facts)
-        return closed
-
-    def _update(self, tx: Transaction, statement: str, column: str, value: Question | Decision, asked: Asked) -> bool:
-        """Update the call's row, if its question is still `asked`. The turn's lock keeps it from changing meanwhile."""
-        call_id = asked.call.correlation_id
-        found = tx.execute("SELECT question FROM approvals WHERE correlation_id = $1", call_id)
-        if not found or _question(self._cipher, call_id, found[0][0]) != asked.question:
-            return False
-        sealed = self._cipher.seal(msgspec.json.encode(value), owner(column, call_id))
-        return bool(tx.change(statement, sealed, call_id))
-
-    def _decided(self, turn: Turn, asked: Asked, decision: Decision) -> AuditEvent:
-        return AuditEvent(
-            _ACTIONS[decision.status],
-            turn.subject,
-            key_id=decision.key_id,
-            session_id=turn.session_id,
-            turn_id=turn.turn_id,
-            correlation_id=asked.call.correlation_id,
-            server=asked.question.server,
-            tool=asked.call.tool_name,
-            digest=self._audit.digest(asked.question.arguments),
-            outcome=decision.status,
-        )
+        return await self._store.write(unit)
 
 
-def _waiting(tx: Transaction, cipher: Cipher, turn: Turn) -> list[Asked]:
-    return [
-        Asked(call_of(cipher, *call), _question(cipher, call[1], question))
-        for *call, question in tx.execute(_WAITING, turn.turn_id)
-    ]
+def _is_asked(tx: SealedTransaction, asked: Asked) -> bool:
+    """Whether the question of the call is still `asked`. The turn's lock keeps it from changing meanwhile."""
+    found = "SELECT correlation_id, question FROM approvals WHERE correlation_id = $1"
+    return any(_question(row) == asked.question for row in tx.execute(found, asked.call.correlation_id))
 
 
-def _question(cipher: Cipher, correlation_id: str, data: bytes) -> Question:
-    return msgspec.json.decode(open_data(cipher, data, "approvals.question", correlation_id), type=Question)
+def _may_have_run(tx: SealedTransaction, correlation_id: str) -> bool:
+    """Whether the store was restored from a backup since the call was committed: it may have been approved, and run,
+    after the backup was made."""
+    restored = (
+        "SELECT 1 FROM tool_calls c JOIN meta m ON m.key = $1"
+        " WHERE c.correlation_id = $2 AND c.created_at <= CAST(m.value AS bigint)"
+    )
+    return bool(tx.execute(restored, RESTORED_AT, correlation_id))
 
 
-def _turn(
-    tx: Transaction,
-    turn_id: str,
-    session_id: str,
-    owner: str,
-    epoch: int,
-    rounds: int,
-    traceparent: str | None,
-    roles: str,
-) -> tuple[Turn, str]:
-    [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
-    return Turn(turn_id, session_id, subject, epoch, rounds, traceparent, roles=roles_of(roles)), owner
+def _decided(tx: StoreTransaction, turn: Turn, asked: Asked, decision: Decision) -> AuditEvent:
+    return AuditEvent(
+        _ACTIONS[decision.status],
+        turn.subject,
+        key_id=decision.key_id,
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        correlation_id=asked.call.correlation_id,
+        server=asked.question.server,
+        tool=asked.call.tool_name,
+        digest=tx.trail.digest(asked.question.arguments),
+        outcome=decision.status,
+    )
 
 
-def _state(
-    cipher: Cipher, correlation_id: str, question: bytes, decision: Any, outcome: Any, payload: Any
-) -> ApprovalState:
-    def opened(column: str, data: bytes) -> bytes:
-        return open_data(cipher, data, column, correlation_id)
+def _waiting(tx: SealedTransaction, turn: Turn) -> list[Asked]:
+    return [Asked(call_of(row), _question(row)) for row in tx.execute(_WAITING, turn.turn_id)]
 
+
+def _question(row: Row) -> Question:
+    return msgspec.json.decode(row.question, type=Question)
+
+
+def _turn(tx: SealedTransaction, row: Row) -> Turn:
+    [session] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", row.session_id)
+    return Turn(
+        row.turn_id,
+        row.session_id,
+        session.subject,
+        row.epoch,
+        row.rounds,
+        row.traceparent,
+        roles=roles_of(row.roles),
+    )
+
+
+def _state(row: Row) -> ApprovalState:
+    decision, outcome = row.decision, row.outcome
     return ApprovalState(
-        correlation_id,
-        _question(cipher, correlation_id, question),
-        msgspec.json.decode(opened("approvals.decision", decision), type=Decision) if decision is not None else None,
-        msgspec.json.decode(opened("tool_calls.outcome", outcome), type=ToolOutcome) if outcome is not None else None,
-        decode_request(payload) if payload is not None else None,
+        row.correlation_id,
+        _question(row),
+        msgspec.json.decode(decision, type=Decision) if decision is not None else None,
+        msgspec.json.decode(outcome, type=ToolOutcome) if outcome is not None else None,
+        decode_request(row.payload) if row.payload is not None else None,
     )

@@ -18,16 +18,15 @@ from dialog_engine.chat.archive import (
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
 from dialog_engine.model import MediaInStore, Turn, TurnFailed, Usage
-from dialog_engine.storage.calls import SqlCalls, read_whole
-from dialog_engine.storage.database import Database, placeholders
+from dialog_engine.storage.calls import SqlCalls
+from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
 from dialog_engine.storage.messages import StoredMessages
-from dialog_engine.storage.sealed import open_text
+from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import whole_of
 from dialog_engine.tool_calls.values import WholeResult
-from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
@@ -35,16 +34,16 @@ PAGE_BYTES = 1_000_000
 """A page of a transcript ends with the message that reaches this many bytes."""
 _SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
-    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running'),"
+    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
-    " FROM sessions s"
+    " AS awaits_approval FROM sessions s"
 )
 _NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
-    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id), credential"
+    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
 
@@ -52,18 +51,17 @@ _TURN = (
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
-        self._database = database
-        self._cipher = cipher
+    def __init__(self, store: SealedDatabase) -> None:
+        self._store = store
 
     async def create(self, subject: str) -> str:
         session_id = new_id()
-        await self._database.write(lambda tx: add_session(tx, self._cipher, session_id, subject, ""))
+        await self._store.write(lambda tx: add_session(tx, session_id, subject, ""))
         return session_id
 
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
         place = before or _NEWEST
-        rows = await self._database.read(
+        rows = await self._store.read(
             f"{_SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
             " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
             subject,
@@ -71,27 +69,26 @@ class SqlSessions(Sessions):
             place.session_id,
             limit,
         )
-        return [_session_record(self._cipher, *row) for row in rows]
+        return [*map(_session_record, rows)]
 
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
         query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
-        return [session_id for (session_id,) in await self._database.read(query, subject, after, limit)]
+        return [row.session_id for row in await self._store.read(query, subject, after, limit)]
 
 
 class SqlArchive(Archive, History):
     """Messages and turns, for the model and for users."""
 
-    def __init__(self, database: Database, calls: SqlCalls, cipher: Cipher = CLEAR) -> None:
-        self._database = database
-        self._cipher = cipher
+    def __init__(self, store: SealedDatabase, calls: SqlCalls) -> None:
+        self._store = store
         self._calls = calls
-        self._messages = StoredMessages(database, cipher)
-        self._media = StoredMedia(database, cipher)
+        self._messages = StoredMessages(store)
+        self._media = StoredMedia(store)
 
     async def transcript(
         self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
     ) -> Transcript:
-        found = await self._database.read(f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject)
+        found = await self._store.read(f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject)
         if not found:
             raise SessionNotFoundError(f"there is no session {session_id}")
         if after is None:
@@ -100,18 +97,16 @@ class SqlArchive(Archive, History):
             newer = await self._messages.newer(session_id, after=after, limit=limit, size=PAGE_BYTES)
             page = Page(newer, more=bool(newer))
         ids = sorted({message.turn_id for message in page.messages})
-        rows = await self._database.read(
+        rows = await self._store.read(
             f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
-        return Transcript(
-            _session_record(self._cipher, *found[0]), page, [_turn_record(self._cipher, *row) for row in rows]
-        )
+        return Transcript(_session_record(found[0]), page, [*map(_turn_record, rows)])
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
-        rows = await self._database.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
+        rows = await self._store.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
         if not rows:
             raise TurnNotFoundError(f"there is no turn {turn_id}")
-        return _turn_record(self._cipher, *rows[0])
+        return _turn_record(rows[0])
 
     async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
         return await self._messages.asked(turn_id, call_id)
@@ -138,8 +133,9 @@ class SqlArchive(Archive, History):
         outcome = await self.outcome(subject, turn_id, correlation_id)
         if outcome is None or not outcome.truncated:
             return outcome and whole_of(outcome)
-        rows = await self._database.read("SELECT whole FROM whole_results WHERE correlation_id = $1", correlation_id)
-        return read_whole(self._cipher, correlation_id, rows[0][0]) if rows else None
+        query = "SELECT correlation_id, whole FROM whole_results WHERE correlation_id = $1"
+        rows = await self._store.read(query, correlation_id)
+        return msgspec.json.decode(rows[0].whole, type=WholeResult) if rows else None
 
     async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         return await self._messages.older(session_id, before=before, limit=limit, size=size)
@@ -151,51 +147,24 @@ class SqlArchive(Archive, History):
         return await self._calls.open_calls(turn)
 
 
-def _session_record(
-    cipher: Cipher,
-    session_id: str,
-    title: str,
-    created_at: int,
-    updated_at: int,
-    running_turn_id: str | None,
-    awaits_approval: int,
-) -> SessionRecord:
-    title = open_text(cipher, title, "sessions.title", session_id)
-    return SessionRecord(session_id, title, created_at, updated_at, running_turn_id, bool(awaits_approval))
+def _session_record(row: Row) -> SessionRecord:
+    return SessionRecord(
+        row.session_id, row.title, row.created_at, row.updated_at, row.running_turn_id, bool(row.awaits_approval)
+    )
 
 
-def _turn_record(
-    cipher: Cipher,
-    turn_id: str,
-    session_id: str,
-    status: str,
-    reason: str | None,
-    input_tokens: int,
-    output_tokens: int,
-    estimated: int,
-    ttft_ms: int | None,
-    error_code: str | None,
-    error_message: str | None,
-    created_at: int,
-    finished_at: int | None,
-    model: str | None,
-    tool_calls: int,
-    credential: str,
-) -> TurnRecord:
-    message = open_text(cipher, error_message or "", "turns.error_message", turn_id)
-    failure = TurnFailed(error_code, message) if error_code else None
-    usage = Usage(input_tokens, output_tokens, bool(estimated))
+def _turn_record(row: Row) -> TurnRecord:
     return TurnRecord(
-        turn_id,
-        session_id,
-        status,
-        reason,
-        usage,
-        ttft_ms,
-        failure,
-        created_at,
-        finished_at,
-        model,
-        tool_calls,
-        credential,
+        row.turn_id,
+        row.session_id,
+        row.status,
+        row.reason,
+        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
+        row.ttft_ms,
+        TurnFailed(row.error_code, row.error_message or "") if row.error_code else None,
+        row.created_at,
+        row.finished_at,
+        row.model,
+        row.tool_calls,
+        row.credential,
     )

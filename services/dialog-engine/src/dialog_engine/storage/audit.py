@@ -3,18 +3,18 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
 import msgspec
 
-from dialog_engine.chat.audit import AuditEvent, AuditLog
-from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
+from dialog_engine.chat.audit import AuditEvent
+from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.outbox import add_event
-from dialog_engine.storage.sealed import open_text, owner
-from plugins_contract.encryption import CLEAR, Cipher
+from dialog_engine.storage.sealed import open_value, seal_value
+from plugins_contract.encryption import Cipher
 
 COLUMNS: tuple[str, ...] = (
     "action",
@@ -41,20 +41,28 @@ _fields_of: Callable[[AuditEvent], tuple[str, ...]] = attrgetter(*COLUMNS)
 DIGEST_KEY = "audit_digest_key"
 
 
-class AuditTrail:
-    """Adds events to transactions. With `stream` each event is put into the outbox as well."""
+@dataclass(frozen=True, slots=True)
+class AuditRecorded:
+    """An event as it is published."""
 
-    def __init__(self, engine_id: str, digest_key: bytes, *, stream: bool = False) -> None:
-        self._engine_id = engine_id
+    seq: int
+    turn_id: str
+    fields: Mapping[str, str | int]
+
+
+class AuditTrail:
+    """Adds events to transactions. With `stream` each event is also published."""
+
+    def __init__(self, digest_key: bytes, *, stream: bool = False) -> None:
         self._digest_key = digest_key
         self._stream = stream
 
-    def add(self, tx: Transaction, *events: AuditEvent) -> list[OutboxRow]:
-        """Add events. Returns the rows to publish; none unless they are streamed."""
-        if not self._stream:
-            tx.execute_many(_ADD, [_values(event) for event in events])
-            return []
-        return [self._add_streamed(tx, event) for event in events]
+    def add(self, tx: Transaction, events: Sequence[AuditEvent]) -> Sequence[AuditRecorded]:
+        """Add events. Returns what is to be published of them."""
+        if self._stream:
+            return [_recorded(tx, event) for event in events]
+        tx.execute_many(_ADD, [_values(event) for event in events])
+        return []
 
     def digest(self, arguments: Mapping[str, Any]) -> str:
         """An HMAC-SHA256 of the arguments as JSON with sorted keys.
@@ -70,33 +78,15 @@ class AuditTrail:
         name."""
         return f"unknown:{self.digest({'name': name})[:32]}"
 
-    def _add_streamed(self, tx: Transaction, event: AuditEvent) -> OutboxRow:
-        [(seq, at)] = tx.execute(f"{_ADD} RETURNING seq, at", *_values(event))
-        fact = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": seq, "at": at} | _as_sent(event)
-        return add_event(tx, self._engine_id, event.turn_id, AUDIT_RECORDED, str(seq), msgspec.json.encode(fact))
 
-
-class SqlAuditLog(AuditLog):
-    """Records single events."""
-
-    def __init__(self, database: Database, trail: AuditTrail, offer: OfferRows) -> None:
-        self._database = database
-        self._trail = trail
-        self._offer = offer
-
-    async def record(self, event: AuditEvent) -> None:
-        if rows := await self._database.write(lambda tx: self._trail.add(tx, event)):
-            self._offer(rows)
-
-
-async def read_digest_key(database: Database, cipher: Cipher = CLEAR) -> bytes:
+async def read_digest_key(database: Database, cipher: Cipher) -> bytes:
     """The key of the digests, which is created with the first engine of this store. Raises DecryptionError."""
 
     def unit(tx: Transaction) -> str:
-        new = cipher.seal_text(secrets.token_hex(32), owner("meta.value", DIGEST_KEY))
+        new = seal_value(cipher, secrets.token_hex(32), "meta.value", DIGEST_KEY)
         tx.execute("INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT DO NOTHING", DIGEST_KEY, new)
-        [(value,)] = tx.execute("SELECT value FROM meta WHERE key = $1", DIGEST_KEY)
-        return open_text(cipher, value, "meta.value", DIGEST_KEY)
+        [row] = tx.execute("SELECT value FROM meta WHERE key = $1", DIGEST_KEY)
+        return open_value(cipher, row.value, "meta.value", DIGEST_KEY)
 
     return bytes.fromhex(await database.write(unit))
 
@@ -110,9 +100,12 @@ def _values(event: AuditEvent) -> tuple[str, ...]:
     return tuple(map(fitted, _fields_of(event), _LIMITS))
 
 
-def _as_sent(event: AuditEvent) -> dict[str, str]:
-    """The fields that are set, by their names on the wire."""
-    return {_camel(name): value for name, value in zip(COLUMNS, _values(event), strict=True) if value}
+def _recorded(tx: Transaction, event: AuditEvent) -> AuditRecorded:
+    values = _values(event)
+    [row] = tx.execute(f"{_ADD} RETURNING seq, at", *values)
+    head = {"eventType": AUDIT_RECORDED, "eventVersion": 1, "seq": row.seq, "at": row.at}
+    sent = {_camel(name): value for name, value in zip(COLUMNS, values, strict=True) if value}
+    return AuditRecorded(row.seq, event.turn_id, head | sent)
 
 
 def _camel(name: str) -> str:

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import takewhile
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,8 @@ PRUNE_SECONDS = 3_600.0
 
 LAST_SEAL = "SELECT number, at, last_seq, hash FROM audit_seals ORDER BY number DESC LIMIT 1"
 _SEE = (
-    "SELECT (SELECT max(seq) FROM audit), number FROM new_transaction WHERE EXISTS (SELECT 1 FROM audit WHERE seq > $1)"
+    "SELECT (SELECT max(seq) FROM audit) AS last_seq, number FROM new_transaction"
+    " WHERE EXISTS (SELECT 1 FROM audit WHERE seq > $1)"
 )
 _MARK = (
     "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -54,7 +56,7 @@ class Seal:
     hash: str = ""
 
 
-def next_seal(key: bytes, before: Seal, at: int, last_seq: int, events: Sequence[Row]) -> Seal:
+def next_seal(key: bytes, before: Seal, at: int, last_seq: int, events: Sequence[Sequence[Any]]) -> Seal:
     """The seal that follows `before`. Its hash is an HMAC-SHA256, so that who only writes the store cannot make one
     where `key` is encrypted."""
     number = before.number + 1
@@ -98,11 +100,10 @@ class AuditChain:
         """
         head = await self._head()
         if self._seen is not None:
-            last_seq, transaction = self._seen
-            [(oldest,)] = await self._database.read("SELECT oldest FROM open_transactions")
-            if oldest < transaction:
+            [transactions] = await self._database.read("SELECT oldest FROM open_transactions")
+            if transactions.oldest < self._seen.number:
                 return head
-            head = await self._seal_to(last_seq)
+            head = await self._seal_to(self._seen.last_seq)
         self._seen = next(iter(await self._database.read(_SEE, head.last_seq)), None)
         return head
 
@@ -110,20 +111,21 @@ class AuditChain:
         while True:
             head = await self._head()
             events = await self._database.read(
-                f"SELECT now_ms(), {', '.join(EVENT)} FROM audit WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3",
+                f"SELECT {', '.join(EVENT)}, now_ms() AS now FROM audit WHERE seq > $1 AND seq <= $2"
+                " ORDER BY seq LIMIT $3",
                 head.last_seq,
                 last_seq,
                 SEALED_AT_ONCE,
             )
             if not events:
                 return head
-            at = events[0][0]
-            following = next_seal(self._key, head, at, events[-1][1], [row[1:] for row in events])
+            last = events[-1]
+            following = next_seal(self._key, head, last.now, last.seq, [row[:-1] for row in events])
             await self._database.write(lambda tx, seal=following: _add(tx, seal))
 
     async def _head(self) -> Seal:
         rows = await self._database.read(LAST_SEAL)
-        return Seal(*rows[0]) if rows else Seal()
+        return Seal(**rows[0].by_name()) if rows else Seal()
 
     async def unsealed_ms(self) -> int:
         """For how many milliseconds the oldest event has waited for its seal.
@@ -132,9 +134,9 @@ class AuditChain:
             StorageUnavailableError: the store cannot be read now.
         """
         waiting = await self._database.read(
-            "SELECT now_ms() - at FROM audit WHERE seq > $1 ORDER BY seq LIMIT 1", (await self._head()).last_seq
+            "SELECT now_ms() - at AS age FROM audit WHERE seq > $1 ORDER BY seq LIMIT 1", (await self._head()).last_seq
         )
-        return max(0, waiting[0][0]) if waiting else 0
+        return max(0, waiting[0].age) if waiting else 0
 
     async def run_retention(self, retention_days: int) -> None:
         """Delete what is older, at the start and then every hour, until cancelled."""
@@ -156,8 +158,10 @@ class AuditChain:
         Raises:
             StorageUnavailableError: the store cannot be read or written now.
         """
-        oldest = await self._database.read("SELECT seq, at, now_ms() FROM audit ORDER BY seq LIMIT $1", PRUNED_AT_ONCE)
-        old = [seq for seq, *_ in takewhile(lambda event: event[1] < event[2] - retention_ms, oldest)]
+        oldest = await self._database.read(
+            "SELECT seq, at, now_ms() AS now FROM audit ORDER BY seq LIMIT $1", PRUNED_AT_ONCE
+        )
+        old = [event.seq for event in takewhile(lambda event: event.at < event.now - retention_ms, oldest)]
         return bool(old) and await self._database.write(lambda tx: _prune(tx, old[-1]))
 
 
@@ -170,14 +174,15 @@ def _add(tx: Transaction, seal: Seal) -> None:
 
 
 def _prune(tx: Transaction, last_seq: int) -> bool:
-    [(anchor, pruned_to)] = tx.execute(
-        "SELECT max(number), max(last_seq) FROM (SELECT number, last_seq FROM audit_seals ORDER BY number LIMIT $1)"
+    [oldest] = tx.execute(
+        "SELECT max(number) AS anchor, max(last_seq) AS pruned_to FROM"
+        " (SELECT number, last_seq FROM audit_seals ORDER BY number LIMIT $1)"
         " AS oldest WHERE last_seq <= $2",
         PRUNED_AT_ONCE + 1,
         last_seq,
     )
-    if anchor is None:
+    if oldest.anchor is None:
         return False
-    tx.execute(_MARK, PRUNED_TO, str(pruned_to))
-    tx.execute("DELETE FROM audit_seals WHERE number < $1", anchor)
-    return tx.change("DELETE FROM audit WHERE seq <= $1", pruned_to) > 0
+    tx.execute(_MARK, PRUNED_TO, str(oldest.pruned_to))
+    tx.execute("DELETE FROM audit_seals WHERE number < $1", oldest.anchor)
+    return tx.change("DELETE FROM audit WHERE seq <= $1", oldest.pruned_to) > 0

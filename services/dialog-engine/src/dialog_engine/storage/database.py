@@ -1,19 +1,47 @@
-"""The port of the store: units of work, each run in a thread of the driver, and the fence of a turn.
+"""The port of the databases: units of work, each run as a whole in a thread of the driver.
 
-`sqlite` and `postgres` implement the port.
+`sqlite` and `postgres` implement the port. Here values are what the tables hold: `store` encrypts and decrypts.
 
 A statement is one text for both databases, with `$1` parameters. Both have a function `now_ms()`: Unix milliseconds on
 the clock of the database. Booleans are stored as 0 and 1.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
-
-from dialog_engine.errors import TurnFencedError
-from dialog_engine.model import Turn
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
+MAX_STATEMENTS = 512
+"""How many statements, and how many kinds of rows, are remembered in the form in which they are used."""
+
+
+class Row(tuple[Any, ...]):
+    """A row of a result, with its columns as attributes. `columns` are their names."""
+
+    __slots__ = ()
+    columns: ClassVar[tuple[str, ...]] = ()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, column: str) -> Any: ...
+
+    def by_name(self) -> dict[str, Any]:
+        """The values of the columns."""
+        return {column: getattr(self, column) for column in self.columns}
+
+
+@lru_cache(MAX_STATEMENTS)
+def row_type(columns: tuple[str, ...]) -> type[Row]:
+    """The type of rows with these columns."""
+    read = {column: property(itemgetter(place)) for place, column in enumerate(columns)}
+    return type("Row", (Row,), {"__slots__": (), "columns": columns, **read})
+
+
+def named(columns: Iterable[str], rows: Sequence[tuple[Any, ...]]) -> list[Row]:
+    """Rows of a driver, with the names of their columns."""
+    kind = row_type(tuple(columns))
+    return [kind(row) for row in rows]
 
 
 class Transaction(Protocol):
@@ -43,6 +71,13 @@ class Transaction(Protocol):
 Unit = Callable[[Transaction], T]
 """A unit of work. It may be run again after a deadlock, so it must do nothing but use the transaction."""
 
+Committed = Callable[[T], object]
+"""Called with the result of a unit that was committed. Must neither block nor raise."""
+
+
+def ignore(_: object) -> None:
+    """Do nothing with a result."""
+
 
 class Database(Protocol):
     """An open database."""
@@ -50,9 +85,12 @@ class Database(Protocol):
     commits: int
     """How many transactions were committed by this process."""
 
-    async def write(self, unit: Unit[T]) -> T:
+    async def write(self, unit: Unit[T], committed: Committed[T] = ignore) -> T:
         """Run `unit` in a transaction, which is durable when this returns. A cancellation withdraws a unit that has not
         begun; one that has begun is completed.
+
+        After COMMIT, and before this returns, `committed` is called in the event loop with the result of the unit: also
+        when the caller was cancelled meanwhile, or was not answered in time.
 
         Raises:
             StorageUnavailableError: the database cannot be written now. Nothing was written, unless the text says that
@@ -88,33 +126,3 @@ def placeholders(first: int, count: int) -> str:
     PostgreSQL takes no empty list, and `IN (NULL)` is never true.
     """
     return ", ".join(f"${number}" for number in range(first, first + count)) or "NULL"
-
-
-_FENCE = "UPDATE turns SET {} WHERE turn_id = $1 AND owner = $2 AND epoch = $3 AND status = 'running'"
-
-
-def fence(tx: Transaction, turn: Turn, engine_id: str, also: str = "", *parameters: Any) -> None:
-    """Allow only the owner of a running turn to write it, in its current epoch. Resets the turn's crash count.
-
-    Each write of a turn begins with this update. A fenced engine matches no row and writes nothing. On PostgreSQL the
-    lock of the row also serialises the writes of one turn. `also` are further columns of the row to set, with their
-    `parameters` from `$4` on.
-
-    Raises:
-        TurnFencedError: another engine owns the turn, or it has ended.
-    """
-    _fence(tx, turn, engine_id, f"crashes = 0{also}", *parameters)
-
-
-def fence_look(tx: Transaction, turn: Turn, engine_id: str) -> None:
-    """Like `fence`, for a unit that reads the turn in the order of its writes: the crash count stays."""
-    _fence(tx, turn, engine_id, "crashes = crashes")
-
-
-def _fence(tx: Transaction, turn: Turn, engine_id: str, columns: str, *parameters: Any) -> None:
-    _check(tx.change(_FENCE.format(columns), turn.turn_id, engine_id, turn.epoch, *parameters), turn)
-
-
-def _check(changed: int, turn: Turn) -> None:
-    if not changed:
-        raise TurnFencedError(turn.turn_id)

@@ -12,7 +12,7 @@ import msgspec
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import Adopted, Engines, OwnedTurn, SeenEngine
 from dialog_engine.model import Choice, Turn, Usage
-from dialog_engine.storage.database import Database, Transaction, placeholders
+from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.outbox import rows_of
 from dialog_engine.storage.schemas import RELEASE
 from dialog_engine.storage.turns import roles_of
@@ -58,7 +58,7 @@ class SqlEngines(Engines):
             before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
             tx.execute(_RENEW + _ANEW, self._engine_id, lease_ms, RELEASE)
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
-            return bool(before) and before[0][0] == 0
+            return bool(before) and before[0].lease_until == 0
 
         return await self._database.write(unit)
 
@@ -67,17 +67,18 @@ class SqlEngines(Engines):
             tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
             # A message whose client disconnected while the database was unavailable.
             rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
-            left = [(turn_id,) for (turn_id,) in rows if turn_id not in waiting]
+            left = [(row.turn_id,) for row in rows if row.turn_id not in waiting]
             tx.execute_many("DELETE FROM waiting_turns WHERE turn_id = $1", left)
             return [
-                OwnedTurn(turn_id, epoch, bool(stop)) for turn_id, epoch, stop in tx.execute(_OWNED, self._engine_id)
+                OwnedTurn(row.turn_id, row.epoch, bool(row.stop_requested))
+                for row in tx.execute(_OWNED, self._engine_id)
             ]
 
         return await self._database.write(unit)
 
     async def stop_requests(self) -> Sequence[str]:
         rows = await self._database.read(f"{_OWNED} AND stop_requested = 1", self._engine_id)
-        return [turn_id for turn_id, _, _ in rows]
+        return [row.turn_id for row in rows]
 
     async def fenced(self, turns: Sequence[Turn]) -> Sequence[str]:
         found: set[str] = set()
@@ -87,13 +88,13 @@ class SqlEngines(Engines):
                 f"SELECT turn_id, owner, epoch FROM turns WHERE turn_id IN ({placeholders(1, len(some))})",
                 *(turn.turn_id for turn in some),
             )
-            ours = {(turn_id, epoch) for turn_id, owner, epoch in rows if owner == self._engine_id}
+            ours = {(row.turn_id, row.epoch) for row in rows if row.owner == self._engine_id}
             found |= {turn.turn_id for turn in some if (turn.turn_id, turn.epoch) not in ours}
         return [*found]
 
     async def others(self) -> Sequence[SeenEngine]:
         rows = await self._database.read(_OTHERS, self._engine_id, _NO_LEASE)
-        return [SeenEngine(*row) for row in rows]
+        return [SeenEngine(row.engine_id, row.lease_until) for row in rows]
 
     async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
         def unit(tx: Transaction) -> list[Adopted]:
@@ -141,43 +142,12 @@ class SqlEngines(Engines):
             limit,
             *(turn_ids if turn_ids is not None else ()),
         )
-        adopted: list[Adopted] = []
-        for (
-            turn_id,
-            session_id,
-            epoch,
-            rounds,
-            traceparent,
-            roles,
-            credential,
-            *used,
-            chosen_model,
-            mode,
-            stop,
-            crashes,
-            model,
-        ) in rows:
-            [(subject,)] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", session_id)
-            [(calls,)] = tx.execute("SELECT count(*) FROM tool_calls WHERE turn_id = $1", turn_id)
-            input_tokens, output_tokens, estimated = used
-            usage, choice = Usage(input_tokens, output_tokens, bool(estimated)), Choice(chosen_model, mode)
-            turn = Turn(
-                turn_id,
-                session_id,
-                subject,
-                epoch,
-                rounds,
-                traceparent,
-                usage,
-                choice,
-                roles_of(roles),
-                credential=credential,
-                calls=calls,
-                model=model or "",
+        return [
+            Adopted(
+                _turn(tx, row), bool(row.stop_requested), row.crashes, self._take_rows(tx, "turn_id = $1", row.turn_id)
             )
-            requests = self._take_rows(tx, "turn_id = $1", turn_id)
-            adopted.append(Adopted(turn, bool(stop), crashes, requests))
-        return adopted
+            for row in rows
+        ]
 
     def _take_rows(self, tx: Transaction, which: str, value: str) -> list[OutboxRow]:
         """Become the owner of these outbox rows. Returns the unpublished ones, readdressed to this engine's mailbox.
@@ -191,7 +161,7 @@ class SqlEngines(Engines):
             value,
             self._engine_id,
         )
-        waiting = rows_of(row for row in sorted(rows) if row[-1] is None)
+        waiting = rows_of(row for row in sorted(rows) if row.published_at is None)
         return [self._readdressed(tx, row) for row in waiting]
 
     def _readdressed(self, tx: Transaction, row: OutboxRow) -> OutboxRow:
@@ -204,6 +174,25 @@ class SqlEngines(Engines):
         payload = encode_request(msgspec.structs.replace(request, mailbox=self._mailbox))
         tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", payload, row.seq)
         return replace(row, payload=payload)
+
+
+def _turn(tx: Transaction, row: Row) -> Turn:
+    [session] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", row.session_id)
+    [calls] = tx.execute("SELECT count(*) AS made FROM tool_calls WHERE turn_id = $1", row.turn_id)
+    return Turn(
+        row.turn_id,
+        row.session_id,
+        session.subject,
+        row.epoch,
+        row.rounds,
+        row.traceparent,
+        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
+        Choice(row.chosen_model, row.tool_mode),
+        roles_of(row.roles),
+        credential=row.credential,
+        calls=calls.made,
+        model=row.model or "",
+    )
 
 
 def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:

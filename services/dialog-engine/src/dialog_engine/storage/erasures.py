@@ -9,22 +9,20 @@ earlier release publish whatever they adopt there.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.chat.outbox import AUDIT_RECORDED, OfferRows, OutboxRow
+from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.personal_data.retention import Idle, OldSessions
 from dialog_engine.personal_data.service import ErasedSession, Erasures, Left
 from dialog_engine.storage.audit import AuditTrail
-from dialog_engine.storage.database import Database, Row, Transaction, placeholders
+from dialog_engine.storage.database import Row, placeholders
+from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.usage import forget_subjects
-
-T = TypeVar("T")
 
 DELETED_AT_ONCE = 20
 """How many sessions one transaction deletes."""
@@ -70,66 +68,66 @@ class _Traces(msgspec.Struct, frozen=True):
 class SqlErasures(Erasures, OldSessions):
     """The erasures of all subjects."""
 
-    def __init__(self, database: Database, offer: OfferRows, audit: AuditTrail) -> None:
-        self._database = database
-        self._offer = offer
-        self._audit = audit
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
     async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> Left:
         requested_by = self._digest(subject)
 
-        def unit(tx: Transaction) -> tuple[Left, list[OutboxRow]]:
+        def unit(tx: StoreTransaction) -> Left:
             # The session's lock first, as a turn that begins takes it.
             found = tx.execute(_LOCK.format("session_id = $1 AND subject = $2"), session_id, subject)
             if running := tx.execute(_RUNNING.format("$1"), session_id) if found else []:
-                raise TurnRunningError(running[0][1])
+                raise TurnRunningError(running[0].turn_id)
             asked = "SELECT 1 FROM erasures WHERE session_id = $1 AND subject = $2"
             if not found and not tx.execute(asked, session_id, requested_by):
                 raise SessionNotFoundError(f"there is no session {session_id}")
-            rows = self._delete(tx, found, key_id)
-            return _left(tx, requested_by), rows
+            _delete(tx, found, key_id)
+            return _left(tx, requested_by)
 
-        return await self._written(unit)
+        return await self._store.write(unit)
 
     async def erase(self, subject: str, *, key_id: str = "") -> Left:
         requested_by = self._digest(subject)
 
-        def unit(tx: Transaction) -> tuple[Left, list[OutboxRow]]:
+        def unit(tx: StoreTransaction) -> Left:
             tx.execute(_REQUEST, requested_by, subject)
             forget_subjects(tx, [subject])
             left = _left(tx, requested_by)
             outcome = f"{left.sessions} sessions to delete, {len(left.running)} of them running"
-            done = AuditEvent(AuditAction.DATA_ERASED, subject, key_id=key_id, outcome=outcome)
-            return left, self._audit.add(tx, done)
+            tx.audit(AuditEvent(AuditAction.DATA_ERASED, subject, key_id=key_id, outcome=outcome))
+            return left
 
-        return await self._written(unit)
+        return await self._store.write(unit)
 
     async def due(self) -> Sequence[ErasedSession]:
-        if not await self._database.read("SELECT 1 FROM erasures WHERE due_at <= now_ms() LIMIT 1"):
+        if not await self._store.read("SELECT 1 FROM erasures WHERE due_at <= now_ms() LIMIT 1"):
             return []
-        while await self._written(self._delete_due):
+        while await self._store.write(_delete_due):
             pass
 
-        def unit(tx: Transaction) -> list[Row]:
+        def unit(tx: StoreTransaction) -> list[Row]:
             return tx.execute(_CLAIM.format(tx.skip_locked), CLAIM_MS, TOGETHER_MS, ERASED_AT_ONCE)
 
-        found = [(each, msgspec.json.decode(data, type=_Traces)) for each, data in await self._database.write(unit)]
+        found = [
+            (row.session_id, msgspec.json.decode(row.traces, type=_Traces)) for row in await self._store.write(unit)
+        ]
         return [ErasedSession(each, traces.since, traces.turns, traces.calls) for each, traces in found]
 
     async def done(self, session_ids: Collection[str]) -> None:
-        def unit(tx: Transaction) -> None:
+        def unit(tx: StoreTransaction) -> None:
             tx.execute_many("DELETE FROM erasures WHERE session_id = $1", [(each,) for each in sorted(session_ids)])
 
-        await self._database.write(unit)
+        await self._store.write(unit)
 
     async def page(self, after: str, limit: int) -> Sequence[Idle]:
-        rows = await self._database.read(
-            "SELECT session_id, subject, now_ms() - updated_at FROM sessions WHERE session_id > $1"
+        rows = await self._store.read(
+            "SELECT session_id, subject, now_ms() - updated_at AS idle_ms FROM sessions WHERE session_id > $1"
             " ORDER BY session_id LIMIT $2",
             after,
             limit,
         )
-        return [Idle(*row) for row in rows]
+        return [Idle(**row.by_name()) for row in rows]
 
     async def expire(self, session_ids: Sequence[str], idle_ms: int) -> int:
         return sum(
@@ -144,92 +142,94 @@ class SqlErasures(Erasures, OldSessions):
         # Compared again under the session's lock: a message may have come, and another engine may be faster.
         old = f"session_id IN ({these}) AND updated_at < now_ms() - ${len(ids) + 1}"
 
-        def unit(tx: Transaction) -> tuple[int, list[OutboxRow]]:
+        def unit(tx: StoreTransaction) -> int:
             found = tx.execute(_LOCK.format(old), *ids, idle_ms)
-            running = {each for each, _ in tx.execute(_RUNNING.format(these), *ids)}
-            over = [row for row in found if row[0] not in running]
-            return len(over), self._delete(tx, over, outcome="retention")
+            running = {row.session_id for row in tx.execute(_RUNNING.format(these), *ids)}
+            over = [row for row in found if row.session_id not in running]
+            _delete(tx, over, outcome="retention")
+            return len(over)
 
-        return await self._written(unit)
+        return await self._store.write(unit)
 
     async def backlog(self) -> tuple[int, int]:
         """How many sessions are still to be erased, and the age of the oldest request in milliseconds."""
-        [(count, age)] = await self._database.read("SELECT count(*), now_ms() - min(requested_at) FROM erasures")
-        return count, max(0, age or 0)
-
-    async def _written(self, unit: Callable[[Transaction], tuple[T, list[OutboxRow]]]) -> T:
-        result, rows = await self._database.write(unit)
-        if rows:
-            self._offer(rows)
-        return result
+        [row] = await self._store.read("SELECT count(*) AS sessions, now_ms() - min(requested_at) AS age FROM erasures")
+        return row.sessions, max(0, row.age or 0)
 
     def _digest(self, subject: str) -> str:
-        return self._audit.digest({"subject": subject})
+        return _digest(self._store.trail, subject)
 
-    def _delete_due(self, tx: Transaction) -> tuple[int, list[OutboxRow]]:
-        """Delete the next sessions that were asked for and have no running turn. Returns how many were looked at."""
-        ids = [each for (each,) in tx.execute(_DUE.format(tx.skip_locked), DELETED_AT_ONCE)]
-        found = tx.execute(_LOCK.format(f"session_id IN ({placeholders(1, len(ids))})"), *ids)
-        running = {each for each, _ in tx.execute(_RUNNING.format(placeholders(1, len(ids))), *ids)}
-        tx.execute_many(
-            "UPDATE erasures SET due_at = now_ms() + $1 WHERE session_id = $2",
-            [(BUSY_MS, each) for each in sorted(running)],
-        )
-        gone = set(ids) - {each for each, _, _ in found}  # deleted by somebody else, such as a job of an operator
-        tx.execute_many("DELETE FROM erasures WHERE session_id = $1", [(each,) for each in sorted(gone)])
-        return len(ids), self._delete(tx, [row for row in found if row[0] not in running])
 
-    def _delete(self, tx: Transaction, sessions: Sequence[Row], key_id: str = "", outcome: str = "") -> list[OutboxRow]:
-        """Delete sessions that are locked and have no running turn, and keep the ids of their traces.
+def _digest(trail: AuditTrail, subject: str) -> str:
+    return trail.digest({"subject": subject})
 
-        Facts of them that are not published carry the subject and perhaps the text: they are deleted too.
-        """
-        if not sessions:
-            return []
-        sessions = sorted(sessions)
-        ids, these = [row[0] for row in sessions], placeholders(1, len(sessions))
-        turns = _by_session(tx.execute(f"SELECT session_id, turn_id FROM turns WHERE session_id IN ({these})", *ids))
-        calls = _by_session(
-            tx.execute(
-                "SELECT t.session_id, c.correlation_id FROM tool_calls c JOIN turns t USING (turn_id)"
-                f" WHERE t.session_id IN ({these})",
-                *ids,
-            )
-        )
+
+def _delete_due(tx: StoreTransaction) -> int:
+    """Delete the next sessions that were asked for and have no running turn. Returns how many were looked at."""
+    ids = [row.session_id for row in tx.execute(_DUE.format(tx.skip_locked), DELETED_AT_ONCE)]
+    found = tx.execute(_LOCK.format(f"session_id IN ({placeholders(1, len(ids))})"), *ids)
+    running = {row.session_id for row in tx.execute(_RUNNING.format(placeholders(1, len(ids))), *ids)}
+    tx.execute_many(
+        "UPDATE erasures SET due_at = now_ms() + $1 WHERE session_id = $2",
+        [(BUSY_MS, each) for each in sorted(running)],
+    )
+    gone = set(ids) - {row.session_id for row in found}  # deleted by somebody else, such as a job of an operator
+    tx.execute_many("DELETE FROM erasures WHERE session_id = $1", [(each,) for each in sorted(gone)])
+    _delete(tx, [row for row in found if row.session_id not in running])
+    return len(ids)
+
+
+def _delete(tx: StoreTransaction, sessions: Sequence[Row], key_id: str = "", outcome: str = "") -> None:
+    """Delete sessions that are locked and have no running turn, and keep the ids of their traces.
+
+    Facts of them that are not published carry the subject and perhaps the text: they are deleted too.
+    """
+    if not sessions:
+        return
+    sessions = sorted(sessions)
+    ids, these = [row.session_id for row in sessions], placeholders(1, len(sessions))
+    turns = _by_session(tx.execute(f"SELECT session_id, turn_id AS id FROM turns WHERE session_id IN ({these})", *ids))
+    calls = _by_session(
         tx.execute(
-            f"DELETE FROM outbox WHERE event_type <> ${len(ids) + 1}"
-            f" AND turn_id IN (SELECT turn_id FROM turns WHERE session_id IN ({these}))",
+            "SELECT t.session_id, c.correlation_id AS id FROM tool_calls c JOIN turns t USING (turn_id)"
+            f" WHERE t.session_id IN ({these})",
             *ids,
-            AUDIT_RECORDED,
         )
-        asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
-        erased = {each for (each,) in tx.execute(asked, *ids)}
-        # Of an erased subject a turn may have ended, and been counted, after the request.
-        forget_subjects(tx, (subject for session_id, subject, _ in sessions if session_id in erased))
-        tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
-        left: list[tuple[object, ...]] = []
-        for session_id, subject, created_at in sessions:
-            traces = _Traces(created_at, frozenset(turns[session_id]), frozenset(calls[session_id]))
-            left.append((session_id, self._digest(subject), SETTLE_MS, msgspec.json.encode(traces)))
-        tx.execute_many(_DELETED, left)
-        done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
-        return self._audit.add(tx, *(done(subject=subject, session_id=each) for each, subject, _ in sessions))
+    )
+    tx.execute(
+        f"DELETE FROM outbox WHERE event_type <> ${len(ids) + 1}"
+        f" AND turn_id IN (SELECT turn_id FROM turns WHERE session_id IN ({these}))",
+        *ids,
+        AUDIT_RECORDED,
+    )
+    asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
+    erased = {row.session_id for row in tx.execute(asked, *ids)}
+    # Of an erased subject a turn may have ended, and been counted, after the request.
+    forget_subjects(tx, (row.subject for row in sessions if row.session_id in erased))
+    tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
+    left: list[tuple[object, ...]] = []
+    for row in sessions:
+        traces = _Traces(row.created_at, frozenset(turns[row.session_id]), frozenset(calls[row.session_id]))
+        left.append((row.session_id, _digest(tx.trail, row.subject), SETTLE_MS, msgspec.json.encode(traces)))
+    tx.execute_many(_DELETED, left)
+    done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
+    tx.audit(*(done(subject=row.subject, session_id=row.session_id) for row in sessions))
 
 
 def _by_session(rows: Iterable[Row]) -> dict[str, list[str]]:
     found = defaultdict[str, list[str]](list)
-    for session_id, value in rows:
-        found[session_id].append(value)
+    for row in rows:
+        found[row.session_id].append(row.id)
     return found
 
 
-def _left(tx: Transaction, digest: str) -> Left:
-    [(sessions, traces)] = tx.execute(
-        "SELECT count(*) - count(traces), count(traces) FROM erasures WHERE subject = $1", digest
+def _left(tx: StoreTransaction, digest: str) -> Left:
+    [count] = tx.execute(
+        "SELECT count(*) - count(traces) AS sessions, count(traces) AS traces FROM erasures WHERE subject = $1", digest
     )
     running = tx.execute(
         "SELECT session_id FROM erasures e JOIN turns t USING (session_id)"
         " WHERE e.subject = $1 AND t.status = 'running' ORDER BY session_id",
         digest,
     )
-    return Left(sessions, traces, tuple(each for (each,) in running))
+    return Left(count.sessions, count.traces, tuple(row.session_id for row in running))

@@ -10,9 +10,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.sealed import open_data, owner
-from plugins_contract.encryption import CLEAR, Cipher
+from dialog_engine.storage.store import SealedDatabase, SealedTransaction
 from plugins_contract.outcomes import ContentBlock, MediaBlock, ToolOutcome
 
 Parts = Sequence[tuple[int, bytes]]
@@ -37,59 +35,57 @@ def split(outcome: ToolOutcome) -> tuple[ToolOutcome, Parts]:
     return (msgspec.structs.replace(outcome, content=tuple(content)), parts) if parts else (outcome, parts)
 
 
-def keep_media(tx: Transaction, cipher: Cipher, correlation_id: str, parts: Parts) -> None:
+def keep_media(tx: SealedTransaction, correlation_id: str, parts: Parts) -> None:
     """Store the media of the call's outcome."""
     tx.execute_many(
-        "INSERT INTO media (correlation_id, number, data) VALUES ($1, $2, $3)",
-        [(correlation_id, number, cipher.seal(data, _owner(correlation_id, number))) for number, data in parts],
+        "INSERT INTO media (correlation_id, number, data) VALUES ($correlation_id, $number, $data)",
+        [{"correlation_id": correlation_id, "number": number, "data": data} for number, data in parts],
     )
 
 
-def split_stored(tx: Transaction, cipher: Cipher, correlation_id: str) -> bool:
+def split_stored(tx: SealedTransaction, correlation_id: str) -> bool:
     """Split the outcome of a call, unless it is split, deleted, or being split by another engine. Returns whether it
     was. Raises DecryptionError."""
     found = tx.execute(
-        f"SELECT outcome FROM tool_calls WHERE correlation_id = $1 AND outcome IS NOT NULL {tx.skip_locked}",
+        "SELECT correlation_id, outcome FROM tool_calls"
+        f" WHERE correlation_id = $1 AND outcome IS NOT NULL {tx.skip_locked}",
         correlation_id,
     )
     if not found:
         return False
-    column = owner("tool_calls.outcome", correlation_id)
-    outcome, parts = split(msgspec.json.decode(cipher.open(found[0][0], column), type=ToolOutcome))
+    outcome, parts = split(msgspec.json.decode(found[0].outcome, type=ToolOutcome))
     if not parts:
         return False
-    sealed = cipher.seal(msgspec.json.encode(outcome), column)
-    tx.execute("UPDATE tool_calls SET outcome = $1 WHERE correlation_id = $2", sealed, correlation_id)
-    keep_media(tx, cipher, correlation_id, parts)
+    tx.change(
+        "UPDATE tool_calls SET outcome = $outcome WHERE correlation_id = $correlation_id",
+        outcome=msgspec.json.encode(outcome),
+        correlation_id=correlation_id,
+    )
+    keep_media(tx, correlation_id, parts)
     return True
 
 
 class StoredMedia:
     """The media of all results. Who may read them is checked by its users."""
 
-    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
-        self._database = database
-        self._cipher = cipher
+    def __init__(self, store: SealedDatabase) -> None:
+        self._store = store
 
     async def fetch(self, correlation_id: str, number: int) -> str | None:
         """The base64 of one; None when there is none."""
-        rows = await self._database.read(
-            "SELECT data FROM media WHERE correlation_id = $1 AND number = $2", correlation_id, number
+        rows = await self._store.read(
+            "SELECT correlation_id, number, data FROM media WHERE correlation_id = $1 AND number = $2",
+            correlation_id,
+            number,
         )
-        if not rows:
-            return None
-        return open_data(self._cipher, rows[0][0], "media.data", correlation_id, str(number)).decode()
+        return rows[0].data.decode() if rows else None
 
     async def split(self, correlation_ids: Collection[str]) -> None:
         """Split these outcomes. A store that cannot be written is left as it is."""
 
-        def unit(tx: Transaction) -> None:
+        def unit(tx: SealedTransaction) -> None:
             for each in correlation_ids:
-                split_stored(tx, self._cipher, each)
+                split_stored(tx, each)
 
         with contextlib.suppress(StorageUnavailableError):
-            await self._database.write(unit)
-
-
-def _owner(correlation_id: str, number: int) -> str:
-    return owner("media.data", correlation_id, str(number))
+            await self._store.write(unit)

@@ -3,24 +3,23 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import msgspec
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, Page
 from dialog_engine.model import ToolCall
-from dialog_engine.storage.database import Database, Row
+from dialog_engine.storage.database import Row
 from dialog_engine.storage.media import StoredMedia, holds_media
-from dialog_engine.storage.sealed import open_data, open_text
+from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.tool_calls.values import Approval, Decision, Question
-from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.outcomes import ToolOutcome
 
 LARGE = 256 * 1024
 """Bytes of an outcome that is read by itself, because it may have media that are not split off."""
 _CALL = (
-    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.outcome IS NOT NULL,"
-    f" CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END, a.question, a.decision"
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server,"
+    f" c.outcome IS NOT NULL AS ended, CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END AS outcome,"
+    " a.question, a.decision"
 )
 _MESSAGES = (
     f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {_CALL} FROM {{}}"
@@ -29,6 +28,7 @@ _MESSAGES = (
     " WHERE {} ORDER BY m.number, m.message_id, c.ordinal"
 )
 _OF_TURN = _MESSAGES.format("messages m", "m.turn_id = $1")
+_OUTCOME = "SELECT correlation_id, outcome FROM tool_calls WHERE correlation_id = $1"
 _CALL_BYTES = 1_000
 """What a call counts in a page beside its texts."""
 # A walk from message to message: what lies beyond the page is not even measured.
@@ -58,50 +58,55 @@ _ASKED = (
 class StoredMessages:
     """The messages of all sessions. Who may read them is checked by its users."""
 
-    def __init__(self, database: Database, cipher: Cipher = CLEAR) -> None:
-        self._database = database
-        self._cipher = cipher
-        self._media = StoredMedia(database, cipher)
+    def __init__(self, store: SealedDatabase) -> None:
+        self._store = store
+        self._media = StoredMedia(store)
 
     async def older(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         """The messages before the number `before`, from the newest back: at most `limit`, and only as many as reach
         `size` bytes, but one at least."""
-        rows = await self._database.read(_OLDER, session_id, before or _BEYOND, size, limit)
+        rows = await self._store.read(_OLDER, session_id, before or _BEYOND, size, limit)
         messages = await self._messages(rows)
         return Page(messages, more=bool(messages) and messages[0].message_id > 1)
 
     async def newer(self, session_id: str, *, after: int, limit: int, size: int) -> Sequence[MessageRecord]:
         """Likewise those after the number `after`, from the oldest on."""
-        return await self._messages(await self._database.read(_NEWER, session_id, after, size, limit))
+        return await self._messages(await self._store.read(_NEWER, session_id, after, size, limit))
 
     async def of_turn(self, turn_id: str) -> Sequence[MessageRecord]:
         """Every message of a turn, oldest first."""
-        return await self._messages(await self._database.read(_OF_TURN, turn_id))
+        return await self._messages(await self._store.read(_OF_TURN, turn_id))
 
     async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
         """The calls of a turn with that id, the correlation id or the provider's, that need or needed approval: at most
         two, first the one with that correlation id, then those that wait, then the newest."""
-        return await self._calls(await self._database.read(_ASKED, turn_id, call_id))
+        return await self._calls(await self._store.read(_ASKED, turn_id, call_id))
 
     async def outcome(self, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         """The outcome of one call of the turn; None when there is none (yet)."""
-        rows = await self._database.read(
-            "SELECT outcome FROM tool_calls WHERE turn_id = $1 AND correlation_id = $2", turn_id, correlation_id
-        )
-        outcome = self._outcome(correlation_id, rows[0][0]) if rows else None
+        rows = await self._store.read(f"{_OUTCOME} AND turn_id = $2", correlation_id, turn_id)
+        outcome = _outcome(rows[0]) if rows else None
         if outcome and holds_media(outcome):
             await self._media.split([correlation_id])
         return outcome
 
     async def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
         records: list[MessageRecord] = []
-        for head, group in groupby(rows, key=lambda row: row[:7]):
-            number, turn_id, role, content, interrupted, created_at, reasoning = head
-            content = open_text(self._cipher, content, "messages.content", turn_id, role)
-            reasoning = open_text(self._cipher, reasoning, "messages.reasoning", turn_id, role)
-            calls = tuple(await self._calls([row[7:] for row in group if row[8] is not None]))
+        for number, group in groupby(rows, key=lambda row: row.number):
+            of_message = [*group]
+            row = of_message[0]
+            calls = await self._calls([each for each in of_message if each.correlation_id is not None])
             records.append(
-                MessageRecord(number, turn_id, role, content, bool(interrupted), created_at, calls, reasoning)
+                MessageRecord(
+                    number,
+                    row.turn_id,
+                    row.role,
+                    row.content,
+                    bool(row.interrupted),
+                    row.created_at,
+                    tuple(calls),
+                    row.reasoning,
+                )
             )
         return records
 
@@ -109,38 +114,30 @@ class StoredMessages:
         """Outcomes that still have media are split now; a large one is read after that, and alone."""
         calls: list[CallRecord] = []
         for row in rows:
-            correlation_id, ended = row[1], row[7]
-            outcome: Any = row[8]
-            if ended and outcome is None:
-                await self._media.split([correlation_id])
-                query = "SELECT outcome FROM tool_calls WHERE correlation_id = $1"
-                outcome = next(iter(await self._database.read(query, correlation_id)), (None,))[0]
-            calls.append(self._call(row, outcome))
+            outcome = _outcome(row)
+            if row.ended and outcome is None:
+                await self._media.split([row.correlation_id])
+                found = await self._store.read(_OUTCOME, row.correlation_id)
+                outcome = _outcome(found[0]) if found else None
+            calls.append(_call(row, outcome))
         inline = [each.call.correlation_id for each in calls if each.outcome and holds_media(each.outcome)]
         if inline:
             await self._media.split(inline)
         return calls
 
-    def _call(self, row: Row, outcome: bytes | None) -> CallRecord:
-        tool_call_id, correlation_id, name, arguments, tool, extra, server, _, _, question, decision = row
-        arguments = open_text(self._cipher, arguments, "tool_calls.arguments", correlation_id)
-        echoed = msgspec.json.decode(self._open(extra, "tool_calls.extra", correlation_id)) if extra else None
-        call = ToolCall(tool_call_id, correlation_id, name, arguments, echoed, tool)
-        approval = self._approval(correlation_id, question, decision) if question else None
-        return CallRecord(call, server, self._outcome(correlation_id, outcome), approval)
 
-    def _approval(self, correlation_id: str, question: bytes, decision: bytes | None) -> Approval:
-        data = self._open(question, "approvals.question", correlation_id)
-        asked = Approval(msgspec.json.decode(data, type=Question))
-        if not decision:
-            return asked
-        data = self._open(decision, "approvals.decision", correlation_id)
-        return replace(asked, decision=msgspec.json.decode(data, type=Decision))
+def _call(row: Row, outcome: ToolOutcome | None) -> CallRecord:
+    extra, question = row.extra, row.question
+    echoed = msgspec.json.decode(extra) if extra else None
+    call = ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, echoed, row.tool)
+    return CallRecord(call, row.server, outcome, _approval(question, row.decision) if question else None)
 
-    def _outcome(self, correlation_id: str, data: bytes | None) -> ToolOutcome | None:
-        if data is None:
-            return None
-        return msgspec.json.decode(self._open(data, "tool_calls.outcome", correlation_id), type=ToolOutcome)
 
-    def _open(self, data: bytes, column: str, correlation_id: str) -> bytes:
-        return open_data(self._cipher, data, column, correlation_id)
+def _approval(question: bytes, decision: bytes | None) -> Approval:
+    asked = Approval(msgspec.json.decode(question, type=Question))
+    return replace(asked, decision=msgspec.json.decode(decision, type=Decision)) if decision else asked
+
+
+def _outcome(row: Row) -> ToolOutcome | None:
+    data = row.outcome
+    return None if data is None else msgspec.json.decode(data, type=ToolOutcome)

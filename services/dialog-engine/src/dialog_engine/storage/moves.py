@@ -22,7 +22,7 @@ class Mark(msgspec.Struct, frozen=True):
 async def read_mark(database: Database) -> Mark | None:
     """The mark of the store; None without one."""
     rows = await database.read("SELECT value FROM meta WHERE key = $1", KEY)
-    return msgspec.json.decode(rows[0][0], type=Mark) if rows else None
+    return msgspec.json.decode(rows[0].value, type=Mark) if rows else None
 
 
 def write_mark(tx: Transaction, mark: Mark) -> None:

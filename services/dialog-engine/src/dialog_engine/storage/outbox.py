@@ -48,7 +48,7 @@ def mark_restored(tx: Transaction) -> int:
     """Note that the store is a restored backup: each call without an answer may have been offered to any incarnation of
     Redis, whatever its row says. Returns how many calls have a row.
 
-    A call that waits for an approval has none yet: `may_have_run` is asked when it is approved.
+    A call that waits for an approval has none yet: `approvals` looks when it is approved.
     """
     tx.execute(
         "INSERT INTO meta (key, value) VALUES ($1, CAST(now_ms() AS TEXT))"
@@ -56,19 +56,6 @@ def mark_restored(tx: Transaction) -> int:
         RESTORED_AT,
     )
     return tx.change("UPDATE outbox SET offered_to = NULL WHERE event_type = $1", TOOL_CALL_REQUESTED)
-
-
-def may_have_run(tx: Transaction, correlation_id: str) -> bool:
-    """Whether the store was restored from a backup since the call was committed: it may have been approved, and run,
-    after the backup was made."""
-    return bool(
-        tx.execute(
-            "SELECT 1 FROM tool_calls c JOIN meta m ON m.key = $1"
-            " WHERE c.correlation_id = $2 AND c.created_at <= CAST(m.value AS bigint)",
-            RESTORED_AT,
-            correlation_id,
-        )
-    )
 
 
 class SqlOutbox(Outbox):
@@ -112,7 +99,7 @@ class SqlOutbox(Outbox):
                 self._engine_id,
                 *seqs,
             )
-            return frozenset(seq for (seq,) in stamped)
+            return frozenset(row.seq for row in stamped)
 
         return await self._database.write(unit)
 
@@ -129,17 +116,18 @@ class SqlOutbox(Outbox):
 
     async def event_types(self) -> frozenset[str]:
         """The event types in the table. The engine does not start when one of them has no route."""
-        return frozenset(row[0] for row in await self._database.read("SELECT DISTINCT event_type FROM outbox"))
+        return frozenset(row.event_type for row in await self._database.read("SELECT DISTINCT event_type FROM outbox"))
 
     async def backlog(self) -> tuple[int, int]:
         """How many rows are not published, and the age of the oldest in milliseconds (0 when there is none)."""
-        [(count, age)] = await self._database.read(
-            "SELECT count(*), now_ms() - min(created_at) FROM outbox WHERE owner = $1 AND published_at IS NULL",
+        [row] = await self._database.read(
+            "SELECT count(*) AS waiting, now_ms() - min(created_at) AS age FROM outbox"
+            " WHERE owner = $1 AND published_at IS NULL",
             self._engine_id,
         )
-        return count, max(0, age or 0)
+        return row.waiting, max(0, row.age or 0)
 
 
 def rows_of(rows: Iterable[Row]) -> list[OutboxRow]:
-    """The rows of a `SELECT`."""
-    return [OutboxRow(*row[:6]) for row in rows]
+    """Rows of the table."""
+    return [OutboxRow(row.seq, row.event_type, row.event_id, row.payload, row.attempts, row.offered_to) for row in rows]

@@ -21,6 +21,7 @@ import psycopg
 from psycopg import errors
 from psycopg.abc import PQGen
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from callstream_runtime.client_waits import client_waits
@@ -28,7 +29,7 @@ from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.storage import schemas
 from dialog_engine.storage.attempts import Attempt, Pulse
-from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from dialog_engine.storage.database import Committed, Database, Row, Transaction, Unit, ignore, named
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class _NotYetError(StorageUnavailableError):
     """A start could not use the server, for a reason that may pass."""
 
 
-class Connection(psycopg.Connection[Row]):
+class Connection(psycopg.Connection[TupleRow]):
     """A connection with a timeout for a server that hangs, which TCP does not detect."""
 
     slot: int | None = None
@@ -134,19 +135,19 @@ def _until_silent(gen: PQGen[T], seconds: float) -> PQGen[T]:
 class _PostgresTransaction(Transaction):
     skip_locked = "FOR UPDATE SKIP LOCKED"
 
-    def __init__(self, cursor: psycopg.Cursor[Row]) -> None:
+    def __init__(self, cursor: psycopg.Cursor[TupleRow]) -> None:
         self._cursor = cursor
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
         self._cursor.execute(sql.encode(), parameters)
-        return self._cursor.fetchall() if self._cursor.description else []
+        return rows_of(self._cursor)
 
     def change(self, sql: str, *parameters: Any) -> int:
         return self._cursor.execute(sql.encode(), parameters).rowcount
 
     def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        [(value,)] = self.execute(f"{sql} RETURNING {key}", *parameters)
-        return value
+        [row] = self.execute(f"{sql} RETURNING {key}", *parameters)
+        return getattr(row, key)
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """In one round trip, because the row of the turn is locked meanwhile."""
@@ -181,21 +182,21 @@ class PostgresDatabase(Database):
         self._served_at = 0.0
         self.commits = 0
 
-    async def write(self, unit: Unit[T]) -> T:
-        return await self._in_thread(lambda attempt: self._write(unit, attempt))
+    async def write(self, unit: Unit[T], committed: Committed[T] = ignore) -> T:
+        return await self._in_thread(lambda attempt: self._write(unit, attempt), committed)
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
         return await self._in_thread(lambda _: self._read(sql, parameters))
 
     async def check(self) -> None:
-        [(read_only,)] = await self.read("SELECT current_setting('transaction_read_only') = 'on'")
-        if read_only:
+        [row] = await self.read("SELECT current_setting('transaction_read_only') = 'on' AS read_only")
+        if row.read_only:
             raise StorageUnavailableError("the database is read-only now: a standby, or a disk that is full")
 
     async def engine_id(self) -> str:
         return new_id()
 
-    async def _in_thread(self, work: Callable[[Attempt], T]) -> T:
+    async def _in_thread(self, work: Callable[[Attempt], T], committed: Committed[T] = ignore) -> T:
         """Run `work` in a thread. A cancellation withdraws work that has not begun, and waits for work that has, so
         that the next unit comes after it. Work that a client waits for is given up when the server is silent."""
         if client_waits() and self._is_silent():
@@ -206,10 +207,10 @@ class PostgresDatabase(Database):
         except RuntimeError:  # the threads are shut down
             raise StorageUnavailableError("the engine is shutting down") from None
         done = asyncio.wrap_future(submitted)
+        done.add_done_callback(lambda done: _ended(done, committed))  # before those of who waits
         try:
             if client_waits() and not await self._ends_before_silence(done):
                 written = not submitted.cancel() and not attempt.give_up()
-                done.add_done_callback(_retrieved)
                 raise StorageUnavailableError(
                     f"the database has not answered for {SILENT_SECONDS:g} seconds: "
                     + ("whether it was written is not known" if written else "nothing was written")
@@ -218,8 +219,6 @@ class PostgresDatabase(Database):
         except asyncio.CancelledError:
             if not submitted.cancel():
                 await asyncio.wait([done])
-                with contextlib.suppress(asyncio.CancelledError):
-                    done.exception()  # retrieved: its caller was cancelled
             raise
 
     def _is_silent(self) -> bool:
@@ -250,7 +249,7 @@ class PostgresDatabase(Database):
             self._asking.release()
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
-        return self._served(lambda connection: connection.execute(sql.encode(), parameters).fetchall())
+        return self._served(lambda connection: rows_of(connection.execute(sql.encode(), parameters)))
 
     def _write(self, unit: Unit[T], attempt: Attempt) -> T:
         try:
@@ -295,7 +294,7 @@ class PostgresDatabase(Database):
             with contextlib.suppress(StorageUnavailableError):
                 # The lock waits for a transaction that has not ended yet.
                 rows = self._read("SELECT number FROM commits WHERE slot = $1 FOR UPDATE", [lost.slot])
-                if rows and rows[0][0] >= lost.number:
+                if rows and rows[0].number >= lost.number:
                     return lost.result
                 break
             time.sleep(RESOLVE_PAUSE_SECONDS)
@@ -324,10 +323,15 @@ def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
         raise _unavailable(error) from error
 
 
-def _retrieved(done: asyncio.Future[Any]) -> None:
-    """Nobody waits for this unit any more; asyncio logs an exception that nobody has looked at."""
-    if not done.cancelled():
-        done.exception()
+def _ended(done: asyncio.Future[T], committed: Committed[T]) -> None:
+    # The exception is looked at here, because nobody may wait for this work any more.
+    if not done.cancelled() and done.exception() is None:
+        committed(done.result())
+
+
+def rows_of(cursor: "psycopg.Cursor[Any]") -> list[Row]:
+    """The rows of the statement that the cursor has run."""
+    return named((column.name for column in cursor.description), cursor.fetchall()) if cursor.description else []
 
 
 def _transaction(connection: Connection, unit: Unit[T], attempt: Attempt) -> T:
@@ -355,7 +359,7 @@ def _transaction(connection: Connection, unit: Unit[T], attempt: Attempt) -> T:
         return result
 
 
-def _new_slot(cursor: psycopg.Cursor[Row]) -> int:
+def _new_slot(cursor: psycopg.Cursor[TupleRow]) -> int:
     """A row in `commits` for a new connection. Those of connections that were closed long ago are deleted."""
     cursor.execute(b"DELETE FROM commits WHERE created_at < now_ms() - $1", [SLOT_MS])
     cursor.execute(b"INSERT INTO commits (created_at) VALUES (now_ms()) RETURNING slot")

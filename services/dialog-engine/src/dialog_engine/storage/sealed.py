@@ -1,9 +1,8 @@
-"""The columns that hold texts, arguments and results, and what their sealed values are bound to."""
+"""Sealed values of the store, and the keys that it needs. `schemas.sealed_columns` names their columns."""
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.storage.database import Database, Transaction
@@ -17,44 +16,25 @@ LOOK_SECONDS = 5.0
 """How often an engine looks whether that has happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class SealedTable:
-    """A table with sealed columns. `bound_to` are the columns to whose values they are bound."""
-
-    name: str
-    primary_key: Sequence[str]
-    bound_to: Sequence[str]
-    columns: Sequence[str]
-    only: str = ""
-    """SQL of a condition on the rows."""
-
-
-TABLES = (
-    SealedTable("sessions", ("session_id",), ("session_id",), ("title",)),
-    SealedTable("turns", ("turn_id",), ("turn_id",), ("error_message",)),
-    SealedTable("messages", ("message_id",), ("turn_id", "role"), ("content", "reasoning")),
-    SealedTable("tool_calls", ("correlation_id",), ("correlation_id",), ("arguments", "extra", "outcome")),
-    SealedTable("media", ("correlation_id", "number"), ("correlation_id", "number"), ("data",)),
-    SealedTable("whole_results", ("correlation_id",), ("correlation_id",), ("whole",)),
-    SealedTable("approvals", ("correlation_id",), ("correlation_id",), ("question", "decision")),
-    SealedTable("meta", ("key",), ("key",), ("value",), "key = 'audit_digest_key'"),
-)
-"""In the outbox, fields of requests and facts are sealed too; they go with their row."""
-
-
-def owner(column: str, *bound_to: str) -> str:
+def owner(column: str, *bound_to: object) -> str:
     """What a value is bound to. `column` is `table.column`."""
-    return " ".join((column, *bound_to))
+    return " ".join((column, *map(str, bound_to)))
 
 
-def open_text(cipher: Cipher, value: str, column: str, *bound_to: str) -> str:
-    """The text of a column. Raises DecryptionError."""
-    return cipher.open_text(value, owner(column, *bound_to)) if cipher.strict or value.startswith(MARK) else value
+def seal_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
+    """A text or data as the column holds it. None stays None."""
+    if value is None or not (cipher.active or (isinstance(value, str) and value.startswith(MARK))):
+        return value
+    belongs_to = owner(column, *bound_to)
+    return cipher.seal_text(value, belongs_to) if isinstance(value, str) else cipher.seal(value, belongs_to)
 
 
-def open_data(cipher: Cipher, value: bytes, column: str, *bound_to: str) -> bytes:
-    """The data of a column. Raises DecryptionError."""
-    return cipher.open(value, owner(column, *bound_to)) if cipher.strict or value.startswith(SEALED) else value
+def open_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
+    """The text or data of a column. Raises DecryptionError."""
+    if value is None or not (cipher.strict or value.startswith(MARK if isinstance(value, str) else SEALED)):
+        return value
+    belongs_to = owner(column, *bound_to)
+    return cipher.open_text(value, belongs_to) if isinstance(value, str) else cipher.open(value, belongs_to)
 
 
 async def check_keys(database: Database, cipher: Cipher) -> None:
@@ -96,7 +76,7 @@ async def follow_all_sealed(database: Database, cipher: Cipher) -> None:
 def keys_in_use(tx: Transaction) -> frozenset[str]:
     """The ids of the keys that may have sealed something."""
     rows = tx.execute("SELECT value FROM meta WHERE key = $1", KEYS_IN_USE)
-    return frozenset(rows[0][0].split()) if rows else frozenset()
+    return frozenset(rows[0].value.split()) if rows else frozenset()
 
 
 def set_keys_in_use(tx: Transaction, ids: frozenset[str]) -> None:

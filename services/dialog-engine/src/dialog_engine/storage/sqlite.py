@@ -21,7 +21,16 @@ import aiosqlite
 
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage import schemas
-from dialog_engine.storage.database import Database, Row, Transaction, Unit
+from dialog_engine.storage.database import (
+    MAX_STATEMENTS,
+    Committed,
+    Database,
+    Row,
+    Transaction,
+    Unit,
+    ignore,
+    named,
+)
 from plugins_contract.messages import new_id
 
 T = TypeVar("T")
@@ -31,8 +40,6 @@ CALLS_PER_MS = 16
 MAX_PAUSE_MS = 4
 """A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
 their units come together (docs/tuning.md)."""
-MAX_STATEMENTS = 256
-"""How many statements are remembered in the form in which they are run."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
 
@@ -64,7 +71,8 @@ class _SqliteTransaction(Transaction):
         self._cursor = connection.cursor()
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        return self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
+        rows = self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
+        return named([column[0] for column in self._cursor.description], rows) if rows else rows
 
     def change(self, sql: str, *parameters: Any) -> int:
         return self._cursor.execute(_as_sqlite(sql), parameters).rowcount
@@ -89,6 +97,7 @@ class _Write:
     """A unit of work, the future of its caller, which may be cancelled, and what became of the unit."""
 
     unit: Unit[Any]
+    committed: Committed[Any]
     done: asyncio.Future[Any]
     result: Any = None
     error: Exception | None = None
@@ -153,10 +162,10 @@ class SqliteDatabase(Database):
         """The first error that said that the file is damaged. The parts that are not may still be read and written."""
         self.commits = 0
 
-    async def write(self, unit: Unit[T]) -> T:
+    async def write(self, unit: Unit[T], committed: Committed[T] = ignore) -> T:
         if self._closed:
             raise StorageUnavailableError("the engine is shutting down")
-        write = _Write(unit, asyncio.get_running_loop().create_future())
+        write = _Write(unit, committed, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         if not self._visiting:
             self._begin_soon()
@@ -180,8 +189,8 @@ class SqliteDatabase(Database):
     async def engine_id(self) -> str:
         def unit(tx: Transaction) -> str:
             tx.execute("INSERT INTO meta (key, value) VALUES ('engine_id', $1) ON CONFLICT DO NOTHING", new_id())
-            [(value,)] = tx.execute("SELECT value FROM meta WHERE key = 'engine_id'")
-            return value
+            [row] = tx.execute("SELECT value FROM meta WHERE key = 'engine_id'")
+            return row.value
 
         return await self.write(unit)
 
@@ -229,6 +238,9 @@ class SqliteDatabase(Database):
             if write.error is not None:
                 self._note_damage(write.error.__cause__)
             write.answer()
+        for write in writes:  # before the callers run, which are only scheduled yet
+            if write.error is None:
+                write.committed(write.result)
 
     def _note_damage(self, error: BaseException | None) -> None:
         if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK) & 0xFF in (

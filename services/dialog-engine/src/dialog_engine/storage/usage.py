@@ -10,24 +10,26 @@ from zlib import crc32
 from dialog_engine.consumption.usage import DAY_MS, Key, UsageReport, Used, Wanted
 from dialog_engine.model import Done, Turn, Usage
 from dialog_engine.storage.audit import TEXT_MAX, fitted
-from dialog_engine.storage.database import Database, Row, Transaction
+from dialog_engine.storage.database import Database, Row, placeholders
+from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.ports import OWN_SERVER
 
 SHARDS = 8
 """The rows of one subject, model and day to which engines add: each commit on PostgreSQL locks one of them."""
 _KEY = "day, subject, model, server, tool"
 _COUNTS = ("turns", "estimated", "input_tokens", "output_tokens", "calls")
+_COLUMNS = (*_KEY.split(", "), "shard", *_COUNTS)
 _SUMS = ", ".join(f"{each} = usage.{each} + excluded.{each}" for each in _COUNTS)
 _ADD = (
-    f"INSERT INTO usage ({_KEY}, shard, {', '.join(_COUNTS)}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
+    f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({placeholders(1, len(_COLUMNS))})"
     f" ON CONFLICT ({_KEY}, shard) DO UPDATE SET {_SUMS}"
 )
 _CALLS = (
-    "SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS called, count(*) FROM tool_calls"
-    " WHERE turn_id = $1 AND ran = 1 AND server <> $2 GROUP BY server, called"
+    "SELECT server, tool, count(*) AS calls FROM (SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS tool"
+    " FROM tool_calls WHERE turn_id = $1 AND ran = 1 AND server <> $2) AS called GROUP BY server, tool"
 )
 PAGE = (
-    f"SELECT {_KEY}, {', '.join(f'CAST(sum({each}) AS bigint)' for each in _COUNTS)} FROM usage"
+    f"SELECT {_KEY}, {', '.join(f'CAST(sum({each}) AS bigint) AS {each}' for each in _COUNTS)} FROM usage"
     " WHERE day >= $1 AND day <= $2 AND ($3 = '' OR subject = $3) AND ($4 = '' OR model = $4)"
     f" AND ($5 = '' OR tool = $5 OR server = $5) AND ({_KEY}) > ($6, $7, $8, $9, $10)"
     f" GROUP BY {_KEY} ORDER BY {_KEY} LIMIT $11"
@@ -52,32 +54,31 @@ def parameters(wanted: Wanted, after: Key | None, limit: int) -> tuple[object, .
 
 def used(rows: Iterable[Row]) -> list[Used]:
     """The rows of PAGE."""
-    return [Used(*row) for row in rows]
+    return [Used(**row.by_name()) for row in rows]
 
 
-def count_turn(tx: Transaction, engine_id: str, turn: Turn, done: Done, last_model: str, *, at: int) -> None:
+def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *, at: int) -> None:
     """Count a turn that has ended `at`, in Unix milliseconds. What no model is known for belongs to `last_model`."""
     rest = done.usage
     for usage in done.by_model.values():
         rest -= usage
     tokens = defaultdict(Usage, done.by_model)
     tokens[last_model] += rest
-    whose, shard = (at // DAY_MS, fitted(turn.subject, TEXT_MAX)), crc32(engine_id.encode()) % SHARDS
+    whose, shard = (at // DAY_MS, fitted(turn.subject, TEXT_MAX)), crc32(tx.engine_id.encode()) % SHARDS
     rows: list[tuple[object, ...]] = []
     for model, usage in sorted(tokens.items()):  # in one order, so that no two transactions wait for each other
         turns = int(model == last_model)
         spent = usage.input_tokens, usage.output_tokens
         rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
-    for server, tool, calls in sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER)):
-        rows.append((*whose, "", server, tool, shard, 0, 0, 0, 0, calls))
+    ran = sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))
+    rows += [(*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls) for row in ran]
     tx.execute_many(_ADD, rows)
 
 
-def forget_subjects(tx: Transaction, subjects: Iterable[str]) -> None:
+def forget_subjects(tx: StoreTransaction, subjects: Iterable[str]) -> None:
     """Add what these subjects have used to what nobody has used by name."""
     for subject in sorted(set(subjects)):
         rows = tx.execute(
-            f"DELETE FROM usage WHERE subject = $1 RETURNING day, '', model, server, tool, shard, {', '.join(_COUNTS)}",
-            fitted(subject, TEXT_MAX),
+            f"DELETE FROM usage WHERE subject = $1 RETURNING {', '.join(_COLUMNS)}", fitted(subject, TEXT_MAX)
         )
-        tx.execute_many(_ADD, sorted(rows))
+        tx.execute_many(_ADD, [tuple((row.by_name() | {"subject": ""}).values()) for row in sorted(rows)])

@@ -57,8 +57,6 @@ class ToolExecution:
         """Adds one result per call, in their order. A call of the gateway now names the tool that it resolves to."""
         if not ctx.calls:
             return ctx
-        if ctx.committed is not None:
-            await asyncio.wait([ctx.committed])
         planned = await self._planned(ctx)
         steps = Steps(ctx.turn, ctx.depth + 1, planned.servers)
         await run_shielded(self._commit(ctx, planned, steps))

@@ -5,13 +5,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, Message, StreamEnd, ToolCall, Turn, Usage
-from dialog_engine.sideband import Reply, SideBand
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.sideband import ModelStream, Reply, SideBand
+from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.repeats import Repeats
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolOutcome
@@ -30,14 +29,6 @@ class CallResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """How the conversation with the model ended."""
-
-    finish_reason: FinishReason
-    usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
 class TurnContext:
     """The state of one turn between two processors. Each processor returns the next one.
 
@@ -45,7 +36,7 @@ class TurnContext:
     """
 
     turn: Turn
-    llm: StreamChat
+    llm: OpenChat
     band: SideBand
     messages: tuple[Message, ...]
     catalog: tuple[ToolEntry, ...] | None = None
@@ -66,9 +57,8 @@ class TurnContext:
     """Whether the reply was cut off before any of its calls was complete."""
     results: tuple[CallResult, ...] = ()
     usage: Usage = Usage()
-    answer: Answer | None = None
-    committed: asyncio.Future[None] | None = None
-    """Set when the beginning of the turn is committed; nothing is written before that. None when it was before."""
+    answer: StreamEnd | None = None
+    """How the conversation with the model ended."""
     left_out: int = 0
     """How many messages of the session are not among `messages`."""
 
@@ -88,8 +78,8 @@ class Pipeline:
         self._prepare = prepare
         self._rounds = rounds
 
-    async def run(self, ctx: TurnContext) -> Answer:
-        """Run the turn until it has its answer.
+    async def run(self, ctx: TurnContext) -> StreamEnd:
+        """Run the turn until it has its answer, whose usage is that of all rounds, also of those before an adoption.
 
         Raises:
             LLMError: the model could not be reached, or refused.
@@ -103,31 +93,51 @@ class Pipeline:
         return ctx.answer
 
 
-def enhance(llm: StreamChat, pipeline: Pipeline) -> StreamChat:
-    """Return `llm` with tools.
+class EnhancedChat:
+    """A chat model with tools: `answer` is for a turn that has a side band, and the call for everyone else."""
 
-    The stream also carries the steps of each call. It ends with the usage of all rounds, including those that the turn
-    made before it was taken up again.
-    """
+    def __init__(self, llm: OpenChat, pipeline: Pipeline) -> None:
+        self._llm = llm
+        self._pipeline = pipeline
 
-    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        band = SideBand()
+    async def answer(self, request: ChatRequest, band: SideBand) -> StreamEnd:
+        """Emit the reply to `request` and the steps of its calls into `band`. Returns and raises what the pipeline
+        does."""
         turn, messages = request.turn, request.messages
-        ctx = TurnContext(
-            turn,
-            llm,
-            band,
-            messages,
-            depth=turn.rounds,
-            usage=turn.usage,
-            committed=request.committed,
-            left_out=request.left_out,
-        )
-        work = asyncio.create_task(pipeline.run(ctx), name=f"pipeline of turn {turn.turn_id}")
-        async with aclosing(band.carry(work)) as events:
-            async for event in events:
-                yield event
-        answer = work.result()
-        yield StreamEnd(answer.finish_reason, answer.usage)
+        depth, usage, left_out = turn.rounds, turn.usage, request.left_out
+        ctx = TurnContext(turn, self._llm, band, messages, depth=depth, usage=usage, left_out=left_out)
+        return await self._pipeline.run(ctx)
 
-    return stream_chat
+    async def __call__(self, request: ChatRequest) -> ModelStream:
+        """The same as a stream, as from any chat model."""
+        return await ModelStream.begun(self._events(request))
+
+    async def _events(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        band = _Queue()
+        work = asyncio.create_task(self.answer(request, band), name=f"pipeline of turn {request.turn.turn_id}")
+        work.add_done_callback(lambda _: band.events.put_nowait(None))
+        try:
+            while (event := await band.events.get()) is not None:
+                yield event
+            yield await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+
+class _Queue(SideBand):
+    """A side band that is read as a stream. None is its end."""
+
+    def __init__(self) -> None:
+        self.events = asyncio.Queue[ChatEvent | None]()
+
+    def emit(self, event: ChatEvent) -> None:
+        self.events.put_nowait(event)
+
+    async def ready(self) -> None:
+        """The caller has a turn that is committed."""
+
+
+def enhance(llm: OpenChat, pipeline: Pipeline) -> EnhancedChat:
+    """Return `llm` with tools. Its stream also carries the steps of each call."""
+    return EnhancedChat(llm, pipeline)

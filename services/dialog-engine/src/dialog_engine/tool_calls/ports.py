@@ -1,10 +1,13 @@
 """The interfaces that the pipeline needs from other packages. Adapters elsewhere name these as their bases."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Protocol
 
-from dialog_engine.model import AssistantMessage, CallUpdate, ChatEvent, ChatRequest, ToolCall, Turn, Usage
+from dialog_engine.model import AssistantMessage, CallUpdate, ChatRequest, ToolCall, Turn, Usage
+from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.messages import ToolCallRequested
@@ -18,15 +21,46 @@ OWN_SERVER = "callstream"
 """The name of the server that users see for the engine's own tools."""
 
 
-class StreamChat(Protocol):
-    """A chat model. Closing the generator closes the stream at the provider.
-
-    The stream ends with StreamEnd. It raises LLMError when the model cannot be reached, or refuses.
+class OpenChat(Protocol):
+    """A chat model. It may ask several times, and several models, until one of them begins to answer; from then on the
+    answer belongs to the caller. Everything around a model is done at this moment: which one answers, how tools are
+    offered.
     """
 
-    def __call__(self, request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        """Stream the model's reply to `request`."""
+    async def __call__(self, request: ChatRequest) -> ModelStream:
+        """The reply to `request`, as soon as its first event is there.
+
+        Raises:
+            LLMError: the model cannot be reached, refuses, or breaks off before its first event.
+        """
         ...
+
+
+class AnswerObserver(AbstractContextManager["AnswerObserver"]):
+    """Takes the facts about one request to a model. Open from the request to the end of its answer, and left with the
+    LLMError that ended it, if any."""
+
+    def began(self) -> None:
+        """The first token has arrived."""
+
+    def completed(self, usage: Usage) -> None:
+        """The answer is complete; this is its cost."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """The answer is complete, has failed, or was abandoned."""
+
+
+class ModelObserver:
+    """Takes the facts about the requests to one model. This one ignores them."""
+
+    def request(self, turn: Turn) -> AnswerObserver:
+        """A request for `turn` is made."""
+        return AnswerObserver()
+
+    def retried(self, times: int) -> None:
+        """A request was repeated so often before its answer began."""
 
 
 class ToolSource(Protocol):

@@ -19,19 +19,20 @@ from dialog_engine.model import (
     Message,
     Meter,
     RoundComplete,
+    StreamEnd,
     SystemMessage,
     TextDelta,
     TokensSpent,
     ToolCall,
     Usage,
 )
-from dialog_engine.sideband import Reply
+from dialog_engine.sideband import Reply, fork
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
 from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
 from dialog_engine.tool_calls.normalise import normalise, within_sight
-from dialog_engine.tool_calls.pipeline import Answer, Pipeline, TurnContext
+from dialog_engine.tool_calls.pipeline import Pipeline, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
 from dialog_engine.tool_calls.ports import ToolSource
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
@@ -167,7 +168,7 @@ class StartSideBand:
         """
         request = replace(request, meter=Meter())
         try:
-            reply = await ctx.band.fork(ctx.llm(request), self._limits.reply_bytes, request.meter)
+            reply = await fork(await ctx.llm(request), ctx.band, self._limits.reply_bytes, request.meter)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) or request.meter.begun:
                 ctx.band.emit(TokensSpent(ctx.usage + tokens_of_reply(request)))
@@ -249,7 +250,7 @@ class Recursive:
         if not ctx.calls:
             cut = ctx.reply.finish_reason in (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
             reason = ctx.reply.finish_reason if cut or ctx.last is None else ctx.last
-            return replace(ctx, answer=Answer(reason, ctx.usage))
+            return replace(ctx, answer=StreamEnd(reason, ctx.usage))
         depth = ctx.depth + 1
         ctx.band.emit(RoundComplete(depth))
         return replace(ctx, depth=depth)

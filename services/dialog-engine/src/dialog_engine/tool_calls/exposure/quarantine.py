@@ -6,18 +6,18 @@ has its own list, because what one provider refuses another may accept.
 
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from dialog_engine.errors import LLMRequestError
-from dialog_engine.model import ChatEvent, ChatRequest, Message, ToolMessage
+from dialog_engine.model import ChatRequest, Message, ToolMessage
+from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
-from dialog_engine.tool_calls.ports import Refused, ServerView, StreamChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, Refused, ServerView, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
 from plugins_contract.outcomes import ToolError
 
@@ -67,39 +67,30 @@ class Quarantine:
         """Whether no model is offered the tool."""
         return bool(self._refused) and all(self.reason(tool, model) for model in self._refused)
 
-    def guard(self, llm: StreamChat, model: str) -> StreamChat:
+    def guard(self, llm: OpenChat, model: str) -> OpenChat:
         """`llm`, which has the name `model`, such that a request is repeated without a tool that the provider refuses.
 
         It is repeated only while the reply has not begun.
         """
         self._refused[model] = {}
 
-        def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-            return guarded(request) if request.tools else llm(request)
-
-        async def guarded(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+        async def open_chat(request: ChatRequest) -> ModelStream:
             request = _without(request, [tool for tool in request.tools if self.reason(tool, model)])
             refused: list[tuple[ToolEntry, str]] = []
             while True:
-                started = False
                 try:
-                    async with aclosing(llm(request)) as events:
-                        async for event in events:
-                            if not started:
-                                self._keep(refused, model)  # the reply shows that these tools were the reason
-                                started = True
-                            yield event
-                    return
+                    stream = await llm(request)
                 except LLMRequestError as error:
-                    tool = (
-                        refused_tool(str(error), request.tools) if not started and len(refused) < MAX_REFUSED else None
-                    )
+                    tool = refused_tool(str(error), request.tools) if len(refused) < MAX_REFUSED else None
                     if tool is None:
                         raise
                     refused.append((tool, str(error)))
                     request = _without(request, [tool])
+                else:
+                    self._keep(refused, model)  # the reply shows that these tools were the reason
+                    return stream
 
-        return stream_chat
+        return open_chat
 
     def _keep(self, refused: Sequence[tuple[ToolEntry, str]], model: str) -> None:
         for tool, reason in refused:

@@ -25,7 +25,8 @@ from dialog_engine.model import (
     ToolMessage,
     UserMessage,
 )
-from dialog_engine.tool_calls.ports import StreamChat
+from dialog_engine.sideband import ModelStream
+from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
@@ -39,7 +40,7 @@ ToolMode = Literal["auto", "native", "tool_use", "function_calls"]
 TOOL_MODES: tuple[ToolMode, ...] = get_args(ToolMode)
 
 
-def in_tool_mode(llm: StreamChat, mode: ToolMode, *, stop: bool, model: str) -> StreamChat:
+def in_tool_mode(llm: OpenChat, mode: ToolMode, *, stop: bool, model: str) -> OpenChat:
     """`llm` with tools offered in that mode. `model` is its name in logs; for `stop` see `in_prompt_mode`."""
     match mode:
         case "native":
@@ -52,89 +53,80 @@ def in_tool_mode(llm: StreamChat, mode: ToolMode, *, stop: bool, model: str) -> 
             return native_if_possible(llm, in_prompt_mode(llm, TOOL_USE, stop=stop), model)
 
 
-def in_tool_modes(llm: StreamChat, usual: ToolMode, *, stop: bool, model: str) -> StreamChat:
+def in_tool_modes(llm: OpenChat, usual: ToolMode, *, stop: bool, model: str) -> OpenChat:
     """`llm` with tools offered in the mode of the turn, or in the `usual` one if the turn has none.
 
     A mode that this release does not know, because an engine of another release stored it, counts as none.
     """
     modes = {mode: in_tool_mode(llm, mode, stop=stop, model=model) for mode in TOOL_MODES}
 
-    def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
-        return modes.get(request.turn.choice.tool_mode, modes[usual])(request)
+    async def open_chat(request: ChatRequest) -> ModelStream:
+        return await modes.get(request.turn.choice.tool_mode, modes[usual])(request)
 
-    return stream_chat
+    return open_chat
 
 
-def native_if_possible(native: StreamChat, prompted: StreamChat, model: str) -> StreamChat:
+def native_if_possible(native: OpenChat, prompted: OpenChat, model: str) -> OpenChat:
     """`native` until it rejects tools; from then on `prompted`, beginning with the request that was rejected.
 
     It costs no request while function calling works. The change lasts as long as the returned client.
     """
     rejected = False
 
-    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+    async def open_chat(request: ChatRequest) -> ModelStream:
         nonlocal rejected
-        refusal: LLMToolsRejectedError | None = None
+        if rejected:
+            return await prompted(request)
+        try:
+            return await native(request)
+        except LLMToolsRejectedError as error:
+            if not request.tools:
+                raise
+            refusal = error
+        stream = await prompted(request)
         if not rejected:
-            started = False
-            try:
-                async with aclosing(native(request)) as events:
-                    async for event in events:
-                        started = True
-                        yield event
-                return
-            except LLMToolsRejectedError as error:
-                if not request.tools or started:
-                    raise
-                refusal = error
-        async with aclosing(prompted(request)) as events:
-            async for event in events:
-                if not rejected:
-                    # The reply shows that the tools were the reason.
-                    log.warning(
-                        "model %s rejects tools; from now on they are described in its system message: %s",
-                        model,
-                        refusal,
-                    )
-                    rejected = True
-                yield event
+            # The reply shows that the tools were the reason.
+            text = "model %s rejects tools; from now on they are described in its system message: %s"
+            log.warning(text, model, refusal)
+            rejected = True
+        return stream
 
-    return stream_chat
+    return open_chat
 
 
 _SLOW = 4
 """How many times as long as another text one takes in which everything may be a tag."""
 
 
-def in_prompt_mode(
-    llm: StreamChat, dialect: Dialect, *, stop: bool = True, mint: Callable[[], str] = new_id
-) -> StreamChat:
+def in_prompt_mode(llm: OpenChat, dialect: Dialect, *, stop: bool = True, mint: Callable[[], str] = new_id) -> OpenChat:
     """`llm` with calls in `dialect`. Its requests contain nothing of function calling.
 
     With `stop`, a stop sequence ends the reply after its first call, so that the model cannot continue with a
     fabricated result. `mint` makes the ids of calls; each must be unique.
     """
 
-    async def stream_chat(request: ChatRequest) -> AsyncGenerator[ChatEvent]:
+    async def open_chat(request: ChatRequest) -> ModelStream:
         tools = [*request.tools, *_by_bare_names(request.tools)]
         known = {tool.name for tool in tools} | _called(request.messages)
         if not known:
-            async with aclosing(llm(request)) as events:
-                async for event in events:
-                    yield event
-            return
+            return await llm(request)
         reply = TaggedReply(dialect.grammar(tools), known, mint, may_quote_results=_has_results(request))
-        async with aclosing(llm(_as_text(request, dialect, stop=stop))) as events:
-            async for event in events:
-                size = reply.held + len(event.text) if isinstance(event, TextDelta) else 0
-                for each in await reading(size * _SLOW, reply.read, event):
-                    yield each
-                if reply.over:
-                    break
-        for each in await reading(reply.size, reply.end):
-            yield each
+        return await ModelStream.begun(_without_tags(await llm(_as_text(request, dialect, stop=stop)), reply))
 
-    return stream_chat
+    return open_chat
+
+
+async def _without_tags(stream: ModelStream, reply: TaggedReply) -> AsyncGenerator[ChatEvent]:
+    """The events of a stream whose text contains calls: the text without them, and the calls. It closes the stream."""
+    async with aclosing(stream):
+        async for event in stream:
+            size = reply.held + len(event.text) if isinstance(event, TextDelta) else 0
+            for each in await reading(size * _SLOW, reply.read, event):
+                yield each
+            if reply.over:
+                break
+    for each in await reading(reply.size, reply.end):
+        yield each
 
 
 def _by_bare_names(tools: Sequence[ToolEntry]) -> list[ToolEntry]:

@@ -8,22 +8,27 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
 import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
-from tests.fuzz.loop import Attempt
+from tests.fuzz.limits import CONNECTED, TIMES, Attempt, finds, watched
 from tests.fuzz.mutations import ODD, changed_bytes, changed_json, written
 from tests.integration.servers.scripted import Request, scripted
+from tests.marks import exhaustive, promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
+
+pytestmark = pytest.mark.anyio
 
 OWN = RequestKeys(["o" * 32])
 FOREIGN = RequestKeys(["f" * 32])
@@ -31,8 +36,25 @@ BATCH = 20
 FIELDS = (b"event", b"signature", b"ledger", b"", b"x", b"\xff", b"traceparent")
 
 
-@asynccontextmanager
-async def requests() -> AsyncGenerator[Attempt]:
+@promise("hostile input of any side gives a named error, and others are served")
+@settings(CONNECTED, max_examples=5 * TIMES)
+@given(random=st.randoms(use_true_random=True))
+async def test_what_is_not_signed_runs_nothing_and_every_entry_is_answered(worker: Attempt, random: Random) -> None:
+    async with watched():
+        await worker(random)
+
+
+@exhaustive("the fuzzer itself")
+async def test_a_worker_that_accepts_any_signature_is_found(worker: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def accept(_: RequestKeys, event: bytes, signature: bytes, *, has_ledger: bool) -> bool:
+        return bool(event) or bool(signature) or has_ledger
+
+    monkeypatch.setattr(RequestKeys, "accept", accept)
+    assert await finds(worker)
+
+
+@pytest.fixture(scope="module")
+async def worker() -> AsyncGenerator[Attempt]:
     """A worker with a key and one tool, and a Redis of its own; each attempt is one batch."""
     runs = Counter[str]()
 
@@ -64,21 +86,18 @@ class Attack:
         self._caller = caller
         self._runs = runs
 
-    async def attempt(self, random: Random, counts: Counter[str]) -> None:
+    async def attempt(self, random: Random) -> None:
         """A batch, then a request that must run. Raises AssertionError if anything else has run, or is left."""
         self._runs.clear()
         redis, keys = self._caller.redis, self._caller.keys
         for _ in range(BATCH):
-            counts["entries"] += 1
             await redis.xadd(keys.requests, await self._entry(random))
             if random.random() < 0.5:
-                counts["control messages"] += 1
                 await redis.publish(keys.control, self._control(random))
         await self.goes_on()
         await wait_until(self._caller.backlog_is_empty, 20, what="the end of the backlog")
         await wait_until(self._caller.nothing_pending, 20, what="an answer to each entry")
         assert sum(self._runs.values()) == 1, self._runs
-        counts["dead letters"] += await redis.xlen(keys.dead)
         await redis.delete(keys.dead)
 
     async def goes_on(self) -> None:

@@ -6,21 +6,28 @@ A call has a result or a named failure in time, which can be stored; afterwards 
 import json
 import sys
 from base64 import b64encode
-from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from random import Random
 from typing import Any
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp.types import ContentBlock
+
 from plugins_contract.ledger import decode_reply, encode_reply
 from plugins_contract.outcomes import CallFinished, CallProgress, TextBlock
-from plugins_mcp.mcp import Answered, McpServer, ServerOptions, ServerSpec, Stdio, to_outcome
-from tests.fuzz.loop import Attempt
+from plugins_mcp.mcp import Answered, McpServer, ServerOptions, ServerSpec, Stdio, content, to_outcome
+from tests.fuzz.limits import CONNECTED, TIMES, Attempt, finds, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, written
 from tests.integration.servers import QUICK, connected, remote
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
 
 Json = dict[str, Any]
 
@@ -84,8 +91,27 @@ MESSAGES: tuple[Json, ...] = (
 )
 
 
-@asynccontextmanager
-async def results() -> AsyncGenerator[Attempt]:
+@promise("hostile input of any side gives a named error, and others are served")
+@settings(CONNECTED, max_examples=20 * TIMES)
+@given(random=st.randoms(use_true_random=True))
+async def test_any_answer_is_a_result_or_a_failure_and_the_server_stays_usable(
+    mcp_servers: Attempt, random: Random
+) -> None:
+    async with watched():
+        await mcp_servers(random)
+
+
+@exhaustive("the fuzzer itself")
+async def test_content_that_raises_is_found(mcp_servers: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_it(block: ContentBlock) -> Iterator[object]:
+        raise AssertionError(block)
+
+    monkeypatch.setattr(content, "_translated", raise_it)
+    assert await finds(mcp_servers)
+
+
+@pytest.fixture(scope="module")
+async def mcp_servers() -> AsyncGenerator[Attempt]:
     """Three servers, of which each attempt uses one: a child process, and HTTP in both eras of the protocol."""
     async with AsyncExitStack() as stack:
         child = ServerSpec("child", Stdio(sys.executable, ("-c", CHILD)), ServerOptions(protocol="legacy"))
@@ -96,29 +122,24 @@ async def results() -> AsyncGenerator[Attempt]:
             peer.keep_requests = False
             servers.append((await stack.enter_async_context(connected(remote(peer.url), POLICY)), peer))
 
-        async def attempt(random: Random, counts: Counter[str]) -> None:
+        async def attempt(random: Random) -> None:
             server, peer = random.choice(servers)
-            counts["answers"] += 1
             tools = [_changed(TOOL, random) for _ in range(random.randint(1, 3))] if random.random() < 0.2 else None
-            await (
-                _over_http(server, peer, tools, random, counts) if peer else _by_child(server, tools, random, counts)
-            )
+            await (_over_http(server, peer, tools, random) if peer else _by_child(server, tools, random))
 
         yield attempt
 
 
-async def _by_child(server: McpServer, tools: list[Json] | None, random: Random, counts: Counter[str]) -> None:
+async def _by_child(server: McpServer, tools: list[Json] | None, random: Random) -> None:
     says = b"".join(_message(random) + random.choice([b"\n", b"\n", b"\r\n", b""]) for _ in range(random.randint(1, 4)))
     for _ in range(random.choice([0, 0, 1, 2])):
         says = changed_bytes(says, random)
     arguments: Json = {"says": b64encode(says + b"\n").decode()}
-    await _call(server, arguments | ({} if tools is None else {"tools": json.dumps(tools)}), counts)
+    await _call(server, arguments | ({} if tools is None else {"tools": json.dumps(tools)}))
     await _usable(server, {"tools": json.dumps([{"name": "t", "inputSchema": {"type": "object"}}])})
 
 
-async def _over_http(
-    server: McpServer, peer: ScriptedServer, tools: list[Json] | None, random: Random, counts: Counter[str]
-) -> None:
+async def _over_http(server: McpServer, peer: ScriptedServer, tools: list[Json] | None, random: Random) -> None:
     messages = [_message(random) for _ in range(random.randint(1, 4))]
     stream = random.random() < 0.5
     body = b"".join(b"event: message\ndata: %b\n\n" % each for each in messages) if stream else messages[-1]
@@ -135,7 +156,7 @@ async def _over_http(
     peer.behaviours["t"] = hostile
     if tools is not None:
         peer.tools = tools
-    await _call(server, {}, counts)
+    await _call(server, {})
     peer.behaviours["t"] = _right
     peer.tools = []
     await _usable(server, {})
@@ -145,12 +166,10 @@ async def _right(request: Request) -> None:
     await request.text("right")
 
 
-async def _call(server: McpServer, arguments: Json, counts: Counter[str]) -> None:
+async def _call(server: McpServer, arguments: Json) -> None:
     progress: list[CallProgress] = []
     # Approved: a listing that says "destructive" would have the worker ask a person, and nothing would be read.
     result = await server.call("t", arguments, timeout_s=CALL_SECONDS, on_progress=progress.append, approved=True)
-    counts[type(result).__name__] += 1
-    counts["progress reports"] += len(progress)
     for report in progress:
         assert decode_reply(encode_reply(report)) == report
     if isinstance(result, Answered):

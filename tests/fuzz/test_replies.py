@@ -4,15 +4,17 @@ The bytes are read by the decoders alone, cut in several ways, and now and then 
 """
 
 from base64 import b64encode
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from random import Random
 from struct import pack
 from typing import cast
 from zlib import crc32
 
 import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -21,9 +23,10 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.decoding import Decoder, merged
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
-from tests.fuzz.loop import Attempt
+from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
+from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, try_often, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
+from tests.marks import exhaustive, promise
 from tests.support.corpus import anthropic_files, read_stream, stream_files
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.scripted_provider import SSE, CutError, Exchange, Provider, serving
@@ -45,15 +48,47 @@ PIECES = (
         for n in range(500)
     ),
 )
-CLIENT_SHARE = 0.02
-"""How many attempts use the whole client, which takes far longer."""
 REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"))
 KINDS = (SSE, SSE, SSE, "application/json", "text/html", "text/plain", "application/vnd.amazon.eventstream", "")
 
 
-@asynccontextmanager
-async def replies() -> AsyncGenerator[Attempt]:
-    """The decoders, and the clients of both protocols in front of a provider."""
+@promise("hostile input of any side gives a named error, and others are served")
+@settings(FUZZ, max_examples=100 * TIMES)
+@given(st.randoms(use_true_random=True))
+def test_whatever_a_provider_sends_a_reply_or_an_error_comes_of_it_however_it_is_cut(random: Random) -> None:
+    with processor_time():
+        decode(random)
+
+
+@pytest.mark.anyio
+@settings(CONNECTED, max_examples=3 * TIMES)
+@given(random=st.randoms(use_true_random=True))
+async def test_the_whole_client_has_a_reply_or_an_error_too(provider: Attempt, random: Random) -> None:
+    async with watched():
+        await provider(random)
+
+
+@exhaustive("the fuzzer itself")
+def test_a_decoder_that_raises_at_what_is_not_json_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_it(_: OpenAIDecoder, error: ValueError) -> None:
+        raise error
+
+    monkeypatch.setattr(OpenAIDecoder, "_not_json", raise_it)
+    with pytest.raises(ValueError):
+        try_often(decode)
+
+
+def decode(random: Random) -> None:
+    """An answer to each decoder. Raises if what comes of it depends on the pieces, or cannot be stored."""
+    for name, decoder in DECODERS.items():
+        body = _body(name, random)
+        _however_it_is_cut(decoder, body, random)
+        _as_a_document(decoder(), body)
+
+
+@pytest.fixture(scope="module")
+async def provider() -> AsyncGenerator[Attempt]:
+    """The clients of both protocols in front of a provider."""
     provider = Provider()
     timeouts = Timeouts(connect=2.0, first_token=3.0, silence=1.0)
     async with serving(provider) as address:
@@ -62,17 +97,9 @@ async def replies() -> AsyncGenerator[Attempt]:
             AnthropicModel(address.url, "a key", "model", timeouts=timeouts, max_retries=0),
         ]
 
-        async def attempt(random: Random, counts: Counter[str]) -> None:
-            for name, decoder in DECODERS.items():
-                body = _body(name, random)
-                counts["replies"] += 1
-                counts["bytes"] += len(body)
-                _however_it_is_cut(decoder, body, random, counts)
-                _as_a_document(decoder(), body)
-            if random.random() < CLIENT_SHARE:
-                provider.scripts = [_script(random)]
-                counts["replies over a connection"] += 1
-                await _through(random.choice(clients), counts)
+        async def attempt(random: Random) -> None:
+            provider.scripts = [_script(random)]
+            await _through(random.choice(clients))
 
         try:
             yield attempt
@@ -109,10 +136,9 @@ def _event_stream_message(payload: bytes, random: Random) -> bytes:
     return message + pack(">I", crc32(message))
 
 
-def _however_it_is_cut(make: Callable[[], Decoder], body: bytes, random: Random, counts: Counter[str]) -> None:
+def _however_it_is_cut(make: Callable[[], Decoder], body: bytes, random: Random) -> None:
     """The pieces in which an answer comes make no difference."""
     whole = _outcome(make(), [body])
-    counts["errors" if isinstance(whole, str) else "read"] += 1
     assert _outcome(make(), in_reads(body, random)) == whole, body[:1000]
 
 
@@ -139,7 +165,7 @@ def _as_a_document(decoder: Decoder, body: bytes) -> None:
     _check(events)
 
 
-def _check(events: Sequence[LLMEvent]) -> None:
+def _check(events: Sequence[ChatEvent]) -> None:
     """A whole reply ends once, and all of it can be stored and sent."""
     assert [isinstance(event, StreamEnd) for event in events].index(True) == len(events) - 1
     msgspec.json.encode(events)
@@ -168,12 +194,11 @@ def _script(random: Random) -> Callable[[Exchange], Awaitable[None]]:
     return script
 
 
-async def _through(client: OpenAIModel | AnthropicModel, counts: Counter[str]) -> None:
+async def _through(client: OpenAIModel | AnthropicModel) -> None:
     try:
-        async with aclosing(client.stream_chat(REQUEST)) as stream:
+        async with aclosing(await client.open(REQUEST)) as stream:
             events = [event async for event in stream]
     except LLMError as error:
-        counts["errors over a connection"] += 1
         if "a key" in str(error):
             raise
         return

@@ -6,7 +6,6 @@ some do not; many name a session and a turn that exist.
 
 import asyncio
 import json
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -16,6 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
@@ -23,9 +23,15 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode, checks
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from tests.fuzz.loop import Attempt
+from tests.fuzz.limits import TIMES
 from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.support.servers import LocalServer, embedded_binary
+from tests.marks import promise
+
+pytestmark = [
+    pytest.mark.anyio,
+    # The engine runs in this process and uses `random`, while Hypothesis makes requests in a thread.
+    pytest.mark.filterwarnings("ignore:Do not use the `random` module"),
+]
 
 KEY = "a-key-of-sixteen-characters"
 AUTHORIZATION = {"Authorization": f"Bearer {KEY}"}
@@ -110,18 +116,24 @@ async def serving(redis_url: str, folder: Path, *, undocumented: str = "") -> As
             yield Api(engine, [found.ok() for found in schema.get_all_operations()])
 
 
-@asynccontextmanager
-async def api() -> AsyncGenerator[Attempt]:
-    """An engine with a Redis of its own; each attempt tries one operation."""
-    with tempfile.TemporaryDirectory() as folder:
-        redis = LocalServer(embedded_binary(), Path(folder))
-        redis.start()
-        try:
-            async with serving(redis.url, Path(folder)) as served:
+@promise("every answer of the API is one that its OpenAPI document names")
+async def test_every_operation_answers_as_the_document_says(tmp_path: Path, redis_url: str) -> None:
+    counts = Counter[str]()
+    async with serving(redis_url, tmp_path) as served:
+        assert {"POST /v1/chat", "GET /v1/turns/{turn_id}/events"} <= {each.label for each in served.operations}
+        for number, operation in enumerate(served.operations * TIMES):
+            await served.try_operation(operation, Random(number), counts)
+    assert counts["requests"] >= 2 * len(served.operations)
+    assert min(counts[status] for status in ("200", "401", "404", "422")) > 0
 
-                async def attempt(random: Random, counts: Counter[str]) -> None:
-                    await served.try_operation(random.choice(served.operations), random, counts)
 
-                yield attempt
-        finally:
-            redis.stop()
+async def test_an_answer_that_the_document_does_not_name_is_found(tmp_path: Path, redis_url: str) -> None:
+    async with serving(redis_url, tmp_path, undocumented="404") as served:
+        turn = next(each for each in served.operations if each.label == "GET /v1/turns/{turn_id}")
+
+        async def try_often() -> None:
+            for number in range(20):
+                await served.try_operation(turn, Random(number), Counter())
+
+        with pytest.raises(AssertionError, match="404"):
+            await try_often()

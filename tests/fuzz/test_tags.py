@@ -2,16 +2,21 @@
 
 import json
 import re
-from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
+from dialog_engine.tool_calls.prompt_mode.quotes import QuoteTracker
 from dialog_engine.tool_calls.prompt_mode.reply import RESULT_OPENERS
-from tests.fuzz.loop import Attempt
+from dialog_engine.tool_calls.prompt_mode.source import Source
+from tests.fuzz.limits import FUZZ, TIMES, processor_time, try_often
 from tests.fuzz.tagged_replies import built, noise
+from tests.marks import exhaustive, promise
 from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
 
 _THOUGHT = re.compile(r"(\s*)<(think|thinking)>(.*?)(?:</\2>|\Z)(.*)\Z", re.DOTALL)
@@ -36,14 +41,30 @@ _HALF = {
 _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 
 
-@asynccontextmanager
-async def tags() -> AsyncGenerator[Attempt]:
-    """The tag parsers; each attempt tries two replies of each dialect."""
-    yield attempt
+@promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
+@settings(FUZZ, max_examples=100 * TIMES)
+@given(st.randoms(use_true_random=False))
+def test_replies_with_tags_keep_every_rule(random: Random) -> None:
+    with processor_time():
+        attempt(random)
 
 
-async def attempt(random: Random, counts: Counter[str]) -> None:
-    """Raises AssertionError if a rule does not hold."""
+@exhaustive("the fuzzer itself")
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [
+        pytest.param(Source, "before", lambda self, _: self.rest(), id="does not wait for the rest of a tag"),  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        pytest.param(QuoteTracker, "quoted", False, id="takes examples for calls"),
+    ],
+)
+def test_a_broken_reader_is_found(owner: type, name: str, broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owner, name, broken)
+    with pytest.raises(AssertionError):
+        try_often(attempt)
+
+
+def attempt(random: Random) -> None:
+    """Two replies of each dialect. Raises AssertionError if a rule does not hold."""
     for dialect in DIALECTS.values():
         reply, finish = noise(random), random.choice([FinishReason.STOP, FinishReason.STOP, *_CUT])
         repeats = random.random() < 0.5
@@ -53,9 +74,6 @@ async def attempt(random: Random, counts: Counter[str]) -> None:
         _however_it_is_cut(dialect, reply, finish, events, random, repeats=repeats)
         _no_part_of_a_call_runs(dialect, reply, random)
         _what_was_built_comes_out(dialect, random)
-        counts["replies"] += 2
-        counts["characters"] += len(reply)
-        counts["calls in noise"] += len(calls_of(events))
 
 
 def _text_is_kept(dialect: Dialect, reply: str, finish: FinishReason, events: Sequence[ChatEvent]) -> None:
