@@ -9,6 +9,7 @@ import pytest
 
 import dialog_engine
 from callstream_runtime.encryption_keys import cipher_of
+from dialog_engine.storage.database import row_type
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.statements import opening_type, statement
 from plugins_contract.encryption import CLEAR, DecryptionError
@@ -61,14 +62,14 @@ def test_named_parameters_come_after_numbered_ones_and_sealed_ones_are_encrypted
 
 
 def test_a_sealed_column_of_a_row_is_decrypted_by_its_name_and_needs_what_it_is_bound_to() -> None:
-    row = opening_type(("turn_id", "role", "content"), CIPHER)
+    row = opening_type(row_type(("turn_id", "role", "content")), CIPHER)
     sealed = CIPHER.seal_text("a text", "messages.content t user")
     assert row(("t", "user", sealed)).content == "a text"
     assert row(("t", "user", "in clear")).content == "in clear"
     with pytest.raises(DecryptionError):
         _ = row(("t", "assistant", sealed)).content
     with pytest.raises(ValueError, match="read together with role"):
-        opening_type(("turn_id", "content"), CLEAR)
+        opening_type(row_type(("turn_id", "content")), CLEAR)
 
 
 @promise("with encryption at rest no text is readable in the store or in Redis")

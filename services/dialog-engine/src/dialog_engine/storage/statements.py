@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dialog_engine.storage.database import MAX_STATEMENTS, Row, row_type
+from dialog_engine.storage.database import MAX_STATEMENTS, Row
 from dialog_engine.storage.schemas.sealed_columns import BY_COLUMN, TABLES
 from dialog_engine.storage.sealed import open_value, seal_value
 from plugins_contract.encryption import Cipher
@@ -21,7 +21,6 @@ _NAME = re.compile(r"\$([a-z_]+)")
 _WRITTEN = re.compile(r"(?:INSERT INTO|UPDATE) (\w+)")
 _INSERTED = re.compile(r"INSERT INTO \w+ \(([^)]*)\)")
 _ASSIGNED = re.compile(r"\bSET (.*?)(?: WHERE | RETURNING |$)", re.DOTALL)
-_NONE: Sequence[Any] = ()
 _SEALED = {table.name: table.columns for table in TABLES if not table.only}
 
 
@@ -34,10 +33,8 @@ class Statement:
     names: Sequence[str]
     sealed: Sequence[tuple[int, str, Sequence[str]]]
 
-    def parameters(self, values: Mapping[str, Any], cipher: Cipher) -> Sequence[Any]:
+    def parameters(self, values: Mapping[str, Any], cipher: Cipher) -> list[Any]:
         """The named parameters in their order, those of sealed columns encrypted."""
-        if not self.names:
-            return _NONE
         found = [values[name] for name in self.names]
         for place, column, bound_to in self.sealed:
             found[place] = seal_value(cipher, found[place], column, *[values[name] for name in bound_to])
@@ -80,13 +77,13 @@ def _bound(column: str) -> tuple[str, Sequence[str]]:
     return f"{table.name}.{column}", table.bound_to
 
 
-def opening_type(columns: tuple[str, ...], cipher: Cipher) -> type[Row]:
-    """The type of rows with these columns, whose sealed ones are decrypted when they are read.
+def opening_type(plain: type[Row], cipher: Cipher) -> type[Row]:
+    """The type of rows like `plain` ones, but whose sealed columns are decrypted when they are read.
 
     Raises:
         ValueError: a sealed column is read without those that it is bound to.
     """
-    plain = row_type(columns)
+    columns = plain.columns
     sealed = {column: _opened(cipher, column, columns) for column in columns if column in BY_COLUMN}
     return type("Row", (plain,), {"__slots__": (), **sealed}) if sealed else plain
 

@@ -28,7 +28,7 @@ class SealedDatabase:
     def __init__(self, database: Database, cipher: Cipher) -> None:
         self._database = database
         self.cipher = cipher
-        self._types: dict[tuple[str, ...], type[Row]] = {}
+        self._types: dict[type[Row], type[Row]] = {}
 
     async def write(self, unit: "Callable[[SealedTransaction], T]") -> T:
         """Run `unit` in a transaction: see `Database.write`."""
@@ -43,10 +43,10 @@ class SealedDatabase:
         """Rows of the driver, as rows whose sealed columns are decrypted when they are read."""
         if not rows:
             return rows
-        columns = rows[0].columns
-        if (kind := self._types.get(columns)) is None:
-            kind = self._types[columns] = opening_type(columns, self.cipher)
-        return rows if kind is type(rows[0]) else [kind(row) for row in rows]
+        plain = type(rows[0])
+        if (kind := self._types.get(plain)) is None:
+            kind = self._types[plain] = opening_type(plain, self.cipher)
+        return rows if kind is plain else [kind(row) for row in rows]
 
 
 class SealedTransaction:
@@ -62,12 +62,17 @@ class SealedTransaction:
     def execute(self, sql: str, /, *numbered: Any, **named: Any) -> list[Row]:
         """Run one statement; returns its rows."""
         found, database = statement(sql), self._database
-        return database.opening(self._tx.execute(found.sql, *numbered, *found.parameters(named, database.cipher)))
+        if named:
+            numbered = (*numbered, *found.parameters(named, database.cipher))
+        rows = self._tx.execute(found.sql, *numbered)
+        return database.opening(rows) if rows else rows
 
     def change(self, sql: str, /, *numbered: Any, **named: Any) -> int:
         """Run one INSERT, UPDATE or DELETE; returns how many rows it changed."""
         found = statement(sql)
-        return self._tx.change(found.sql, *numbered, *found.parameters(named, self._database.cipher))
+        if named:
+            numbered = (*numbered, *found.parameters(named, self._database.cipher))
+        return self._tx.change(found.sql, *numbered)
 
     def execute_many(self, sql: str, rows: Sequence[Mapping[str, Any] | tuple[Any, ...]]) -> None:
         """Run one statement for each of `rows`, which have all its parameters, by name or in the order of numbers."""
@@ -154,6 +159,8 @@ class Store(SealedDatabase, AuditLog):
 
 
 def _sealed(fact: TurnFinished, cipher: Cipher) -> TurnFinished:
+    if not (fact.user_message or fact.assistant_message):
+        return fact
     texts = {
         name: cipher.seal_text(text, fact_owner(fact.turn_id, field))
         for name, field, text in (
@@ -162,4 +169,4 @@ def _sealed(fact: TurnFinished, cipher: Cipher) -> TurnFinished:
         )
         if text
     }
-    return msgspec.structs.replace(fact, **texts) if texts else fact
+    return msgspec.structs.replace(fact, **texts)

@@ -25,8 +25,8 @@ _ADD = (
     f" ON CONFLICT ({_KEY}, shard) DO UPDATE SET {_SUMS}"
 )
 _CALLS = (
-    "SELECT server, tool, count(*) AS calls FROM (SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS tool"
-    " FROM tool_calls WHERE turn_id = $1 AND ran = 1 AND server <> $2) AS called GROUP BY server, tool"
+    "SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS called, count(*) AS calls FROM tool_calls"
+    " WHERE turn_id = $1 AND ran = 1 AND server <> $2 GROUP BY server, called"
 )
 PAGE = (
     f"SELECT {_KEY}, {', '.join(f'CAST(sum({each}) AS bigint) AS {each}' for each in _COUNTS)} FROM usage"
@@ -71,7 +71,7 @@ def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *,
         spent = usage.input_tokens, usage.output_tokens
         rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
     ran = sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))
-    rows += [(*whose, "", row.server, row.tool, shard, 0, 0, 0, 0, row.calls) for row in ran]
+    rows += [(*whose, "", row.server, row.called, shard, 0, 0, 0, 0, row.calls) for row in ran]
     tx.execute_many(_ADD, rows)
 
 
