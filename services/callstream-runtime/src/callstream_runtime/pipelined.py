@@ -87,7 +87,8 @@ class PipelinedRedis(Redis):
                 link = await self._open()
         except RedisError as error:
             return [error] * len(commands)
-        return [*map(translated, await asyncio.gather(*map(link.send, packed), return_exceptions=True))]
+        answers = await asyncio.gather(*map(link.send, packed), return_exceptions=True)
+        return [translated(answer) if isinstance(answer, Exception) else answer for answer in answers]
 
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> "_Pipeline":
         return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
