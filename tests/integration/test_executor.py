@@ -12,7 +12,7 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
-from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Rejected
+from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import (
     CallAnswered,
     CallHeld,
@@ -109,11 +109,11 @@ async def test_missing_workers_block_a_call_only_after_they_had_time_to_report(h
         (replies.Overloaded(7), CallState.FAILED, ErrorCode.OVERLOADED, "7 tool calls"),
         (replies.Conflict(), CallState.FAILED, ErrorCode.UNKNOWN_ERROR, "another request"),
         (replies.AlreadyFinished(CANCELLED), CallState.CANCELLED, ErrorCode.CANCELLED, "cancelled"),
-        (Rejected("WRONGTYPE"), CallState.FAILED, ErrorCode.UNKNOWN_ERROR, "not run: WRONGTYPE"),
+        (Unpublishable("WRONGTYPE"), CallState.FAILED, ErrorCode.UNKNOWN_ERROR, "not run: WRONGTYPE"),
     ],
 )
 async def test_what_the_ledger_refuses_is_the_answer_at_once(
-    harness: Harness, word: replies.Enqueued | Rejected, state: CallState, code: ErrorCode, words: str
+    harness: Harness, word: replies.Enqueued | Unpublishable, state: CallState, code: ErrorCode, words: str
 ) -> None:
     call = harness.request()
     waiter = harness.run(call)

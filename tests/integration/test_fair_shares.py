@@ -13,7 +13,7 @@ import pytest
 
 from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.subscriptions import Rejected, Subscriptions
+from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay
@@ -41,9 +41,9 @@ class Noted(Subscriptions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers: dict[str, replies.Enqueued | Rejected] = {}
+        self.answers: dict[str, replies.Enqueued | Unpublishable] = {}
 
-    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
+    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Unpublishable) -> bool:
         self.answers[correlation_id] = answer
         return True
 

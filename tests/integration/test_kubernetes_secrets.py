@@ -12,8 +12,8 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 
 from deploy.check import OVERLAYS, built, problems
-from dialog_engine.config import OperatorSettings
 from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.config.store import OperatorSettings
 from plugins_contract.keys import GROUP, Keys
 from plugins_mcp.config import OperatorSettings as WorkerSettings
 from tests.support.processes import ROOT

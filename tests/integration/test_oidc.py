@@ -14,11 +14,11 @@ import httpx2
 import pytest
 
 from dialog_engine.errors import IdentityProviderError, TooManyAttemptsError, UnauthenticatedError
-from dialog_engine.http.sign_in import EXCHANGES_PER_MINUTE
+from dialog_engine.http.sign_in_routes import EXCHANGES_PER_MINUTE
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, Provider
+from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, IdentityProvider
 from dialog_engine.identity.tokens import MAX_NAME, MAX_ROLES, RoleRule, TokenVerifier
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
@@ -44,7 +44,7 @@ class Api:
 
     def __init__(self, issuer: str) -> None:
         self.clock = Clock()
-        self.provider = Provider(issuer, now=self.clock)
+        self.provider = IdentityProvider(issuer, now=self.clock)
         tokens = TokenVerifier(self.provider, AUDIENCE, RULE)
         self.authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), tokens)
 
@@ -215,7 +215,7 @@ async def test_an_address_of_keys_that_is_none_makes_the_provider_unavailable(
 
 
 async def test_metadata_of_another_issuer_is_refused(oidc: OidcProvider) -> None:
-    provider = Provider(f"{oidc.issuer}/")
+    provider = IdentityProvider(f"{oidc.issuer}/")
     with pytest.raises(IdentityProviderError, match="the provider there is"):
         await provider.metadata()
     await provider.aclose()

@@ -11,7 +11,7 @@ import pytest
 from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls.subscriptions import Rejected, Subscriptions
+from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
@@ -37,10 +37,10 @@ class Noted(Subscriptions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.answers: dict[str, list[replies.Enqueued | Rejected]] = {}
+        self.answers: dict[str, list[replies.Enqueued | Unpublishable]] = {}
         self.waited_for = True
 
-    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Rejected) -> bool:
+    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Unpublishable) -> bool:
         self.answers.setdefault(correlation_id, []).append(answer)
         return self.waited_for
 
@@ -319,7 +319,7 @@ async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_
         await wait_until(lambda: len(bench.outbox.left) == 2)
 
         [rejected] = bench.answers["bad"]
-        assert isinstance(rejected, Rejected)
+        assert isinstance(rejected, Unpublishable)
         assert "UnsupportedEventError" in rejected.reason
         assert await bench.backlog() == 3
         # That was not an answer, so it is tried again, ever more rarely.
@@ -350,7 +350,7 @@ async def test_a_request_stream_of_the_wrong_type_is_reported_to_the_call_at_onc
         bench.relay.offer([row])
         await wait_until(lambda: row.event_id in bench.answers)
         [answer] = bench.answers[row.event_id]
-        assert isinstance(answer, Rejected)
+        assert isinstance(answer, Unpublishable)
         assert "WRONGTYPE" in answer.reason
     await bench.redis.delete(bench.keys.requests)
 

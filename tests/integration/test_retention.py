@@ -9,7 +9,7 @@ import pytest
 from redis.asyncio import Redis
 
 from dialog_engine.chat.audit import AuditAction
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Idle, Retention, one_pass
 from dialog_engine.storage import erasures

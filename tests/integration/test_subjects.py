@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callstream_runtime.connections import command_client
-from dialog_engine.config import OperatorSettings
+from dialog_engine.config.store import OperatorSettings
 from dialog_engine.consumption.subjects import (
     KEPT_OF_EACH,
     MAX_TRACKED,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.config import Settings, is_loopback, load_settings
+from dialog_engine.config import Settings, load_settings
+from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.context_tokens import context_tokens_of
 from dialog_engine.llm.providers import rooms_of

@@ -38,7 +38,7 @@ def names(tools: tuple[ToolEntry, ...] | list[ToolEntry]) -> list[str]:
 
 
 def searched(*found: str) -> Message:
-    answer = search.Answer(tuple(search.Found(name, "") for name in found))
+    answer = search.FoundTools(tuple(search.Found(name, "") for name in found))
     return ToolMessage("call_1", "tool_search", msgspec.json.encode(answer).decode())
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.circuit_breaker import MAX_LATE, CircuitBreaker, ConnectionPolicy, Permit, Refusal
+from plugins_mcp.mcp.circuit_breaker import MAX_LATE, CircuitBreaker, ConnectionPolicy, NoPermit, Permit
 from plugins_mcp.mcp.late_calls import MAX_CIRCUITS, LateCalls
 from tests.marks import promise
 
@@ -112,19 +112,19 @@ def test_several_calls_in_a_row_without_an_answer_open_the_circuit(bench: Bench)
     bench.fail()
     assert bench.breaker.state is OPEN
     assert bench.breaker.reason == "no answer"
-    assert bench.breaker.refusal() == bench.breaker.admit() == Refusal(1.0)
+    assert bench.breaker.refusal() == bench.breaker.admit() == NoPermit(1.0)
 
 
 def test_an_open_one_refuses_until_its_time_and_then_lets_one_call_through(bench: Bench) -> None:
     bench.open_by_calls()
     bench.wait(0.25)
-    assert bench.breaker.refusal() == Refusal(0.75)
+    assert bench.breaker.refusal() == NoPermit(0.75)
     bench.wait(0.75)
     assert bench.breaker.refusal() is None
     assert isinstance(bench.breaker.admit(), Permit)
     assert bench.breaker.state is HALF_OPEN
-    assert isinstance(bench.breaker.refusal(), Refusal)
-    assert isinstance(bench.breaker.admit(), Refusal)
+    assert isinstance(bench.breaker.refusal(), NoPermit)
+    assert isinstance(bench.breaker.admit(), NoPermit)
 
 
 def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(bench: Bench) -> None:
@@ -209,11 +209,11 @@ def test_it_opens_when_the_next_try_is_later_than_calls_wait(bench: Bench) -> No
 def test_while_it_cannot_be_reached_its_owner_is_the_probe_and_no_call(bench: Bench) -> None:
     bench.open_by_owner()
     bench.wait(60.0)
-    assert isinstance(bench.breaker.admit(), Refusal)
+    assert isinstance(bench.breaker.admit(), NoPermit)
     bench.breaker.attempt_started()
     assert bench.breaker.refusal() is None, "a call may wait for what the owner finds"
     assert bench.breaker.call_wait() == 5.0
-    assert isinstance(bench.breaker.admit(), Refusal)
+    assert isinstance(bench.breaker.admit(), NoPermit)
     bench.breaker.reachable()
     assert isinstance(bench.breaker.admit(), Permit)
 
@@ -274,13 +274,13 @@ def test_late_calls_open_the_circuit_of_their_tool_and_subject_which_an_answer_c
         permit = calls.admit(slow)
         assert isinstance(permit, Permit)
         calls.late(slow, permit, "no answer in time")
-    assert calls.refusal(slow) == calls.admit(slow) == Refusal(1.0)
+    assert calls.refusal(slow) == calls.admit(slow) == NoPermit(1.0)
     assert calls.refusal(("slow", "bob")) is calls.refusal(("fast", "ann")) is None
 
     bench.wait(1.0)
     probe = calls.admit(slow)
     assert isinstance(probe, Permit)
-    assert isinstance(calls.admit(slow), Refusal)
+    assert isinstance(calls.admit(slow), NoPermit)
     calls.inconclusive(slow, probe)
     assert isinstance(calls.admit(slow), Permit)
     calls.answered(slow)

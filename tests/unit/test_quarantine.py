@@ -91,7 +91,7 @@ async def test_a_tool_that_one_model_refuses_is_still_offered_to_another() -> No
 
 @promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_a_refused_tool_is_removed_from_search_answers_for_that_model_only() -> None:
-    answer = search.Answer(tuple(search.Found(each.name, "") for each in (BAD, FINE)))
+    answer = search.FoundTools(tuple(search.Found(each.name, "") for each in (BAD, FINE)))
     content = msgspec.json.encode(answer).decode() + "\n\n(a note)"
     result = ToolMessage("c", search.NAME, content)
     only = ToolMessage("d", search.NAME, msgspec.json.encode(replace_tools(answer, BAD.name)).decode())
@@ -114,8 +114,8 @@ async def test_a_refused_tool_is_removed_from_search_answers_for_that_model_only
         assert of_another_tool == other
 
 
-def replace_tools(answer: search.Answer, *names: str) -> search.Answer:
-    return search.Answer(tuple(tool for tool in answer.tools if tool.name in names))
+def replace_tools(answer: search.FoundTools, *names: str) -> search.FoundTools:
+    return search.FoundTools(tuple(tool for tool in answer.tools if tool.name in names))
 
 
 def content_of(message: Message) -> str:

@@ -11,7 +11,7 @@ from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
 from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolRights
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
-from dialog_engine.tool_calls.ports import Refused, ServerView, ToolDirectory
+from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog, ServerState
 from plugins_contract.errors import ErrorCode
@@ -137,7 +137,7 @@ class Directory(FakeCatalog, ToolDirectory):
                 ServerState.READY,
                 None,
                 1,
-                refused=(Refused("write", "m", "bad"), Refused("read", "m", "bad")),
+                refused=(RefusedTool("write", "m", "bad"), RefusedTool("read", "m", "bad")),
             )
             for server in ("files", "time")
         )

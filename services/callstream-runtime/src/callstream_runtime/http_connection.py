@@ -82,12 +82,12 @@ class ConnectionLimits:
     body_seconds: float = 30.0
 
 
-def connections_within(limits: ConnectionLimits) -> Callable[..., "Connection"]:
+def connections_within(limits: ConnectionLimits) -> Callable[..., "ClientConnection"]:
     """What makes the connections of one server, which are counted together."""
-    return partial(Connection, limits=limits, addresses=Counter(), buffer=memoryview(bytearray(READ_BYTES)))
+    return partial(ClientConnection, limits=limits, addresses=Counter(), buffer=memoryview(bytearray(READ_BYTES)))
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """A connection within `limits`. `addresses` has the number of open connections of each address.
 
     A request is parsed when the one before it is answered. What was read behind that one is kept as it is, and nothing
@@ -331,7 +331,7 @@ class _InParts(asyncio.BufferedProtocol):
 
     __slots__ = ("_buffer", "_connection")
 
-    def __init__(self, connection: Connection, buffer: memoryview) -> None:
+    def __init__(self, connection: ClientConnection, buffer: memoryview) -> None:
         self._connection = connection
         self._buffer = buffer
 

@@ -473,7 +473,7 @@ def _identity(settings: Settings) -> _Identity:
     if settings.oidc_issuer is None:
         authenticator = Authenticator(keys, attempts)
         return _Identity(authenticator, Admission(authenticator, operations_port=port))
-    from dialog_engine.http.sign_in import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
+    from dialog_engine.http.sign_in_routes import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
     from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
     oidc = open_oidc(settings, settings.oidc_issuer)

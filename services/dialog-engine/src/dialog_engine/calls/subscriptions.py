@@ -30,20 +30,20 @@ SETTLED_SECONDS = 2 * HEARTBEAT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Unpublishable:
     """The request cannot be published: it cannot be decoded, or Redis refuses the command. It was not run."""
 
     reason: str
 
 
-Refusal = Overloaded | Conflict | Rejected
+NotPublished = Overloaded | Conflict | Unpublishable
 """Why a call is not published. Once the call was answered so, it never is."""
 
 
-def reason_of(refusal: Refusal) -> str:
+def reason_of(refusal: NotPublished) -> str:
     """The reason, for operators who read the outbox."""
     match refusal:
-        case Rejected(reason):
+        case Unpublishable(reason):
             return reason
         case Overloaded(backlog):
             return f"{backlog} calls wait already"
@@ -103,7 +103,7 @@ class Subscriptions:
                 if self._calls.get(correlation_id) is subscription:
                     del self._calls[correlation_id]
 
-    def enqueued(self, correlation_id: str, answer: Enqueued | Rejected) -> bool:
+    def enqueued(self, correlation_id: str, answer: Enqueued | Unpublishable) -> bool:
         """Deliver the result of publishing a request. Returns whether the call is waited for."""
         if (subscription := self._calls.get(correlation_id)) is None:
             return False
@@ -154,7 +154,7 @@ def of_reply(correlation_id: str, reply: CallReply) -> CallUpdate:
             return CallAnswered(correlation_id, outcome)
 
 
-def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
+def of_enqueued(correlation_id: str, answer: Enqueued | Unpublishable) -> CallUpdate:
     """The answer of ENQUEUE, or why it could not be asked, as an update."""
     match answer:
         case Queued(backlog=backlog):
@@ -166,7 +166,7 @@ def of_enqueued(correlation_id: str, answer: Enqueued | Rejected) -> CallUpdate:
         case Overloaded(backlog):
             message = f"{backlog} tool calls are waiting already: try again later"
             return CallAnswered(correlation_id, _failed(ErrorCode.OVERLOADED, message))
-        case Rejected(reason):
+        case Unpublishable(reason):
             message = f"the request cannot be sent to the workers, so it was not run: {reason}"
             return CallAnswered(correlation_id, _failed(ErrorCode.UNKNOWN_ERROR, message))
         case Conflict():

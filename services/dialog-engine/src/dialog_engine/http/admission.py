@@ -7,7 +7,7 @@ from typing import Protocol
 
 from starlette.requests import Request
 
-from dialog_engine.config import SIGN_IN_CALLBACK
+from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import ForbiddenError, NotServedError, UnauthenticatedError
 from dialog_engine.identity.authenticator import NO_CREDENTIAL, Authenticator
 from dialog_engine.identity.principal import ANONYMOUS, OPERATIONS, OPERATOR, USER, Principal

@@ -10,7 +10,7 @@ from fastapi.dependencies.models import Dependant
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dialog_engine.config import is_loopback
+from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import EngineError, ForbiddenError, IdentityProviderError
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dialog_engine.config import Settings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.page_sessions import Seal
-from dialog_engine.identity.provider import Provider
+from dialog_engine.identity.provider import IdentityProvider
 from dialog_engine.identity.sign_in import Client, SignIn
 from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 
@@ -14,7 +14,7 @@ from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 class Oidc:
     """The provider, which its owner closes; what accepts tokens of the API, and what signs people in on the page."""
 
-    provider: Provider
+    provider: IdentityProvider
     tokens: TokenVerifier | None
     sign_in: SignIn | None
 
@@ -25,7 +25,7 @@ def open_oidc(settings: Settings, issuer: str) -> Oidc:
     Raises:
         ConfigurationError: SESSION_KEYS_FILE cannot be used.
     """
-    provider = Provider(issuer)
+    provider = IdentityProvider(issuer)
     rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
     tokens = TokenVerifier(provider, settings.oidc_audience, rule) if settings.oidc_audience else None
     if not settings.oidc_client_id:

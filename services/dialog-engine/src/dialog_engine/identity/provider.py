@@ -46,7 +46,7 @@ class Metadata(msgspec.Struct, frozen=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
-class Provider:
+class IdentityProvider:
     """Knows the provider's metadata and keys. They are fetched when they are needed for the first time, or are old.
 
     While the provider cannot be asked, what is known stays in use.

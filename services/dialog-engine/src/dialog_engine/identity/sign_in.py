@@ -11,11 +11,11 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote_plus, urlencode, urlsplit
 
-from dialog_engine.config import SIGN_IN_CALLBACK
+from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import IdentityProviderError, UnauthenticatedError
 from dialog_engine.identity.page_sessions import MAX_COOKIE_CHARS, PageSession, PendingSignIn, Seal
 from dialog_engine.identity.principal import OPERATOR, USER, Principal
-from dialog_engine.identity.provider import Provider
+from dialog_engine.identity.provider import IdentityProvider
 from dialog_engine.identity.tokens import TokenVerifier
 
 PAGE = "page"
@@ -44,7 +44,7 @@ class SignIn:
 
     def __init__(
         self,
-        provider: Provider,
+        provider: IdentityProvider,
         verifier: TokenVerifier,
         client: Client,
         seal: Seal,

@@ -9,7 +9,7 @@ import jwt
 from dialog_engine.errors import UnauthenticatedError
 from dialog_engine.identity.authenticator import Tokens
 from dialog_engine.identity.principal import OPERATOR, ROLE, USER, Principal
-from dialog_engine.identity.provider import ALGORITHMS, Provider
+from dialog_engine.identity.provider import ALGORITHMS, IdentityProvider
 
 LEEWAY_SECONDS = 30
 """How far the clocks of the engine and of the provider may differ."""
@@ -55,7 +55,7 @@ class RoleRule:
 class TokenVerifier(Tokens):
     """Checks tokens that the provider has issued for `audience`."""
 
-    def __init__(self, provider: Provider, audience: str, rule: RoleRule) -> None:
+    def __init__(self, provider: IdentityProvider, audience: str, rule: RoleRule) -> None:
         self._provider = provider
         self._audience = audience
         self._rule = rule

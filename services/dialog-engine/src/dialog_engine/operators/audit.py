@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from callstream_runtime.visible import visible
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.audit import NAME_MAX, TEXT_MAX, fitted
 from dialog_engine.storage.audit_chain import EVENT

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 
 from dialog_engine.chat.ownership import LEASE_SECONDS
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage.outbox import mark_restored

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dialog_engine.chat.outbox import TURN_FINISHED, TurnFinished
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.moves import check_not_moved

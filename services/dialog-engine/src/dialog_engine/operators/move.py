@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators import audit, audit_chain
 from dialog_engine.operators.pages import Pages

@@ -10,7 +10,7 @@ from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.settings import digest_of_subject
 from callstream_runtime.visible import visible
-from dialog_engine.config import OperatorSettings
+from dialog_engine.config.store import OperatorSettings
 from dialog_engine.consumption.subjects import COUNTED, OPEN, Report, Use, added_up, first
 from dialog_engine.errors import ConfigurationError
 from plugins_contract.keys import Keys

@@ -19,7 +19,7 @@ import msgspec
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.visible import visible
-from dialog_engine.config import OperatorSettings
+from dialog_engine.config.store import OperatorSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.operators.audit import AuditFilter, Query, as_text, events, opened
 from dialog_engine.operators.logs import Line, lines_about

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from callstream_runtime.visible import visible
 from callstream_runtime.watched_file import read_file
-from dialog_engine.config import StoreSettings
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.consumption.usage import NO_PRICES, Key, Prices, Used, Wanted, iso, read_prices
 from dialog_engine.consumption.usage import as_csv as csv_of
 from dialog_engine.consumption.usage import as_json as json_of

@@ -18,7 +18,7 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.pipelined import PipelinedRedis
 from callstream_runtime.redis_errors import RedisUnavailable, was_refused
 from dialog_engine.calls.mailbox import Publisher
-from dialog_engine.calls.subscriptions import CallObserver, Refusal, Rejected, Subscriptions, reason_of
+from dialog_engine.calls.subscriptions import CallObserver, NotPublished, Subscriptions, Unpublishable, reason_of
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow, TurnFinished
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.relay.offers import Offers
@@ -208,7 +208,7 @@ class Relay(Publisher, OutboxRelay):
         """Publish rows: calls in one write, then facts in one write. Returns those that did not reach Redis."""
         calls: list[tuple[OutboxRow, ToolCallRequested]] = []
         facts: list[OutboxRow] = []
-        refused: list[tuple[OutboxRow, Refusal]] = []
+        refused: list[tuple[OutboxRow, NotPublished]] = []
         for row in rows:
             try:
                 if row.event_type != TOOL_CALL_REQUESTED:
@@ -231,7 +231,7 @@ class Relay(Publisher, OutboxRelay):
         return failed
 
     async def _enqueue(
-        self, calls: Sequence[tuple[OutboxRow, ToolCallRequested]], refused: list[tuple[OutboxRow, Refusal]]
+        self, calls: Sequence[tuple[OutboxRow, ToolCallRequested]], refused: list[tuple[OutboxRow, NotPublished]]
     ) -> list[OutboxRow]:
         """Enqueue calls and notify the turns that wait for them, but not of those that are `refused`.
 
@@ -287,7 +287,7 @@ class Relay(Publisher, OutboxRelay):
         self._note_published(row)
 
     async def _publish_facts(
-        self, rows: Sequence[OutboxRow], refused: list[tuple[OutboxRow, Refusal]]
+        self, rows: Sequence[OutboxRow], refused: list[tuple[OutboxRow, NotPublished]]
     ) -> list[OutboxRow]:
         """Add facts to the streams of their routes. Returns those that did not reach Redis."""
         answers = await self._redis.execute_each([self._addition(row) for row in rows])
@@ -306,10 +306,10 @@ class Relay(Publisher, OutboxRelay):
         fields = ("eventType", row.event_type, "id", row.event_id, "event", row.payload)
         return ("XADD", stream, "MAXLEN", "~", FACTS_KEPT, "*", *fields)
 
-    async def _postpone(self, refused: Sequence[tuple[OutboxRow, Refusal]]) -> None:
+    async def _postpone(self, refused: Sequence[tuple[OutboxRow, NotPublished]]) -> None:
         await asyncio.gather(*(self._postpone_one(row, refusal) for row, refusal in refused))
 
-    async def _postpone_one(self, row: OutboxRow, refusal: Refusal) -> None:
+    async def _postpone_one(self, row: OutboxRow, refusal: NotPublished) -> None:
         """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
         delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
         if row.event_type == TOOL_CALL_REQUESTED:
@@ -356,10 +356,10 @@ class Relay(Publisher, OutboxRelay):
         return max(self._queue.not_begun, self.held + (self._backlog if is_known else 0))
 
 
-def _rejected(row: OutboxRow, error: Exception) -> Rejected:
+def _rejected(row: OutboxRow, error: Exception) -> Unpublishable:
     """The refusal of a row that Redis or the contract does not accept."""
     log.error("outbox row %d (%s) cannot be published", row.seq, row.event_type, exc_info=error)
-    return Rejected(f"{type(error).__name__}: {error}"[:500])
+    return Unpublishable(f"{type(error).__name__}: {error}"[:500])
 
 
 def _check_sealed(row: OutboxRow) -> None:
@@ -376,14 +376,14 @@ def _readable_request(row: OutboxRow) -> ToolCallRequested | None:
         return None
 
 
-def _kind_of(refusal: Refusal) -> str:
+def _kind_of(refusal: NotPublished) -> str:
     """The kind of a refusal, for metrics."""
     match refusal:
         case Overloaded():
             return "overloaded"
         case Conflict():
             return "conflict"
-        case Rejected():
+        case Unpublishable():
             return "error"
 
 

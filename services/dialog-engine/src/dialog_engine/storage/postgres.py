@@ -93,7 +93,7 @@ class _NotYetError(StorageUnavailableError):
     """A start could not use the server, for a reason that may pass."""
 
 
-class Connection(psycopg.Connection[TupleRow]):
+class PostgresConnection(psycopg.Connection[TupleRow]):
     """A connection with a timeout for a server that hangs, which TCP does not detect."""
 
     slot: int | None = None
@@ -172,7 +172,7 @@ class _CommitLostError(Exception):
 class PostgresDatabase(Database):
     """A shared database, created by `open_postgres`."""
 
-    def __init__(self, pool: "ConnectionPool[Connection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
+    def __init__(self, pool: "ConnectionPool[PostgresConnection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
         self._pool = pool
         self._threads = threads
         self._pulse = pulse
@@ -259,7 +259,7 @@ class PostgresDatabase(Database):
         self.commits += 1
         return result
 
-    def _served(self, work: Callable[[Connection], T]) -> T:
+    def _served(self, work: Callable[[PostgresConnection], T]) -> T:
         """Run `work` on a connection; once more when the connection was dead or for a deadlock, since nothing was
         committed then."""
         if time.monotonic() < self._refused_until:
@@ -305,7 +305,7 @@ class PostgresDatabase(Database):
         raise StorageUnavailableError("the connection to the database was lost: nothing was written")
 
 
-def _translated(connection: Connection, work: Callable[[Connection], T]) -> T:
+def _translated(connection: PostgresConnection, work: Callable[[PostgresConnection], T]) -> T:
     try:
         return work(connection)
     except errors.ReadOnlySqlTransaction as error:
@@ -334,7 +334,7 @@ def rows_of(cursor: "psycopg.Cursor[Any]") -> list[Row]:
     return named((column.name for column in cursor.description), cursor.fetchall()) if cursor.description else []
 
 
-def _transaction(connection: Connection, unit: Unit[T], attempt: Attempt) -> T:
+def _transaction(connection: PostgresConnection, unit: Unit[T], attempt: Attempt) -> T:
     with connection.cursor() as cursor:
         slot = connection.slot = connection.slot or _new_slot(cursor)
         # Both in one round trip. The number says whether the transaction was committed if the answer to COMMIT is lost.
@@ -397,13 +397,13 @@ async def open_postgres(
     where, pulse = place_of(url), Pulse()
     seconds = statement_seconds or STATEMENT_SECONDS
 
-    def configure(connection: Connection) -> None:
+    def configure(connection: PostgresConnection) -> None:
         connection.pulse = pulse
         connection.answer_seconds = ANSWER_SECONDS - STATEMENT_SECONDS + seconds
 
-    pool = ConnectionPool[Connection](
+    pool = ConnectionPool[PostgresConnection](
         url,
-        connection_class=Connection,
+        connection_class=PostgresConnection,
         kwargs={
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,

@@ -44,10 +44,10 @@ _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 DIALECT = "sqlite"
 
 
-class Connection(aiosqlite.Connection):
+class SqliteConnection(aiosqlite.Connection):
     """A connection of aiosqlite that can also run a whole function in its thread."""
 
-    async def __aenter__(self) -> "Connection":
+    async def __aenter__(self) -> "SqliteConnection":
         try:
             await super().__aenter__()
         except BaseException:
@@ -147,7 +147,7 @@ def _translated(error: Exception) -> Exception:
 class SqliteDatabase(Database):
     """An open file, created by `open_sqlite`."""
 
-    def __init__(self, writer: Connection, reader: Connection, calls_in_flight: Callable[[], int]) -> None:
+    def __init__(self, writer: SqliteConnection, reader: SqliteConnection, calls_in_flight: Callable[[], int]) -> None:
         self._writer = writer
         self._reader = reader
         self._calls_in_flight = calls_in_flight
@@ -286,11 +286,11 @@ async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0
             await database.close()
 
 
-def _connection(path: Path) -> Connection:
+def _connection(path: Path) -> SqliteConnection:
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(path, isolation_level=None)
 
-    return Connection(connect, iter_chunk_size=64)
+    return SqliteConnection(connect, iter_chunk_size=64)
 
 
 @contextlib.contextmanager

@@ -187,7 +187,7 @@ class ToolCalls(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTool:
     """A tool, by the name that its server gives it, that one model is not offered, because its provider refuses it."""
 
     tool: str
@@ -209,7 +209,7 @@ class ServerView:
     workers: int
     breaker: BreakerState = BreakerState.CLOSED
     retry_at: int | None = None
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedTool, ...] = ()
 
     @property
     def starting(self) -> bool:

@@ -109,7 +109,7 @@ class Permit:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoPermit:
     """Refuses a call. `retry_in`: the seconds until another call may be allowed."""
 
     retry_in: float
@@ -156,20 +156,20 @@ class CircuitBreaker:
 
     # Called for calls.
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> NoPermit | None:
         """The refusal of a call that need not wait for anything; None when the call may try."""
         match self.state:
             case BreakerState.OPEN if self.down or self.retry_in() > 0:
-                return Refusal(self.retry_in())
+                return NoPermit(self.retry_in())
             case BreakerState.HALF_OPEN if not self.down:
-                return Refusal(self._policy.first_delay)
+                return NoPermit(self._policy.first_delay)
             case _:
                 return None
 
-    def admit(self) -> Permit | Refusal:
+    def admit(self) -> Permit | NoPermit:
         """Decide on a call that is ready to be sent. The first call after the pause becomes the probe."""
         if self.state is BreakerState.HALF_OPEN:
-            return Refusal(self._policy.first_delay)  # one probe at a time: another call, or the owner's attempt
+            return NoPermit(self._policy.first_delay)  # one probe at a time: another call, or the owner's attempt
         if refusal := self.refusal():
             return refusal
         if self.state is BreakerState.OPEN:

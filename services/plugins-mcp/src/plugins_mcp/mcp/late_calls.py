@@ -7,7 +7,7 @@ late calls of several subjects: see `circuit_breaker`.
 
 from collections.abc import Callable
 
-from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, Permit, Refusal
+from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, NoPermit, Permit
 
 MAX_CIRCUITS = 1000
 """How many tools and subjects are remembered. A new one takes the place of the one that has been there for longest."""
@@ -26,12 +26,12 @@ class LateCalls:
         self._new = new
         self._circuits: dict[Source, CircuitBreaker] = {}
 
-    def admit(self, source: Source) -> Permit | Refusal:
+    def admit(self, source: Source) -> Permit | NoPermit:
         """Decide on a call that is ready to be sent."""
         circuit = self._circuits.get(source)
         return circuit.admit() if circuit else Permit(0)
 
-    def refusal(self, source: Source) -> Refusal | None:
+    def refusal(self, source: Source) -> NoPermit | None:
         """The refusal of a call that need not wait for anything; None when the call may try."""
         circuit = self._circuits.get(source)
         return circuit.refusal() if circuit else None

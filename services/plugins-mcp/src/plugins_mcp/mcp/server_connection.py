@@ -22,8 +22,8 @@ from plugins_mcp.mcp.circuit_breaker import (
     Failing,
     Healthy,
     Late,
+    NoPermit,
     Permit,
-    Refusal,
     health_signal,
 )
 from plugins_mcp.mcp.late_calls import LateCalls, Source
@@ -152,10 +152,10 @@ class ServerConnection:
                 if session is not None and (refusal := refused()):
                     return refusal
                 own = self._late.admit(source)
-                if isinstance(own, Refusal):
+                if isinstance(own, NoPermit):
                     return _late_refused(tool, own)
                 permit = self.breaker.admit()
-                if session is None or isinstance(permit, Refusal):
+                if session is None or isinstance(permit, NoPermit):
                     self._late.inconclusive(source, own)
                     return self._refused(permit)
                 started, result = time.monotonic(), None
@@ -245,7 +245,7 @@ class ServerConnection:
         self.breaker.answered()
         self._late.answered(source)
 
-    def _refused(self, decision: Permit | Refusal) -> NotSent:
+    def _refused(self, decision: Permit | NoPermit) -> NotSent:
         """The result of a call that was not sent: the circuit is not closed, or there was no session in time."""
         why = self.error or "still connecting"
         if isinstance(decision, Permit):
@@ -298,6 +298,6 @@ class ServerConnection:
                 log.info("MCP server %r: circuit closed", name)
 
 
-def _late_refused(tool: str, refusal: Refusal) -> RetryLater:
+def _late_refused(tool: str, refusal: NoPermit) -> RetryLater:
     """The result of a call that was not sent, because those of its subject to its tool were late again and again."""
     return RetryLater(f"several calls of {tool!r} by this user in a row were not answered in time", refusal.retry_in)

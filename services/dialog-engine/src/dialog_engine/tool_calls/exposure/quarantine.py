@@ -17,7 +17,7 @@ from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
-from dialog_engine.tool_calls.ports import OpenChat, Refused, ServerView, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat, RefusedTool, ServerView, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
 from plugins_contract.outcomes import ToolError
 
@@ -157,7 +157,7 @@ class OfferedTools(ToolDirectory):
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools
         refused = tuple(
-            Refused(tool.tool, model, reason)
+            RefusedTool(tool.tool, model, reason)
             for tool in tools
             for model, reason in self._quarantine.reasons(tool).items()
         )

@@ -161,7 +161,7 @@ class Found(msgspec.Struct, frozen=True, omit_defaults=True):
     input_schema: dict[str, Any] | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class FoundTools(msgspec.Struct, frozen=True, omit_defaults=True):
     """An answer, with the best match first. `note` says what else to try when nothing was found."""
 
     tools: tuple[Found, ...]
@@ -184,7 +184,7 @@ def names_in(content: str) -> Iterator[str]:
     """
     line = content.partition("\n")[0]
     try:
-        yield from (tool.name for tool in msgspec.json.decode(line, type=Answer).tools)
+        yield from (tool.name for tool in msgspec.json.decode(line, type=FoundTools).tools)
     except msgspec.DecodeError:
         yield from _NAME_IN.findall(line) if line.startswith(_ANSWER_PREFIX) else ()
 
@@ -193,27 +193,27 @@ def without(content: str, names: Collection[str]) -> str:
     """The content of an answer without these tools, which a model is not offered. Other content is unchanged."""
     line, gap, note = content.partition("\n")
     try:
-        parsed = msgspec.json.decode(line, type=Answer)
+        parsed = msgspec.json.decode(line, type=FoundTools)
     except msgspec.DecodeError:
         return content
     kept = tuple(tool for tool in parsed.tools if tool.name not in names)
     if len(kept) == len(parsed.tools):
         return content
-    return msgspec.json.encode(Answer(kept, parsed.note or ("" if kept else _NONE_LEFT))).decode() + gap + note
+    return msgspec.json.encode(FoundTools(kept, parsed.note or ("" if kept else _NONE_LEFT))).decode() + gap + note
 
 
-def answer(ranking: Ranking, catalog: Sequence[ToolEntry], query: str, limit: int) -> Answer:
+def answer(ranking: Ranking, catalog: Sequence[ToolEntry], query: str, limit: int) -> FoundTools:
     """The tools that fit the query best, or a note when none does."""
     best = ranking.best(query, limit)
     if not best:
         servers = ", ".join([*by_server(catalog)][:MAX_SERVERS])
-        return Answer((), f"No tool has to do with that. Use other words, or the name of a server: {servers}.")
+        return FoundTools((), f"No tool has to do with that. Use other words, or the name of a server: {servers}.")
     described: list[Found] = []
     left = ANSWER_TOKENS
     for tool in best:
         left -= tokens_of_text(msgspec.json.encode(tool.input_schema).decode())
         described.append(Found(tool.name, tool.description[:MAX_DESCRIPTION], tool.input_schema if left >= 0 else None))
-    return Answer(tuple(described))
+    return FoundTools(tuple(described))
 
 
 class ToolSearch(LocalTool):

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.config import SIGN_IN_CALLBACK
+from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.http.admission import cookie_of
 from dialog_engine.http.guards import Sender

@@ -1,0 +1,42 @@
+"""Where the engine listens, and which connections it takes."""
+
+import ipaddress
+
+from pydantic import BaseModel, Field
+
+from dialog_engine.config.values import HttpUrl, ProxyAddresses
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class HttpSettings(BaseModel):
+    """The ports, and what is in front of them."""
+
+    host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on.")
+    forwarded_allow_ips: ProxyAddresses = Field(
+        "",
+        description="Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed,"
+        " separated by commas. Unset: nobody's.",
+    )
+    public_url: HttpUrl | None = Field(None, description="Address of the page in browsers, where sign-ins come back.")
+    operations_host: str = Field("127.0.0.1", description="Addresses of OPERATIONS_PORT, separated by commas.")
+    operations_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="A second port with /healthz, /readyz, /metrics and /openapi.json, without keys, for own networks.",
+    )
+    max_connections: int = Field(10_000, ge=1, description="Largest number of open connections to this engine.")
+    max_connections_per_address: int = Field(
+        1_000,
+        ge=1,
+        description="Largest number of open connections from one address, such as that of a proxy.",
+    )
+    shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
