@@ -27,6 +27,7 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.ledger.replies import Run
@@ -78,7 +79,7 @@ class BareEngine:
         self._database = database
         self._turns = SqlTurns(store, lambda _: None)
         self._calls = SqlCalls(store)
-        self._ledger = EngineLedger(redis, keys)
+        self._ledger = EngineLedger(redis, keys, cipher=CLEAR)
         self._keys = keys
         self._mail = mail
         self._mailbox = keys.mailbox(engine_id)
@@ -130,7 +131,7 @@ class BareEngine:
         while True:
             got = await self._mail.xread({self._mailbox: last}, count=BATCH, block=int(BLOCK_SECONDS * 1000))
             for last, fields in entries(got):  # noqa: B007 -- the position of the next read
-                reply = decode_reply(fields[b"reply"])
+                reply = decode_reply(fields[b"reply"], cipher=CLEAR)
                 if isinstance(reply, CallFinished):
                     self._waiting.pop(fields[b"id"].decode()).set_result(reply.outcome)
 
@@ -139,7 +140,7 @@ async def answer(redis_url: str, server: Sequence[str]) -> None:
     """Start and complete every call, until cancelled."""
     keys = keys_for(server)
     redis, blocking = command_client(redis_url), blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
-    ledger = WorkerLedger(redis, keys)
+    ledger = WorkerLedger(redis, keys, cipher=CLEAR)
     await redis.xgroup_create(keys.requests, GROUP, id="0", mkstream=True)
     async with AsyncExitStack() as stack:
         session, slots = None, asyncio.Semaphore(ServerOptions().concurrency)

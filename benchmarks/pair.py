@@ -190,6 +190,7 @@ async def engine_parts(
             backlog_limit=MAX_BACKLOG,
             subject_window=SUBJECT_WINDOW,
             observer=observer,
+            cipher=cipher,
         )
         mailbox = Mailbox(
             mail,
@@ -203,7 +204,16 @@ async def engine_parts(
         )
         ended = RecentEnds(ledger, watch)
         executor = CallExecutor(
-            ledger, waiting, mailbox, blocked, keys, clock, ended, default_timeout_ms=TIMEOUT_MS, observer=observer
+            ledger,
+            waiting,
+            mailbox,
+            blocked,
+            keys,
+            clock,
+            ended,
+            default_timeout_ms=TIMEOUT_MS,
+            observer=observer,
+            cipher=cipher,
         )
         await watch.ask()
         async with _running(watch.run, ended.run, mailbox.run, relay.run, catalog.run, blocked.run):

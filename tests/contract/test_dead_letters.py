@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from plugins_contract.dead_letters import OPERATORS, DeadLetter, DeadLetters, Requeued, read_letter
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import read_backlog
@@ -36,7 +37,7 @@ async def only(bench: Bench) -> DeadLetter:
 
 
 def letters(bench: Bench) -> DeadLetters:
-    return DeadLetters(bench.redis, bench.keys)
+    return DeadLetters(bench.redis, bench.keys, cipher=CLEAR)
 
 
 async def again(bench: Bench, letter: DeadLetter) -> ToolCallRequested:
@@ -214,7 +215,7 @@ async def test_what_runs_once_and_was_or_may_have_been_begun_may_have_run(
 ) -> None:
     event = encode_request(await bench.request(execution_class))
 
-    assert read_letter("1-0", {b"event": event, b"starts": starts}).may_have_run is risky
+    assert read_letter("1-0", {b"event": event, b"starts": starts}, cipher=CLEAR).may_have_run is risky
 
 
 async def test_a_call_whose_ledger_was_lost_may_have_run(bench: Bench) -> None:
@@ -254,6 +255,8 @@ async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:
 
 
 def test_a_request_of_another_version_still_tells_its_tool() -> None:
-    letter = read_letter("1-0", {b"event": b'{"eventVersion":9,"server":"demo","tool":"add","subject":7}'})
+    letter = read_letter(
+        "1-0", {b"event": b'{"eventVersion":9,"server":"demo","tool":"add","subject":7}'}, cipher=CLEAR
+    )
 
     assert [letter.word(field) for field in ("server", "tool", "subject")] == ["demo", "add", ""]

@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import decode_reply, encode_reply, replies
@@ -36,7 +37,7 @@ async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_noti
     assert ledger["state"] == "succeeded"
     assert not [field for field in ledger.values() if "done" in field]
     assert await bench.channel(delivery.request) == [CallFinished(DONE)]
-    notified = [(call, decode_reply(payload)) for call, payload in await bench.mailbox()]
+    notified = [(call, decode_reply(payload, cipher=CLEAR)) for call, payload in await bench.mailbox()]
     assert notified == [(delivery.request.correlation_id, CallFinished(DONE))]
 
 
@@ -171,7 +172,7 @@ async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
 
     assert await bench.worker.progress(delivery.request, fence, step)
     assert await bench.channel(delivery.request) == [step]
-    assert decode_reply((await bench.mailbox())[-1][1]) == step
+    assert decode_reply((await bench.mailbox())[-1][1], cipher=CLEAR) == step
 
 
 @pytest.mark.guard("progress", "known[2] ~= ARGV[2]", "false")

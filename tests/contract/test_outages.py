@@ -12,6 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import new_id
@@ -116,7 +117,7 @@ async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admi
     request = await Bench(admin, admin).request()
     errors = [
         await failure(limited.set("key", "value")),
-        await failure(EngineLedger(limited, Keys()).enqueue(request)),
+        await failure(EngineLedger(limited, Keys(), cipher=CLEAR).enqueue(request)),
     ]
     await limited.aclose()
 
@@ -168,7 +169,7 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
         request = await bench.request()
         channel = keys.response(request.correlation_id)
         request = msgspec.structs.replace(request, response_channel=channel)
-        assert isinstance(await EngineLedger(redis, keys).enqueue(request), replies.Queued)
+        assert isinstance(await EngineLedger(redis, keys, cipher=CLEAR).enqueue(request), replies.Queued)
     finally:
         await redis.aclose()
         node.stop()

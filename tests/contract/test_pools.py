@@ -7,6 +7,7 @@ from callstream_runtime.connections import command_client
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger, replies
 from plugins_contract.messages import NEWEST_VERSION, ExecutionClass, ToolCallRequested, new_id
@@ -40,7 +41,7 @@ async def opened(bench: Bench) -> PoolDirectory:
 
 
 def engine(bench: Bench) -> EngineLedger:
-    return EngineLedger(bench.redis, bench.keys, pools=directory(bench))
+    return EngineLedger(bench.redis, bench.keys, pools=directory(bench), cipher=CLEAR)
 
 
 async def moved(bench: Bench, execution_class: str = "once") -> ToolCallRequested:
@@ -256,7 +257,8 @@ async def test_while_redis_is_away_calls_are_meant_for_the_pool_that_was_known_l
         execution_class=ExecutionClass.ONCE, subject="ada",
     )  # fmt: skip
     assert await directory.find("demo", 1) is None
-    [answer] = await EngineLedger(away, Keys(), pools=directory).enqueue_each([(request, "*")], backlog_limit=0)
+    ledger = EngineLedger(away, Keys(), pools=directory, cipher=CLEAR)
+    [answer] = await ledger.enqueue_each([(request, "*")], backlog_limit=0)
     assert isinstance(answer, Exception)
     assert isinstance(answer, RedisUnavailable)
     await away.aclose()

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, encode_request, new_id
 from plugins_contract.outcomes import CallState
@@ -103,7 +104,7 @@ class Attack:
     async def goes_on(self) -> None:
         """A signed request runs."""
         request = await self._request(mark="signed")
-        await EngineLedger(self._caller.redis, self._caller.keys, OWN).enqueue(request)
+        await EngineLedger(self._caller.redis, self._caller.keys, OWN, cipher=CLEAR).enqueue(request)
         outcome = await self._caller.outcome(request)
         assert outcome.state is CallState.SUCCEEDED, outcome
 

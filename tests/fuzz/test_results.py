@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp.types import ContentBlock
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.ledger import decode_reply, encode_reply
 from plugins_contract.outcomes import CallFinished, CallProgress, TextBlock
 from plugins_mcp.mcp import Answered, McpServer, ServerOptions, ServerSpec, Stdio, content, to_outcome
@@ -171,10 +172,10 @@ async def _call(server: McpServer, arguments: Json) -> None:
     # Approved: a listing that says "destructive" would have the worker ask a person, and nothing would be read.
     result = await server.call("t", arguments, timeout_s=CALL_SECONDS, on_progress=progress.append, approved=True)
     for report in progress:
-        assert decode_reply(encode_reply(report)) == report
+        assert decode_reply(encode_reply(report), cipher=CLEAR) == report
     if isinstance(result, Answered):
         finished = CallFinished(to_outcome(result.result))
-        assert decode_reply(encode_reply(finished)) == finished
+        assert decode_reply(encode_reply(finished), cipher=CLEAR) == finished
 
 
 async def _usable(server: McpServer, arguments: Json) -> None:

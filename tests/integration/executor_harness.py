@@ -19,6 +19,7 @@ from dialog_engine.model import CallAnswered, CallUpdate
 from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
@@ -59,8 +60,9 @@ class Harness:
             self.outbox,
             self.calls,
             publisher=FakePublisher(unmarked=self._unmarked),
+            cipher=CLEAR,
         )
-        self.ledger = EngineLedger(self.redis, self.keys)
+        self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
         self.watch = RedisWatch(self.redis, self.keys, self.clock)
         self.workers = Workers()
         self.blocked = BlockedCalls(self.watch, self.workers)
@@ -74,6 +76,7 @@ class Harness:
             self.clock,
             self.ended,
             default_timeout_ms=30_000,
+            cipher=CLEAR,
         )
         self.bench = Bench(self.redis, self.thread)
 

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from callstream_runtime.connections import blocking_client
 from callstream_runtime.loops import LISTEN_SECONDS
 from dialog_engine.peers.control import ControlListener
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
 from plugins_mcp.control import listen_for_cancels
@@ -73,4 +74,4 @@ async def test_control_messages_that_cannot_be_read_are_passed_by(
 @pytest.mark.parametrize("data", UNREADABLE)
 def test_a_reply_that_cannot_be_read_has_one_exception(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode_reply(data)
+        decode_reply(data, cipher=CLEAR)

@@ -12,6 +12,7 @@ from redis.asyncio import Redis
 
 from deploy.local.ports import free_port
 from plugins_contract.dead_letters import DeadLetters
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, approve, encode_request, new_id
@@ -82,7 +83,7 @@ def signed_by(secret: str) -> RequestKeys:
 @pytest.mark.parametrize("secret", [NEW, OLD])
 async def test_a_request_that_is_signed_with_any_of_the_keys_is_run(caller: Caller, secret: str) -> None:
     request = await request_of(caller)
-    await EngineLedger(caller.redis, KEYS, signed_by(secret)).enqueue(request)
+    await EngineLedger(caller.redis, KEYS, signed_by(secret), cipher=CLEAR).enqueue(request)
     assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
@@ -92,7 +93,7 @@ async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(cal
     for keys in (RequestKeys(), signed_by(FOREIGN)):
         request = await request_of(caller)
         forged.append(request)
-        await EngineLedger(caller.redis, KEYS, keys).enqueue(request)
+        await EngineLedger(caller.redis, KEYS, keys, cipher=CLEAR).enqueue(request)
     for mark in ({}, {"ledger": "1"}):
         for signature in ("", "0" * 64, "ä"):
             request = await request_of(caller)
@@ -139,7 +140,7 @@ async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller
 async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(caller: Caller, log: Path) -> None:
     """Without the mark `ledger` a worker creates a ledger for a request: an engine's signature does not allow that."""
     request, keys = await request_of(caller), signed_by(NEW)
-    await EngineLedger(caller.redis, KEYS, keys).enqueue(request)
+    await EngineLedger(caller.redis, KEYS, keys, cipher=CLEAR).enqueue(request)
     assert (await caller.outcome(request)).state is CallState.SUCCEEDED
     await caller.redis.delete(KEYS.call(request.correlation_id), KEYS.response(request.correlation_id))
 
@@ -173,7 +174,7 @@ async def test_a_refused_request_does_not_write_into_the_channel_of_another_call
 
 async def test_an_operator_with_a_key_signs_what_is_requeued(caller: Caller) -> None:
     await put(caller, encode_request(await request_of(caller)))
-    letters = DeadLetters(caller.redis, KEYS, signed_by(NEW))
+    letters = DeadLetters(caller.redis, KEYS, signed_by(NEW), cipher=CLEAR)
 
     async def found() -> list[Any]:
         return [letter async for letter in letters.newest_first()]
@@ -204,7 +205,7 @@ async def code_of(caller: Caller, request: ToolCallRequested) -> str:
 
 async def test_a_tool_that_needs_approval_runs_only_as_it_was_approved_whoever_asks(asking: Caller, log: Path) -> None:
     signed = signed_by(NEW)
-    engine = EngineLedger(asking.redis, KEYS, signed)
+    engine = EngineLedger(asking.redis, KEYS, signed, cipher=CLEAR)
     approved = approve(await request_of(asking), "ann")
     other = msgspec.structs.replace(approve(await request_of(asking), "ann"), arguments={"note": "y"})
     for request in (approve(await request_of(asking), ""), other):
@@ -236,7 +237,7 @@ def ids(request: ToolCallRequested) -> dict[str, str]:
 
 async def test_a_requeued_call_needs_the_approval_of_the_operator(asking: Caller) -> None:
     await put(asking, encode_request(approve(await request_of(asking), "a forged dead letter")))
-    letters = DeadLetters(asking.redis, KEYS, signed_by(NEW))
+    letters = DeadLetters(asking.redis, KEYS, signed_by(NEW), cipher=CLEAR)
 
     async def found() -> list[Any]:
         return [letter async for letter in letters.newest_first()]
@@ -258,7 +259,7 @@ async def test_a_signed_request_does_not_run_after_its_deadline_whatever_the_led
     asking: Caller, log: Path
 ) -> None:
     request = approve(await request_of(asking, deadline=await asking.now_ms() - 1), "ann")
-    await EngineLedger(asking.redis, KEYS, signed_by(NEW)).enqueue(request)
+    await EngineLedger(asking.redis, KEYS, signed_by(NEW), cipher=CLEAR).enqueue(request)
     await asking.outcome(request)
     channel, ledger = KEYS.response(request.correlation_id), KEYS.call(request.correlation_id)
     await asking.redis.delete(channel)

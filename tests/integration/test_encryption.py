@@ -247,7 +247,7 @@ async def test_a_reply_whose_key_is_missing_ends_its_call_as_unknown_and_stays(b
     assert outcome.state is CallState.UNKNOWN
     assert f"key {key_id(NEW)}: add this key to ENCRYPTION_KEYS_FILE" in outcome.error.message
     [*_, (_, fields)] = await bench.redis.xrange(request.response_channel)
-    assert decode_reply(fields[b"reply"], request.correlation_id, cipher) == CallFinished(DONE)
+    assert decode_reply(fields[b"reply"], request.correlation_id, cipher=cipher) == CallFinished(DONE)
 
 
 async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
@@ -390,7 +390,7 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
                 Relay(
                     SqlOutbox(database, "e"),
                     commands_of,
-                    EngineLedger(commands_of, Keys()),
+                    EngineLedger(commands_of, Keys(), cipher=CLEAR),
                     Keys(),
                     DEFAULT_ROUTES,
                     Subscriptions(),
@@ -423,7 +423,7 @@ async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
             assert taken is not None
             fence = await bench.run(taken)
             clear = msgspec.structs.replace(taken.request, sealed=msgspec.UNSET)
-            forger = WorkerLedger(bench.redis, bench.keys)
+            forger = WorkerLedger(bench.redis, bench.keys, cipher=CLEAR)
             await forger.progress(clear, fence, CallProgress(0.5, message="forged progress"))
             forged = ToolOutcome(CallState.SUCCEEDED, (TextBlock("forged result"),))
             await forger.complete(replace(taken, request=clear), fence, forged)

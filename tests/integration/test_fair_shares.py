@@ -17,6 +17,7 @@ from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
 from dialog_engine.relay import publish_queue
 from dialog_engine.relay.relay import BATCH, Relay
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, replies
@@ -54,7 +55,7 @@ class Engine:
     def __init__(self, url: str, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
-        self.ledger = EngineLedger(self.redis, self.keys)
+        self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
         self.outbox = MemoryOutbox()
         self._blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
         self.calls = Noted()
@@ -67,6 +68,7 @@ class Engine:
             self.outbox,
             self.calls,
             publisher=FakePublisher(lambda call: None if self.deaf else self.relay.begun(call), self._unmarked),
+            cipher=CLEAR,
         )
         self.deaf = False
         self._name = name
@@ -85,6 +87,7 @@ class Engine:
             self.calls,
             backlog_limit=self._limit,
             subject_window=self._window,
+            cipher=CLEAR,
         )
 
     def _unmarked(self) -> frozenset[str]:

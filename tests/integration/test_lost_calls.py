@@ -17,6 +17,7 @@ from dialog_engine.calls import losses, mailbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
 from dialog_engine.relay.relay import Relay
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies
@@ -268,9 +269,9 @@ async def test_without_redis_nothing_is_reported_as_lost(own_redis: LocalServer)
 
 async def test_while_the_disk_is_full_the_relay_knows_what_is_published(harness: Harness) -> None:
     harness.outbox.failure = StorageUnavailableError("the disk is full")
-    ledger = EngineLedger(harness.redis, harness.keys)
+    ledger = EngineLedger(harness.redis, harness.keys, cipher=CLEAR)
     routes = {EVENT_TYPE: "events.plugins"}
-    relay = Relay(harness.outbox, harness.redis, ledger, harness.keys, routes, harness.calls)
+    relay = Relay(harness.outbox, harness.redis, ledger, harness.keys, routes, harness.calls, cipher=CLEAR)
     harness.unmarked = relay.unmarked
     async with at_work(relay.run):
         call = harness.request()

@@ -11,6 +11,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
@@ -59,6 +60,7 @@ class Harness:
             self.outbox,
             self.calls,
             publisher=FakePublisher(),
+            cipher=CLEAR,
         )
         self.bench = Bench(self.redis, self.thread)
 

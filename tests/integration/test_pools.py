@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.pool_directory import PoolDirectory
 from deploy.local.ports import free_port
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
@@ -98,7 +99,7 @@ async def test_every_call_reaches_a_worker_that_has_its_server_and_nothing_is_ta
 
 async def test_an_engine_puts_calls_on_the_stream_of_their_pool(caller: Caller, redis_url: str, config: Config) -> None:
     pools = PoolDirectory(caller.redis, caller.keys, RedisClock())
-    engine = EngineLedger(caller.redis, caller.keys, pools=pools)
+    engine = EngineLedger(caller.redis, caller.keys, pools=pools, cipher=CLEAR)
     async with (
         working(redis_url, config("one"), NO_SWEEPS, worker_pool="first"),
         working(redis_url, config("two"), NO_SWEEPS),

@@ -18,7 +18,7 @@ from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay import publish_queue, relay
 from dialog_engine.relay.relay import BATCH, Relay, check_routes
-from plugins_contract.encryption import open_request
+from plugins_contract.encryption import CLEAR, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
@@ -55,7 +55,7 @@ class Bench:
         self.calls = Noted()
         self.metrics = Metrics()
         self.answers = self.calls.answers
-        self.ledger = EngineLedger(self.redis, self.keys)
+        self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
         self.relay = Relay(
             self.outbox,
             self.redis,
@@ -63,10 +63,11 @@ class Bench:
             self.keys,
             DEFAULT_ROUTES,
             self.calls,
-            backlog_limit,
-            window,
+            backlog_limit=backlog_limit,
+            subject_window=window,
             look_back_seconds=0.2,
             observer=ObservedCalls(self.metrics),
+            cipher=CLEAR,
         )
 
     async def aclose(self) -> None:

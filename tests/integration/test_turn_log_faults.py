@@ -32,6 +32,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
 )
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from tests.marks import promise
 from tests.support.transcript import Transcript
@@ -63,7 +64,7 @@ class Engine:
     """One engine, as far as logs are concerned."""
 
     def __init__(self, redis: Any, store: Store) -> None:
-        self.frames = RedisTurnLogs(redis, Keys())
+        self.frames = RedisTurnLogs(redis, Keys(), cipher=CLEAR)
         self.archive = store
         self.clients: set[asyncio.Task[None]] = set()
         self._work = asyncio.create_task(self.frames.run())

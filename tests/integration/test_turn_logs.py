@@ -15,6 +15,7 @@ from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
 from tests.marks import promise
@@ -33,8 +34,8 @@ class Archive:
     def __init__(self, url: str) -> None:
         self.redis: Any = command_client(url)
         self.keys = Keys()
-        self.logs = RedisTurnLogs(self.redis, self.keys)
-        self.elsewhere = RedisTurnLogs(self.redis, self.keys)
+        self.logs = RedisTurnLogs(self.redis, self.keys, cipher=CLEAR)
+        self.elsewhere = RedisTurnLogs(self.redis, self.keys, cipher=CLEAR)
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -111,7 +112,7 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 @pytest.mark.every_redis
 async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
     async with at_work(stale.run, owner.run):
         old = stale.open(TURN)
         old.append(TextDelta("a"))
@@ -127,7 +128,7 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
 
 
 async def test_a_stale_owner_that_has_stored_nothing_notices(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
     old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
     async with at_work(owner.run):
         new.append(TextDelta("b"))
@@ -142,7 +143,7 @@ async def test_a_stale_owner_that_has_stored_nothing_notices(archive: Archive) -
 async def test_what_a_stale_owner_stores_after_redis_lost_everything_does_not_keep_the_owner_from_storing(
     archive: Archive,
 ) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
     old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
     async with at_work(owner.run):
         new.append(Reset("restart"))
@@ -298,7 +299,7 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         await wait_until(archive.stored)
     readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, seq))) for seq in (39, 1, 38)]
     await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-    adopter = RedisTurnLogs(archive.redis, archive.keys)
+    adopter = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR)
     async with at_work(adopter.run):
         log = adopter.open(Turn("turn", "session", "ann", epoch=2))
         log.append(Reset("2"))
@@ -384,7 +385,7 @@ async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
 
 @pytest.mark.every_redis
 async def test_readers_of_a_fenced_owner_are_released_and_find_the_new_one(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys), archive.logs
+    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
     async with at_work(stale.run, owner.run):
         old = stale.open(TURN)
         old.append(TextDelta("a"))

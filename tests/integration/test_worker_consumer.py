@@ -17,6 +17,7 @@ from callstream_runtime.clock import RedisClock
 from callstream_runtime.connections import blocking_client, command_client
 from callstream_runtime.pool_directory import PoolDirectory
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
@@ -106,7 +107,7 @@ class Crew:
     ) -> AsyncGenerator[tuple[Consumer, Gate]]:
         """A consumer that runs for as long as the block, and then waits for what it has in hand."""
         redis, reader = command_client(self.url), blocking_client(self.url, block_seconds=BLOCK_SECONDS)
-        ledger = WorkerLedger(redis, Keys())
+        ledger = WorkerLedger(redis, Keys(), cipher=CLEAR)
         gate = Gate(ledger)
         consumer = Consumer(
             reader,
@@ -124,6 +125,7 @@ class Crew:
             times=times,
             settle_seconds=self.settle,
             observer=CallObserver(self.metrics),
+            cipher=CLEAR,
         )
         work = asyncio.create_task(consumer.run())
         try:
@@ -234,7 +236,7 @@ async def test_no_more_is_taken_from_all_streams_together_than_there_are_slots(c
     async with crew.consuming(concurrency=slots) as (consumer, gate):
         await wait_until(lambda: consumer.reading)
         for request, pool in zip(requests, ("", "p", "q") * 6, strict=True):
-            await EngineLedger(caller.redis, caller.keys, pools=Only(pool)).enqueue(request)
+            await EngineLedger(caller.redis, caller.keys, pools=Only(pool), cipher=CLEAR).enqueue(request)
         await wait_until(lambda: gate.running == slots)
         gate.open.set()
         for request in requests:

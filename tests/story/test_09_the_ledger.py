@@ -3,6 +3,7 @@
 import pytest
 from redis.asyncio import Redis
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger
 from plugins_contract.ledger.replies import AlreadyFinished, Completed, Queued, Run
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_ledger_states_of_one_call(bench: Bench, redis: Redis, keys: Keys) -> None:
-    engine, worker = EngineLedger(redis, keys), WorkerLedger(redis, keys)
+    engine, worker = EngineLedger(redis, keys, cipher=CLEAR), WorkerLedger(redis, keys, cipher=CLEAR)
     request = await bench.request("once")
 
     assert isinstance(await engine.enqueue(request), Queued)

@@ -5,6 +5,7 @@ from typing import Any
 
 from redis import Redis as SyncRedis
 
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import (
@@ -78,12 +79,12 @@ class Bench:
     @property
     def engine(self) -> EngineLedger:
         """The engine's side."""
-        return EngineLedger(self.redis, self.keys)
+        return EngineLedger(self.redis, self.keys, cipher=CLEAR)
 
     @property
     def worker(self) -> WorkerLedger:
         """The workers' side."""
-        return WorkerLedger(self.redis, self.keys)
+        return WorkerLedger(self.redis, self.keys, cipher=CLEAR)
 
     async def now_ms(self) -> int:
         """The time of Redis."""
@@ -201,7 +202,7 @@ class Bench:
     async def channel(self, request: ToolCallRequested) -> list[CallReply]:
         """What the response channel of a call carries."""
         rows = await self.redis.xrange(request.response_channel)
-        return [decode_reply(fields[b"reply"]) for _, fields in rows]
+        return [decode_reply(fields[b"reply"], cipher=CLEAR) for _, fields in rows]
 
     async def entries(self, request: ToolCallRequested) -> list[dict[str, str]]:
         """The entries of the response channel of a call, as they stand there."""

@@ -11,6 +11,7 @@ from dialog_engine.calls import losses
 from dialog_engine.calls.mailbox import Auditor
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.errors import StorageUnavailableError
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import SILENT_MS, EngineLedger
 from plugins_contract.ledger.replies import Loss
@@ -27,7 +28,7 @@ class Ledger(EngineLedger):
 
     def __init__(self) -> None:
         unused: Any = None
-        super().__init__(unused, Keys())
+        super().__init__(unused, Keys(), cipher=CLEAR)
         self.says: list[tuple[str, bytes | Loss]] = [("a", Loss.MISSING)]
         self.away = False
 

@@ -18,6 +18,7 @@ from dialog_engine.calls.losses import (
 )
 from dialog_engine.tool_calls.results.for_model import for_model
 from dialog_engine.tool_calls.results.steps import status_of
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.ledger.scripts import finished
@@ -89,7 +90,7 @@ def test_a_call_that_is_given_up_ends_by_its_class_and_by_what_is_known(
 
 
 def test_no_reply_makes_a_repeatable_call_unknown() -> None:
-    lost = finished(b"")
+    lost = finished(b"", "", CLEAR)
     assert lost.state is CallState.UNKNOWN
     assert of_class(ONCE, lost) == lost
     assert of_class(REPEATABLE, lost) == msgspec.structs.replace(lost, state=CallState.FAILED)

@@ -29,6 +29,7 @@ from dialog_engine.model import (
     ToolMessage,
     Turn,
     TurnFailed,
+    TurnStarted,
     UserMessage,
 )
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
@@ -144,6 +145,29 @@ async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_rep
 
         commit.set()
         assert text_of(await engine.seen(await caller)) == "Here I am."
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (LLMRateLimitedError("busy"), TurnFailed("MODEL_RATE_LIMITED", "busy")),
+        (ValueError("a bug"), TurnFailed("INTERNAL_ERROR", "internal error")),
+    ],
+)
+async def test_a_model_that_fails_during_the_commit_ends_the_turn_after_it(
+    error: Exception, failure: TurnFailed
+) -> None:
+    store = MemoryStore()
+    commit = store.hold["begin"] = asyncio.Event()
+    async with FakeEngine(model := ScriptedModel([error]), store=store) as engine:
+        caller = asyncio.create_task(engine.turns.start("ada", None, "?"))
+        await wait_until(lambda: model.requests and not model.open)
+        await breathe()
+        assert "finish" not in store.begun
+
+        commit.set()
+        started, failed, done = await engine.seen(await caller)
+        assert (type(started), failed, type(done)) == (TurnStarted, failure, Done)
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")

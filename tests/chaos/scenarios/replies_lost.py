@@ -20,6 +20,7 @@ from redis import Redis
 from benchmarks.pair import Parts, engine_parts
 from dialog_engine.model import CallQueued, CallRunning, CallUpdate
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.outcomes import CallFinished, CallState
@@ -189,7 +190,9 @@ def _judge_call(client: Any, answered: AnsweredCall, effects: Counter[str]) -> l
     """What does not hold about one call."""
     request, state, error = answered.request, answered.outcome.state, answered.outcome.error
     which = f"call {request.correlation_id} ({request.tool} {request.arguments})"
-    replies = [decode_reply(fields["reply"].encode()) for _, fields in client.xrange(request.response_channel)]
+    replies = [
+        decode_reply(fields["reply"].encode(), cipher=CLEAR) for _, fields in client.xrange(request.response_channel)
+    ]
     ends = [reply.outcome.state for reply in replies if isinstance(reply, CallFinished)]
     recorded = client.hget(Keys().call(request.correlation_id), "state")
     findings: list[str] = []

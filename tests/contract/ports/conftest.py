@@ -19,7 +19,7 @@ from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.outbox import Outbox
+from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
@@ -29,12 +29,14 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
+from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
+from tests.integration.engines import MemoryOutbox
 from tests.support.engine_stores import EngineStore
-from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryOutbox, MemoryStore
+from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryStore
 from tests.support.ledger import CANCELLED, ENGINE, Bench
 from tests.support.publishers import FakePublisher
 from tests.support.waiting import wait_until
@@ -64,8 +66,11 @@ class Storage:
     approvals: ApprovalStore
     history: History
     results: ResultStore
-    outbox: Outbox
+    outbox: Callable[[], Awaitable[Sequence[OutboxRow]]]
+    """What waits in the outbox."""
     adopt: Callable[[], Awaitable[Sequence[Adopted]]]
+    relayed: Outbox | None = None
+    """The outbox as the relay has it; the twin has none."""
 
     async def next_life(self, turn: Turn) -> Turn:
         """The turn as the next life of the engine takes it up."""
@@ -82,8 +87,12 @@ class Storage:
 @pytest.fixture(params=["twin", "sqlite", "postgres"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
     if request.param == "twin":
-        store = MemoryStore()
-        yield Storage(store, store, store, store, store, MemoryOutbox(store), store.adopt_own)
+        twin = MemoryStore()
+
+        async def rows() -> Sequence[OutboxRow]:
+            return [*twin.outbox.values()]
+
+        yield Storage(twin, twin, twin, twin, twin, rows, twin.adopt_own)
         return
     async with AsyncExitStack() as stack:
         database: Database
@@ -100,8 +109,9 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
             SqlApprovals(store.store, lambda _: "mailbox"),
             store.archive,
             store.results,
-            store.outbox,
+            lambda: store.outbox.waiting(100),
             lambda: store.engines.adopt_own(None),
+            store.outbox,
         )
 
 
@@ -123,7 +133,7 @@ async def logs(request: pytest.FixtureRequest, redis: Redis) -> AsyncGenerator[L
         twin = MemoryLogs()
         yield Logs(twin, twin, twin)
         return
-    here, elsewhere = RedisTurnLogs(redis, Keys()), RedisTurnLogs(redis, Keys())
+    here, elsewhere = RedisTurnLogs(redis, Keys(), cipher=CLEAR), RedisTurnLogs(redis, Keys(), cipher=CLEAR)
     async with at_work(here.run, elsewhere.run):
         yield Logs(here, here, elsewhere)
 
@@ -173,16 +183,17 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
             redis,
             bench.keys,
             ENGINE,
-            MemoryOutbox(MemoryStore()),
+            MemoryOutbox(),
             calls,
             publisher=FakePublisher(),
+            cipher=CLEAR,
         )
         worker = ScriptedWorker(bench)
         clock = RedisClock()
         watch = RedisWatch(redis, bench.keys, clock)
         blocked, ended = BlockedCalls(watch, DisabledTools()), RecentEnds(bench.engine, watch)
         executor = CallExecutor(
-            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000
+            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000, cipher=CLEAR
         )
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.

@@ -48,7 +48,7 @@ def request(asked: Asked) -> MakeRequest:
 
 
 async def enqueued(storage: Storage) -> list[str]:
-    return [row.event_id for row in await storage.outbox.waiting(100) if row.event_type == EVENT_TYPE]
+    return [row.event_id for row in await storage.outbox() if row.event_type == EVENT_TYPE]
 
 
 @promise("destructive tools wait for approval, durably")

@@ -26,6 +26,7 @@ from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutc
 from tests.contract.ports.conftest import Storage
 from tests.marks import promise
 from tests.support.beginnings import begin
+from tests.support.engine_stores import DIALECTS
 from tests.support.fakes import FakeWorker, breathe, failed, succeeded, tool
 
 pytestmark = pytest.mark.anyio
@@ -63,7 +64,7 @@ async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> 
     with pytest.raises(TurnFencedError):
         await storage.calls.add_round(turn, AssistantMessage("", (mine,)), asked(turn, mine), {})
 
-    assert [*await storage.outbox.waiting(9)] == []
+    assert [*await storage.outbox()] == []
 
 
 @promise("one turn at a time per session, at whichever engine it is asked for")
@@ -303,10 +304,11 @@ async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all
 
 
 async def waiting(storage: Storage) -> list[tuple[str, str]]:
-    return [(row.event_type, row.event_id) for row in await storage.outbox.waiting(100)]
+    return [(row.event_type, row.event_id) for row in await storage.outbox()]
 
 
 @promise("I8 an outbox row lives until its call is answered")
+@pytest.mark.parametrize("storage", DIALECTS, indirect=True)
 async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when_it_is_answered(
     storage: Storage,
 ) -> None:
@@ -315,30 +317,34 @@ async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when
     await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
     assert await waiting(storage) == [(EVENT_TYPE, one.correlation_id), (EVENT_TYPE, two.correlation_id)]
 
-    rows = await storage.outbox.waiting(1)
-    await storage.outbox.published(rows)
+    outbox = storage.relayed
+    assert outbox
+    await outbox.published(await outbox.waiting(1))
     assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
     assert [opened.call for opened in await storage.history.open_calls(turn)] == [one, two]
-    unpublished = await storage.outbox.calls([one.correlation_id, two.correlation_id])
+    unpublished = await outbox.calls([one.correlation_id, two.correlation_id])
     assert [row.event_id for row in unpublished] == [two.correlation_id]
-    assert [*await storage.outbox.calls([])] == []
+    assert [*await outbox.calls([])] == []
 
     await storage.calls.add_result(turn, two, succeeded("x"))
     assert await waiting(storage) == [("ToolCallFinished", two.correlation_id)]
 
 
+@pytest.mark.parametrize("storage", DIALECTS, indirect=True)
 async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(storage: Storage) -> None:
     turn, other = await begun(storage, "one"), await begun(storage, "two")
     for each in (turn, other):
         await storage.turns.finish(each, None, done(each), None)
-    first, second = await storage.outbox.waiting(2)
+    outbox = storage.relayed
+    assert outbox
+    first, second = await outbox.waiting(2)
 
-    await storage.outbox.postpone(first, "why", 60_000)
-    assert [row.seq for row in await storage.outbox.waiting(100)] == [second.seq]
-    await storage.outbox.postpone(second, "why", 0)
-    [again] = await storage.outbox.waiting(100)
+    await outbox.postpone(first, "why", 60_000)
+    assert [row.seq for row in await outbox.waiting(100)] == [second.seq]
+    await outbox.postpone(second, "why", 0)
+    [again] = await outbox.waiting(100)
     assert again.attempts == 1
-    await storage.outbox.published([again])
+    await outbox.published([again])
     assert await waiting(storage) == []
 
 

@@ -6,7 +6,7 @@ They keep the promises of the ports, which `tests/contract/ports` holds them to,
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.models import SPENT, Line, MemoryBand, ScriptedModel, asks, opened, says
-from tests.support.fakes.stores import MemoryOutbox, MemoryStore, NoOthers, StoredTurn
+from tests.support.fakes.stores import MemoryStore, NoOthers, StoredTurn
 from tests.support.fakes.worker import (
     Behaviour,
     Execution,
@@ -30,7 +30,6 @@ __all__ = [
     "MemoryBand",
     "MemoryLog",
     "MemoryLogs",
-    "MemoryOutbox",
     "MemoryStore",
     "NoOthers",
     "ScriptedModel",

@@ -1,7 +1,6 @@
 """What is committed, in memory."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -11,7 +10,6 @@ from dialog_engine.chat.conversation import messages_of
 from dialog_engine.chat.outbox import (
     TOOL_CALL_FINISHED,
     TURN_FINISHED,
-    Outbox,
     OutboxRow,
 )
 from dialog_engine.chat.ports import Adopted, Control, History, TurnStore
@@ -405,43 +403,3 @@ class MemoryStore(CallStore, ResultStore, ApprovalStore, TurnStore, History):
             if what in self.refuse:
                 raise self.refuse[what]
             return unit()
-
-
-class MemoryOutbox(Outbox):
-    """The outbox of a MemoryStore."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-        self._marked: set[int] = set()
-        self._postponed: dict[int, float] = {}
-
-    async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-        now = time.monotonic()
-        places = {n: (self._postponed.get(n, 0.0), n) for n in self._store.outbox if n not in self._marked}
-        due = sorted(place for place in places.values() if (0.0, after) < place and place[0] <= now)
-        return [self._store.outbox[n] for _, n in due[:limit]]
-
-    async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
-        return [row for row in self._calls() if row.seq not in self._marked and row.event_id in correlation_ids]
-
-    async def unanswered(self) -> Sequence[OutboxRow]:
-        return [row for row in self._calls() if row.seq in self._marked]
-
-    async def published(self, rows: Sequence[OutboxRow]) -> None:
-        for row in rows:
-            if row.event_type == EVENT_TYPE:
-                self._marked.add(row.seq)
-            else:
-                self._store.outbox.pop(row.seq, None)
-
-    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
-        ours = [row.seq for row in rows if row.seq in self._store.outbox and row.seq not in self._marked]
-        self._store.outbox |= {n: replace(self._store.outbox[n], offered_to=incarnation) for n in ours}
-        return frozenset(ours)
-
-    async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
-        self._store.outbox[row.seq] = replace(row, attempts=row.attempts + 1)
-        self._postponed[row.seq] = time.monotonic() + retry_in_ms / 1000
-
-    def _calls(self) -> list[OutboxRow]:
-        return [row for row in self._store.outbox.values() if row.event_type == EVENT_TYPE]

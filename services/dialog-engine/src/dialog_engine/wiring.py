@@ -274,7 +274,7 @@ def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, waiting = base.settings, base.keys, base.outbox, base.waiting
     redis = base.connections.commands
     pools = PoolDirectory(redis, keys, base.clock)
-    ledger = EngineLedger(redis, keys, settings.request_keys, base.cipher, pools)
+    ledger = EngineLedger(redis, keys, settings.request_keys, cipher=base.cipher, pools=pools)
     watch = RedisWatch(redis, keys, base.clock)
     trust = CatalogTrust(_catalog_keys(settings))
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, open_request, seal_request
+from plugins_contract.encryption import Cipher, DecryptionError, open_request, seal_request
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import decode_reply
 from plugins_contract.ledger.scripts import Scripts, finished
@@ -95,9 +95,7 @@ class Requeued:
 class DeadLetters:
     """Reads, requeues and discards dead letters. Raises what redis raises."""
 
-    def __init__(
-        self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None, cipher: Cipher = CLEAR
-    ) -> None:
+    def __init__(self, redis: Redis, keys: Keys, request_keys: RequestKeys | None = None, *, cipher: Cipher) -> None:
         self._redis = redis
         self._cipher = cipher
         self._scripts = Scripts(redis)
@@ -193,7 +191,7 @@ class DeadLetters:
         return seal_request(approve(again, approved_by), self._cipher)
 
 
-def read_letter(letter_id: str, fields: dict[bytes, bytes], cipher: Cipher = CLEAR) -> DeadLetter:
+def read_letter(letter_id: str, fields: dict[bytes, bytes], cipher: Cipher) -> DeadLetter:
     """A dead letter from its fields. Those of an earlier release have no history."""
 
     def text(name: bytes) -> str:
@@ -229,7 +227,7 @@ def read_history(text: str) -> list[Happening]:
 
 def _outcome(reply: bytes, correlation_id: str, cipher: Cipher) -> ToolOutcome | None:
     try:
-        match decode_reply(reply, correlation_id, cipher) if reply else None:
+        match decode_reply(reply, correlation_id, cipher=cipher) if reply else None:
             case CallFinished(outcome):
                 return outcome
             case _:

@@ -18,7 +18,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from callstream_runtime.redis_errors import RedisUnavailable
-from plugins_contract.encryption import CLEAR, Cipher, open_request
+from plugins_contract.encryption import Cipher, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, WorkerLedger
@@ -95,7 +95,7 @@ class Consumer:
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
         request_keys: RequestKeys | None = None,
-        cipher: Cipher = CLEAR,
+        cipher: Cipher,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
         observer: Observer | None = None,

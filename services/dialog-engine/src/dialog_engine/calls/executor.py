@@ -23,7 +23,7 @@ from dialog_engine.calls.subscriptions import (
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.encryption import CLEAR, Cipher, seal_request
+from plugins_contract.encryption import Cipher, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import UNKNOWN_INCARNATION, EngineLedger
 from plugins_contract.ledger.replies import (
@@ -86,7 +86,7 @@ class CallExecutor(ToolCalls):
         *,
         default_timeout_ms: int,
         observer: CallObserver | None = None,
-        cipher: Cipher = CLEAR,
+        cipher: Cipher,
     ) -> None:
         self._ledger = ledger
         self._calls = calls

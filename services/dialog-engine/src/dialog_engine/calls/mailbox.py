@@ -21,7 +21,7 @@ from dialog_engine.calls.losses import LossDetector
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError
+from plugins_contract.encryption import Cipher, DecryptionError
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import AUDIT_BATCH, EngineLedger, decode_reply
 from plugins_contract.ledger.replies import Loss
@@ -66,11 +66,11 @@ class Mailbox:
         calls: Subscriptions,
         *,
         publisher: Publisher,
-        cipher: Cipher = CLEAR,
+        cipher: Cipher,
     ) -> None:
         self._blocking = blocking
         self._redis = redis
-        self.auditor = Auditor(EngineLedger(redis, keys), outbox, publisher)
+        self.auditor = Auditor(EngineLedger(redis, keys, cipher=cipher), outbox, publisher)
         self.unpublished = self.auditor.unpublished
         self.key = keys.mailbox(engine_id)
         self._calls = calls
@@ -146,7 +146,7 @@ class Mailbox:
         if correlation_id not in self._calls:
             return
         try:
-            reply = decode_reply(data, correlation_id, self._cipher, sealed=self._calls.sealed(correlation_id))
+            reply = decode_reply(data, correlation_id, cipher=self._cipher, sealed=self._calls.sealed(correlation_id))
         except (msgspec.DecodeError, DecryptionError):
             log.exception("reply to call %s cannot be read", correlation_id)
             return

@@ -16,7 +16,7 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.events import DONE, Batch, Cursor, LogGoneError
 from dialog_engine.event_log.growing_log import Entry, GrowingLog, batches_of, entry_from_fields
 from dialog_engine.event_log.turn_log import LiveLog
-from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, entry_owner
+from plugins_contract.encryption import SEALED, Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ PAGE = 100
 class LogStore:
     """Appends to streams and reads them. Raises `RedisUnavailable`."""
 
-    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher) -> None:
         self._redis = redis
         self._cipher = cipher
         self._outages = OutageLog(log, "a part of a turn log")

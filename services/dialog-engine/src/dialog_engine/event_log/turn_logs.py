@@ -18,7 +18,7 @@ from dialog_engine.event_log.growing_log import batches_of
 from dialog_engine.event_log.stored_logs import LogStore, LogTails
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.model import Turn
-from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ FIRST_EPOCH = 1
 class RedisTurnLogs(TurnLogs, TurnFrames):
     """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
-    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher) -> None:
         self._store = LogStore(redis, keys, cipher)
         self._tails = LogTails(self._store)
         self._live: dict[str, LiveLog] = {}

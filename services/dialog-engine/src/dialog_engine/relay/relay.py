@@ -23,7 +23,7 @@ from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox,
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
-from plugins_contract.encryption import CLEAR, Cipher, DecryptionError, key_of, seal_request
+from plugins_contract.encryption import Cipher, DecryptionError, key_of, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
 from plugins_contract.ledger.replies import (
@@ -68,11 +68,12 @@ class Relay(Publisher, OutboxRelay):
         keys: Keys,
         routes: Mapping[str, str],
         calls: Subscriptions,
+        *,
+        cipher: Cipher,
         backlog_limit: int = 0,
         subject_window: int = 0,
         look_back_seconds: float = LOOK_BACK_SECONDS,
         observer: CallObserver | None = None,
-        cipher: Cipher = CLEAR,
     ) -> None:
         """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
         disables either."""

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 from redis.asyncio import Redis
 
-from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.encryption import Cipher
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, finished, reply_to, unexpected
@@ -44,7 +44,8 @@ class EngineLedger:
         redis: Redis,
         keys: Keys,
         request_keys: RequestKeys | None = None,
-        cipher: Cipher = CLEAR,
+        *,
+        cipher: Cipher,
         pools: PoolFinder | None = None,
     ) -> None:
         """With `pools` a request is put on the stream of a pool whose workers have its server: see `pools.py`."""

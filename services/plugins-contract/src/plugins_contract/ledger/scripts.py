@@ -11,7 +11,7 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
-from plugins_contract.encryption import CLEAR, SEALED, Cipher, DecryptionError, reply_owner
+from plugins_contract.encryption import SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
@@ -111,7 +111,7 @@ def reply_to(request: ToolCallRequested, reply: CallReply, cipher: Cipher) -> by
     return cipher.seal(data, reply_owner(request.correlation_id)) if request.sealed else data
 
 
-def decode_reply(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR, *, sealed: bool = False) -> CallReply:
+def decode_reply(data: bytes, correlation_id: str = "", *, cipher: Cipher, sealed: bool = False) -> CallReply:
     """A message of the response channel of a call, whose request was `sealed` or not.
 
     A clear terminal reply to a sealed request, or to any while the cipher is strict, ends the call as unknown.
@@ -149,7 +149,7 @@ LOST_REPLY = encode_reply(
 """Stands for the reply of a finished call whose response channel is lost."""
 
 
-def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR, *, sealed: bool = False) -> ToolOutcome:
+def finished(data: bytes, correlation_id: str, cipher: Cipher, *, sealed: bool = False) -> ToolOutcome:
     """The outcome in a terminal reply. A reply that was lost (empty `data`), or that the cipher cannot open, gives the
     outcome that says so.
 
@@ -157,7 +157,7 @@ def finished(data: bytes, correlation_id: str = "", cipher: Cipher = CLEAR, *, s
         msgspec.DecodeError: `data` is no terminal reply.
     """
     try:
-        reply = decode_reply(data or LOST_REPLY, correlation_id, cipher, sealed=sealed)
+        reply = decode_reply(data or LOST_REPLY, correlation_id, cipher=cipher, sealed=sealed)
     except DecryptionError as error:
         return ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, str(error))
     if not isinstance(reply, CallFinished):

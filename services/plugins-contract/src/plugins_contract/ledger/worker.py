@@ -10,7 +10,7 @@ from typing import Any
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import replies
@@ -85,7 +85,7 @@ class RecentCompletions:
 class WorkerLedger:
     """The ledger's side of one worker."""
 
-    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher = CLEAR) -> None:
+    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher) -> None:
         self._redis: Any = redis  # redis-py types its commands only partly
         self._scripts = Scripts(redis)
         self._keys = keys

@@ -85,7 +85,7 @@ async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand)
             case AcceptTools():
                 return await tools.accept(PinStore(redis, keys, settings.request_keys), command)
             case _:
-                return await carry_out(DeadLetters(redis, keys, settings.request_keys, settings.cipher), command)
+                return await carry_out(DeadLetters(redis, keys, settings.request_keys, cipher=settings.cipher), command)
     finally:
         await redis.aclose()
 
