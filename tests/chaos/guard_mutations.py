@@ -136,7 +136,7 @@ MUTATIONS = {
     "the rounds and results of a turn are not fenced": Mutation(
         "engines_stopped",
         ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
-        (Edit(f"{ENGINE}/storage/database.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
+        (Edit(f"{ENGINE}/storage/fence.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
     ),
     "the end of a turn is not fenced": Mutation(
         "engines_stopped",
@@ -144,8 +144,8 @@ MUTATIONS = {
         (
             Edit(
                 f"{ENGINE}/storage/turns.py",
-                "WHERE turn_id = $10 AND owner = $11 AND epoch = $12 AND status = 'running' RETURNING finished_at",
-                "WHERE turn_id = $10 AND $11 <> '' AND $12 > 0 RETURNING finished_at",
+                "AND owner = $owner\"\n    \" AND epoch = $epoch AND status = 'running' RETURNING finished_at",
+                "AND $owner <> ''\"\n    \" AND $epoch > 0 RETURNING finished_at",
             ),
         ),
     ),

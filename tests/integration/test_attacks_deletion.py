@@ -260,8 +260,9 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
         running = await begun_turn(engine, model)
 
         exported = await engine.client.get("/v1/me/data")
-        sessions = [msgspec.json.decode(line) for line in exported.text.splitlines()]
+        *sessions, used = [msgspec.json.decode(line) for line in exported.text.splitlines()]
         assert "ann" not in exported.text
+        assert used["usage"]
         questions = {each["messages"][0]["content"] for each in sessions}
         assert questions == {"bob asks 0", "bob asks 1", "still running"}
         assert all(each["turns"] for each in sessions)
@@ -279,7 +280,7 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
         await wait_until(is_left, 20, what="the erasure after the end of the turn")
         assert (await engine.client.get("/v1/me/data")).text == ""
         engine.client.headers["authorization"] = f"Bearer {'a' * 40}"
-        assert len((await engine.client.get("/v1/me/data")).text.splitlines()) == 2
+        assert len((await engine.client.get("/v1/me/data")).text.splitlines()) == 2 + 1, "sessions and usage"
 
 
 async def begun_turn(engine: Engine, model: Model) -> str:
