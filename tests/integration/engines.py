@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from callstream_runtime.http_connection import ConnectionLimits
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.config import Settings
-from dialog_engine.http.app import server_of
+from dialog_engine.http.app import Server, server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.wiring import build_app
 from plugins_contract.keys import Keys
@@ -224,8 +224,9 @@ def _chunk(data: dict[str, Any]) -> bytes:
 class Engine:
     """A whole engine on a real socket, in this process."""
 
-    def __init__(self, app: FastAPI, port: int) -> None:
+    def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
+        self.server = server
         self.url = f"http://127.0.0.1:{port}"
         self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
 
@@ -319,7 +320,7 @@ async def running_engine(
         forwarded_allow_ips=configured.forwarded_allow_ips,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
-    engine = Engine(app, listener.getsockname()[1])
+    engine = Engine(app, server, listener.getsockname()[1])
     try:
         await wait_until(lambda: server.started or serving.done(), what="the engine's start")
         if serving.done():
