@@ -32,7 +32,6 @@ from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
-from dialog_engine.config import Settings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
 from dialog_engine.consumption.subjects import SubjectUse
 from dialog_engine.consumption.usage import NO_PRICES, Prices, watched_prices
@@ -46,7 +45,7 @@ from dialog_engine.http.sse import Streams
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator, NoCredentials
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.llm.providers import Wrap, open_llm, rooms_of
+from dialog_engine.llm.opening import Wrap, open_llm, rooms_of
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls, ObservedLogs, ObservedModel, ObservedRounds
 from dialog_engine.observe.ownership import ObservedOwnership
@@ -57,6 +56,7 @@ from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.retention import Retention, run_retention
 from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.relay import Relay, check_routes
+from dialog_engine.settings import Settings
 from dialog_engine.storage import schemas
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
@@ -117,9 +117,9 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         identity.admission,
         identity.routers,
         version=__version__,
-        loopback_only=not settings.needs_sign_in,
+        loopback_only=not settings.identity.needs_sign_in,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
-        max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.max_message_chars + 1000),
+        max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
     )
 
 
@@ -189,7 +189,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         base = await _base(stack, settings)
         calls = _calls(base)
         chat = await _chat(stack, base, calls, credentials)
-        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.retention_rules)
+        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
         listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
@@ -201,23 +201,23 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
             turns.check_credentials,
             listener.run,
             partial(observe_lag, base.metrics.loop_lag),
-            *([calls.catalog.run] if settings.enable_mcp else []),
+            *([calls.catalog.run] if settings.tools.enable_mcp else []),
             base.chain.run,
             *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
             *([partial(run_retention, kept, chat.erasures, base.metrics.retention_passed)] if kept.deletes else []),
-            *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
+            *([partial(base.chain.run_retention, days)] if (days := settings.store.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.
         stack.push_async_callback(chat.consumption.close)
         stack.push_async_callback(chat.control.close)
         await stack.enter_async_context(kept_running(*loops))
         await calls.watch.ask()
-        if calls.watch.available and settings.enable_mcp:
+        if calls.watch.available and settings.tools.enable_mcp:
             await calls.catalog.look()
 
         await chat.ownership.start()
         await stack.enter_async_context(kept_running(chat.ownership.run))
-        grace_seconds = settings.shutdown_grace_seconds
+        grace_seconds = settings.http.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
         streams = Streams(on_drop=base.metrics.clients_dropped.inc)
         await stack.enter_async_context(kept_running(streams.check))
@@ -227,28 +227,28 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
 
 
 async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
-    connections = await _connections(stack, settings.redis_address)
+    connections = await _connections(stack, settings.service.redis_address)
     waiting = Subscriptions()
     database = await stack.enter_async_context(_open_store(settings, waiting))
     await check_not_moved(database)
     engine_id = await database.engine_id()
-    outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
+    outbox, cipher = SqlOutbox(database, engine_id), settings.store.cipher
     await check_keys(database, cipher)
     audit_key = await read_digest_key(database, cipher)
-    trail = AuditTrail(audit_key, stream=settings.audit_stream)
+    trail = AuditTrail(audit_key, stream=settings.store.audit_stream)
     chain = AuditChain(database, audit_key)
-    keys, clock = Keys(settings.redis_key_prefix), RedisClock()
-    dialect = "postgres" if settings.database_url else "sqlite"
+    keys, clock = Keys(settings.service.redis_key_prefix), RedisClock()
+    dialect = "postgres" if settings.store.database_url else "sqlite"
     schema = f"{dialect}-{schemas.newest(dialect)}"
     build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
     metrics = Metrics(build)
-    metrics.unsigned_catalogs.set(settings.accept_unsigned_catalogs)
+    metrics.unsigned_catalogs.set(settings.tools.accept_unsigned_catalogs)
     try:
-        rights = watched_rights(settings.rights_file)
+        rights = watched_rights(settings.service.rights_file)
     except ValueError as error:
         raise ConfigurationError(f"RIGHTS_FILE: {error}") from None
     try:
-        prices = watched_prices(settings.prices_file)
+        prices = watched_prices(settings.store.prices_file)
     except ValueError as error:
         raise ConfigurationError(f"PRICES_FILE: {error}") from None
     return _Base(
@@ -274,7 +274,7 @@ def _calls(base: _Base) -> _Calls:
     settings, keys, outbox, waiting = base.settings, base.keys, base.outbox, base.waiting
     redis = base.connections.commands
     pools = PoolDirectory(redis, keys, base.clock)
-    ledger = EngineLedger(redis, keys, settings.request_keys, cipher=base.cipher, pools=pools)
+    ledger = EngineLedger(redis, keys, settings.service.request_keys, cipher=base.cipher, pools=pools)
     watch = RedisWatch(redis, keys, base.clock)
     trust = CatalogTrust(_catalog_keys(settings))
     catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
@@ -284,10 +284,10 @@ def _calls(base: _Base) -> _Calls:
         redis,
         ledger,
         keys,
-        DEFAULT_ROUTES | settings.outbox_routes,
+        DEFAULT_ROUTES | settings.store.outbox_routes,
         waiting,
-        backlog_limit=settings.max_backlog,
-        subject_window=settings.subject_window,
+        backlog_limit=settings.limits.max_backlog,
+        subject_window=settings.limits.subject_window,
         observer=observer,
         cipher=base.cipher,
     )
@@ -302,7 +302,7 @@ def _calls(base: _Base) -> _Calls:
         cipher=base.cipher,
     )
     blocked = BlockedCalls(watch, catalog)
-    timeout_ms = settings.mcp_request_timeout_ms
+    timeout_ms = settings.tools.mcp_request_timeout_ms
     ended = RecentEnds(ledger, watch)
     executor = CallExecutor(
         ledger,
@@ -318,47 +318,50 @@ def _calls(base: _Base) -> _Calls:
     )
     quarantine = Quarantine(lambda tool, model: base.metrics.tool_refused(tool.name, model))
     rights = ToolRights(base.rights) if base.rights else None
-    tools = OfferedTools(catalog if settings.enable_mcp else DisabledTools(), quarantine, rights)
+    tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, rights)
     return _Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools)
 
 
 def _catalog_keys(settings: Settings) -> RequestKeys:
-    if not settings.request_keys_file:
+    if not settings.service.request_keys_file:
         log.warning("REQUEST_KEYS_FILE is not set: this engine believes what anybody writes to Redis about tools")
-    if settings.accept_unsigned_catalogs:
+    if settings.tools.accept_unsigned_catalogs:
         log.warning("ACCEPT_UNSIGNED_CATALOGS is set: unset it when every worker is of this release")
         return RequestKeys()
-    return settings.request_keys
+    return settings.service.request_keys
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, credentials: Credentials) -> _Chat:
     settings, metrics, mailbox_of = base.settings, base.metrics, base.keys.mailbox
-    check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
+    check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.store.outbox_routes)
     store = Store(base.database, base.cipher, base.engine_id, base.trail, calls.relay)
     control = ControlPublisher(base.connections.commands, base.keys)
     call_store, approval_store = SqlCalls(store), SqlApprovals(store, mailbox_of)
-    turn_store = SqlTurns(store, control.free, facts_with_text=settings.facts_with_text)
+    turn_store = SqlTurns(store, control.free, facts_with_text=settings.store.facts_with_text)
     archive = SqlArchive(store, call_store)
     pending = PendingApprovals(
         approval_store,
         calls.tools,
         calls.executor,
         now_ms=base.clock.now_ms,
-        timeout_seconds=settings.approval_timeout_seconds,
+        timeout_seconds=settings.tools.approval_timeout_seconds,
         note=lambda decision: metrics.approvals.labels(decision).inc(),
     )
-    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.result_max_chars)
-    exposure = Exposure(ExposureMode(settings.tool_exposure), settings.tool_budget_tokens)
+    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.tools.result_max_chars)
+    exposure = Exposure(ExposureMode(settings.tools.tool_exposure), settings.tools.tool_budget_tokens)
     around = _around_each(settings, calls.quarantine)
-    llm = await stack.enter_async_context(open_llm(settings, around, partial(ObservedModel, metrics)))
-    reader = ReadResult(SqlResults(store), settings.result_max_chars)
+    llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
+    reader = ReadResult(SqlResults(store), settings.tools.result_max_chars)
     service = ChatService(
         _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
         turns=turn_store,
         history=archive,
         approvals=approval_store,
         rounds=rounds,
-        memory=Memory(settings.history_max_messages, settings.history_max_tokens or max(rooms_of(settings).values())),
+        memory=Memory(
+            settings.models.options.history_max_messages,
+            settings.models.options.history_max_tokens or max(rooms_of(settings.models).values()),
+        ),
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
@@ -385,7 +388,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
 
 
 def _traces(base: _Base) -> RedisEraser:
-    routes = DEFAULT_ROUTES | base.settings.outbox_routes
+    routes = DEFAULT_ROUTES | base.settings.store.outbox_routes
     return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))
 
 
@@ -408,8 +411,8 @@ def _services(
         keys=base.keys,
         pools=calls.pools,
         metrics=metrics,
-        has_workers=settings.enable_mcp,
-        gate=StartGate(settings.tools_wait_seconds),
+        has_workers=settings.tools.enable_mcp,
+        gate=StartGate(settings.tools.tools_wait_seconds),
     )
     return Services(
         about=_about(settings),
@@ -427,7 +430,7 @@ def _services(
         exposure=chat.exposure,
         readiness=status.readiness,
         metrics=status.scrape,
-        max_message_chars=settings.max_message_chars,
+        max_message_chars=settings.limits.max_message_chars,
         subjects=base.subjects,
         usage=SqlUsage(base.database),
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
@@ -442,13 +445,13 @@ def _refused(base: _Base, code: str, subject: str) -> None:
 
 def _subject_limits(settings: Settings) -> SubjectLimits:
     """Without a sign-in there is one subject, the user of this machine, who is not limited."""
-    if not settings.needs_sign_in:
+    if not settings.identity.needs_sign_in:
         return SubjectLimits()
     return SubjectLimits(
-        turns=settings.subject_max_turns,
-        streams=settings.subject_max_streams,
-        requests=settings.subject_requests_per_minute,
-        tokens=settings.subject_tokens_per_day,
+        turns=settings.limits.subject_max_turns,
+        streams=settings.limits.subject_max_streams,
+        requests=settings.limits.subject_requests_per_minute,
+        tokens=settings.limits.subject_tokens_per_day,
     )
 
 
@@ -463,20 +466,20 @@ class _Identity:
 
 
 def _identity(settings: Settings) -> _Identity:
-    if not settings.needs_sign_in:
+    if not settings.identity.needs_sign_in:
         return _Identity(NoCredentials())
     try:
-        keys = ApiKeys(settings.api_keys, settings.api_keys_file)
+        keys = ApiKeys(settings.identity.api_keys, settings.identity.api_keys_file)
     except ValueError as error:
         raise ConfigurationError(f"API_KEYS_FILE: {error}") from None
-    attempts, port = FailedAttempts(settings.failed_keys_per_minute), settings.operations_port
-    if settings.oidc_issuer is None:
+    attempts, port = FailedAttempts(settings.identity.failed_keys_per_minute), settings.http.operations_port
+    if settings.identity.oidc_issuer is None:
         authenticator = Authenticator(keys, attempts)
         return _Identity(authenticator, Admission(authenticator, operations_port=port))
     from dialog_engine.http.sign_in_routes import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
     from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
-    oidc = open_oidc(settings, settings.oidc_issuer)
+    oidc = open_oidc(settings.identity, settings.identity.oidc_issuer)
     authenticator = Authenticator(keys, attempts, oidc.tokens)
     admission = Admission(authenticator, oidc.sign_in, operations_port=port)
     routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []
@@ -484,11 +487,11 @@ def _identity(settings: Settings) -> _Identity:
 
 
 def _open_store(settings: Settings, waiting: Subscriptions) -> contextlib.AbstractAsyncContextManager[Database]:
-    if settings.database_url is None:
-        return open_sqlite(settings.outbox_path, waiting.__len__)
+    if settings.store.database_url is None:
+        return open_sqlite(settings.store.outbox_path, waiting.__len__)
     from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is a tenth of the start
 
-    return open_postgres(settings.database_url.get_secret_value(), settings.database_pool_size)
+    return open_postgres(settings.store.database_url.get_secret_value(), settings.store.database_pool_size)
 
 
 @contextlib.asynccontextmanager
@@ -518,7 +521,7 @@ async def _left_when(
 def _around_each(settings: Settings, quarantine: Quarantine) -> Wrap:
     def around(llm: OpenChat, name: str) -> OpenChat:
         return in_tool_modes(
-            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+            quarantine.guard(llm, name), settings.tools.tool_mode, stop=settings.tools.tool_stop_sequence, model=name
         )
 
     return around
@@ -536,14 +539,14 @@ def _llm_with_tools(
         source=tools,
         exposure=exposure,
         rounds=rounds,
-        system_prompt=settings.system_prompt,
-        max_rounds=settings.mcp_max_tool_rounds,
+        system_prompt=settings.models.options.system_prompt,
+        max_rounds=settings.tools.mcp_max_tool_rounds,
         reader=reader,
         limits=CallLimits(
-            settings.max_calls_per_reply,
-            settings.max_calls_per_turn,
-            settings.max_reply_bytes,
-            settings.max_own_calls_per_turn,
+            settings.tools.max_calls_per_reply,
+            settings.tools.max_calls_per_turn,
+            settings.limits.max_reply_bytes,
+            settings.tools.max_own_calls_per_turn,
         ),
     )
     return enhance(llm, pipeline)
@@ -572,14 +575,20 @@ async def _connections(stack: contextlib.AsyncExitStack, address: RedisAddress) 
 
 
 def _about(settings: Settings) -> About:
-    model = settings.default_model.partition(":")[2]
-    return About(__version__, model, settings.model_label or model, settings.model_scripted, settings.enable_mcp)
+    model = settings.models.default_model.partition(":")[2]
+    return About(
+        __version__,
+        model,
+        settings.models.options.model_label or model,
+        settings.models.options.model_scripted,
+        settings.tools.enable_mcp,
+    )
 
 
 def _choices(settings: Settings) -> Choices:
     return Choices(
-        default=settings.default_model,
-        models=settings.choosable_models,
-        tool_modes=TOOL_MODES if settings.allow_tool_mode else (),
-        default_label=settings.model_label,
+        default=settings.models.default_model,
+        models=settings.models.choosable_models,
+        tool_modes=TOOL_MODES if settings.tools.allow_tool_mode else (),
+        default_label=settings.models.options.model_label,
     )
