@@ -49,7 +49,7 @@ from callstream_runtime.settings_sources import read_settings
 from deploy.local.ports import free_port
 from dialog_engine.http.app import server_of
 from dialog_engine.settings import Settings as EngineSettings
-from dialog_engine.wiring import build_app
+from dialog_engine.wiring.engine import build_app
 from examples.demo_model.request import MODEL_ID
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.wiring import run_worker

@@ -18,7 +18,7 @@ from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
-from dialog_engine.wiring import build_app
+from dialog_engine.wiring.engine import build_app
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id

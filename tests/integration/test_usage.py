@@ -36,7 +36,7 @@ from dialog_engine.model import (
 from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Retention, one_pass
 from dialog_engine.storage.usage import SHARDS, SqlUsage
-from dialog_engine.wiring import run_engine
+from dialog_engine.wiring.engine import run_engine
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome

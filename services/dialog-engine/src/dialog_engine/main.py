@@ -46,7 +46,7 @@ def serve() -> None:
     from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
     from dialog_engine.settings import load_settings  # noqa: PLC0415 -- see above
-    from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from dialog_engine.wiring.engine import build_app  # noqa: PLC0415 -- see above
 
     os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
