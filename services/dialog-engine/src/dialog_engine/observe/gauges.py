@@ -1,7 +1,6 @@
 """The gauges that are measured at the time of a scrape, each from its part."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,8 +8,8 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisWatch
-from callstream_runtime.connections import is_outage
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.sse import Streams
@@ -24,8 +23,6 @@ from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.group import Backlog, read_backlogs
-
-log = logging.getLogger(__name__)
 
 SCRAPE_SECONDS = 2.0
 """How long a scrape waits for Redis; without it only the engine's own metrics are returned."""
@@ -115,7 +112,5 @@ class Gauges:
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
                 return await read_backlogs(self.redis, self.keys, await self.pools.streams())
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("the backlog of the request streams cannot be read")
+        except (RedisUnavailable, TimeoutError):
             return {}
