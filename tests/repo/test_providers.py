@@ -12,8 +12,9 @@ KINDS = list(Providers.kinds().items())
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS)
-def test_the_table_of_models_says_which_variables_a_provider_needs(name: str, kind: type[ModelProvider]) -> None:
-    rows = "".join(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| "))
+def test_the_tables_of_models_say_which_variables_a_provider_needs(name: str, kind: type[ModelProvider]) -> None:
+    text = "\n".join((ROOT / document).read_text() for document in ("README.md", "docs/real-model.md"))
+    rows = "".join(line for line in text.splitlines() if line.startswith("| "))
     assert {each for each in (*kind.selected_by, *kind.needs) if f"`{each.upper()}" not in rows} == set(), name
 
 
