@@ -22,7 +22,7 @@ RECALLED_AT_ONCE = 100
 
 
 class PoolDirectory:
-    """The pools, as workers announce them in Redis. Raises what redis raises."""
+    """The pools, as workers announce them in Redis. Raises `RedisUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys, clock: Clock, *, silent_ms: int = SILENT_MS) -> None:
         self._redis: Any = redis  # redis-py types its commands only partly

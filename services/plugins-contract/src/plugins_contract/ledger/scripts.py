@@ -70,7 +70,7 @@ def run_each(redis: SyncRedis, name: str, commands: Sequence[Command]) -> list[A
     """Run a script from a thread, once for each of `commands`, in one pipeline. Errors stand in place of answers.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
     script: Any = redis.register_script(load(name))
     pipeline: Any = redis.pipeline(transaction=False)

@@ -366,7 +366,7 @@ def renew_each(
     renewed from a thread, so that a busy event loop loses none.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
     answers = run_each(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
     return [_renewed(answer) for answer in answers]
@@ -378,7 +378,7 @@ def complete_again(redis: SyncRedis, recent: RecentCompletions) -> list[Exceptio
     Returns the answers that are errors.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
     commands = recent.commands()
     answers = [
