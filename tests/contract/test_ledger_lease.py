@@ -137,7 +137,7 @@ async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Benc
     assert (await bench.ledger(delivery.request))["starts"] == "0"
 
 
-@pytest.mark.guard("release", "known[2] ~= ARGV[4]", "false")
+@pytest.mark.guard("release", "known[2] ~= fence", "false")
 async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))

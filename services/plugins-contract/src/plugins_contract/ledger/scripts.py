@@ -1,10 +1,11 @@
 """The Lua files of this package, run by redis-py's registered scripts; their arguments and answers as bytes."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any, NamedTuple, ParamSpec, get_type_hints
 
 import msgspec
 from redis import Redis as SyncRedis
@@ -13,12 +14,63 @@ from redis.exceptions import NoScriptError
 
 from plugins_contract.encryption import SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import GROUP
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
-Arg = str | bytes | int
-Command = tuple[Sequence[str], Sequence[Arg]]
-"""Keys and arguments of a script."""
+P = ParamSpec("P")
+Key = Annotated[str, "a key"]
+Text = str | bytes | int
+"""A script reads it as a string, also if it is a number here."""
+_TYPES = {int: "tonumber(ARGV[{}])", Key: "KEYS[{}]", Sequence[Key]: "{{unpack(KEYS, {})}}"}
+
+
+class Command(NamedTuple):
+    """A script with its keys and arguments."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Text]
+
+
+_HEADERS: dict[str, str] = {}
+"""Of each script: the lines that give its keys and arguments the names by which it reads them."""
+
+
+def script(stub: Callable[P, None]) -> Callable[P, Command]:
+    """Make a function that only names the keys and arguments of the script of its name into one that makes its command.
+
+    It has keyword arguments only. Those annotated with `Key` are keys, and the last of them may be `Sequence[Key]`;
+    a dataclass stands for its fields. In the script an int is a number, and any other argument a string. An underscore
+    at the end is not part of a name.
+    """
+    places: list[tuple[str, str | None, Any]] = []
+    for name, kind in get_type_hints(stub, include_extras=True).items():
+        if is_dataclass(kind):
+            places += [(name, field, each) for field, each in get_type_hints(kind, include_extras=True).items()]
+        elif name != "return":
+            places.append((name, None, kind))
+    keys = sorted((place for place in places if place[2] in (Key, Sequence[Key])), key=lambda place: place[2] != Key)
+    args = [place for place in places if place not in keys]
+    script_name = stub.__name__.rstrip("_")
+    _HEADERS[script_name] = f"local group = '{GROUP}'\n" + "".join(
+        f"local {(field or name).rstrip('_')} = {_TYPES.get(kind, 'ARGV[{}]').format(at)}\n"
+        for slots in (keys, args)
+        for at, (name, field, kind) in enumerate(slots, 1)
+    )
+    lists = bool(keys) and keys[-1][2] != Key
+
+    def command(*_: P.args, **values: P.kwargs) -> Command:
+        given: Any = values
+        named = [given[name] if field is None else getattr(given[name], field) for name, field, _ in keys]
+        return Command(
+            script_name,
+            [*named[:-1], *named[-1]] if lists else named,
+            [given[name] if field is None else getattr(given[name], field) for name, field, _ in args],
+        )
+
+    return command
+
 
 _SHARED = {
     "audit": "loss",
@@ -32,10 +84,11 @@ _SHARED = {
 
 @cache
 def load(name: str) -> str:
-    """The text of the script `<name>.lua`, after the shared parts."""
+    """The text of the script `<name>.lua`, after the shared parts and the names of its keys and arguments."""
     folder = files(__package__ or __name__)
     parts = ["common", *([_SHARED[name]] if name in _SHARED else []), name]
-    return "".join((folder / f"{part}.lua").read_text() for part in parts)
+    *shared, body = ((folder / f"{part}.lua").read_text() for part in parts)
+    return "".join([*shared, _HEADERS.get(name, ""), body])
 
 
 class Scripts:
@@ -45,14 +98,16 @@ class Scripts:
         self._redis: Any = redis  # redis-py types register_script only partly
         self._registered: dict[str, Any] = {}
 
-    async def run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
+    async def run(self, command: Command) -> list[Any]:
         """Run a script; redis-py loads it first on a server that does not know it. Raises what redis raises."""
-        return await self._script(name)(keys, args)
+        return await self._script(command.script)(command.keys, command.args)
 
-    async def run_each(self, name: str, commands: Sequence[Command]) -> list[Any]:
-        """Run a script once for each of `commands`, sent in one write. Errors stand in place of answers."""
-        script = self._script(name)
-        sent = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in commands]
+    async def run_each(self, commands: Sequence[Command]) -> list[Any]:
+        """Run one script with each of `commands`, sent in one write. Errors stand in place of answers."""
+        if not commands:
+            return []
+        script = self._script(commands[0].script)
+        sent = [("EVALSHA", script.sha, len(keys), *keys, *args) for _, keys, args in commands]
         answers: list[Any] = await self._redis.execute_each(sent)
         if unknown := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
             _, *again = await self._redis.execute_each([("SCRIPT LOAD", script.script), *(sent[at] for at in unknown)])
@@ -66,15 +121,17 @@ class Scripts:
         return script
 
 
-def run_each(redis: SyncRedis, name: str, commands: Sequence[Command]) -> list[Any]:
-    """Run a script from a thread, once for each of `commands`, in one pipeline. Errors stand in place of answers.
+def run_each(redis: SyncRedis, commands: Sequence[Command]) -> list[Any]:
+    """Run one script from a thread with each of `commands`, in one pipeline. Errors stand in place of answers.
 
     Raises:
         RedisError: no answer came.
     """
-    script: Any = redis.register_script(load(name))
+    if not commands:
+        return []
+    script: Any = redis.register_script(load(commands[0].script))
     pipeline: Any = redis.pipeline(transaction=False)
-    for keys, args in commands:
+    for _, keys, args in commands:
         script(keys, args, client=pipeline)
     return pipeline.execute(raise_on_error=False)
 
