@@ -19,6 +19,7 @@ from plugins_contract.messages import (
     ToolCallRequested,
     UnsupportedEventError,
     approve,
+    arguments_hash,
     decode_request,
     encode_request,
     new_id,
@@ -144,8 +145,12 @@ class DeadLetters:
                 letter=letter.id,
                 event=letter.event,
                 id_=new.correlation_id,
-                request=steps.Request.of(new, self._request_keys.sign(event, has_ledger=True)),
+                hash_=arguments_hash(new),
+                class_=new.execution_class,
+                deadline=new.deadline,
+                mailbox=new.mailbox,
                 new_event=event,
+                signature=self._request_keys.sign(event, has_ledger=True),
                 dead_id=original.correlation_id,
             )
         )

@@ -11,7 +11,7 @@ from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import replies, steps
 from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, finished, reply_to, unexpected
-from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
 
@@ -101,8 +101,12 @@ class EngineLedger:
             channel=request.response_channel,
             incarnation_key=keys.incarnation,
             id_=request.correlation_id,
-            request=steps.Request.of(request, self._request_keys.sign(event, has_ledger=True)),
+            hash_=arguments_hash(request),
+            class_=request.execution_class,
+            deadline=request.deadline,
+            mailbox=request.mailbox,
             event=event,
+            signature=self._request_keys.sign(event, has_ledger=True),
             limit=backlog_limit,
             offered_to=offered_to,
         )

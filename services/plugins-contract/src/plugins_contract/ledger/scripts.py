@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
 from functools import cache
 from importlib.resources import files
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Annotated, Any, NamedTuple, ParamSpec, get_type_hints
 
 import msgspec
@@ -38,36 +40,33 @@ _HEADERS: dict[str, str] = {}
 
 
 def script(stub: Callable[P, None]) -> Callable[P, Command]:
-    """Make a function that only names the keys and arguments of the script of its name into one that makes its command.
+    """Make a function that names the keys and arguments of the script of its name into one that makes its command.
 
     It has keyword arguments only. Those annotated with `Key` are keys, and the last of them may be `Sequence[Key]`;
     a dataclass stands for its fields. In the script an int is a number, and any other argument a string. An underscore
     at the end is not part of a name.
     """
-    places: list[tuple[str, str | None, Any]] = []
-    for name, kind in get_type_hints(stub, include_extras=True).items():
-        if is_dataclass(kind):
-            places += [(name, field, each) for field, each in get_type_hints(kind, include_extras=True).items()]
-        elif name != "return":
-            places.append((name, None, kind))
-    keys = sorted((place for place in places if place[2] in (Key, Sequence[Key])), key=lambda place: place[2] != Key)
-    args = [place for place in places if place not in keys]
-    script_name = stub.__name__.rstrip("_")
-    _HEADERS[script_name] = f"local group = '{GROUP}'\n" + "".join(
-        f"local {(field or name).rstrip('_')} = {_TYPES.get(kind, 'ARGV[{}]').format(at)}\n"
-        for slots in (keys, args)
-        for at, (name, field, kind) in enumerate(slots, 1)
+    name, kinds = stub.__name__.rstrip("_"), dict[str, Any]()
+    for each, kind in get_type_hints(stub, include_extras=True).items():
+        fields = get_type_hints(kind, include_extras=True) if is_dataclass(kind) else {}
+        kinds |= {f"{each}.{field}": of_field for field, of_field in fields.items()} or {each: kind}
+    del kinds["return"]
+    keys = [path for path, kind in kinds.items() if kind in (Key, Sequence[Key])]
+    args = [path for path in kinds if path not in keys]
+    many = kinds[keys[-1]] != Key
+    _HEADERS[name] = f"local group = '{GROUP}'\n" + "".join(
+        f"local {path.rpartition('.')[2].rstrip('_')} = {_TYPES.get(kinds[path], 'ARGV[{}]').format(at)}\n"
+        for paths in (keys, args)
+        for at, path in enumerate(paths, 1)
     )
-    lists = bool(keys) and keys[-1][2] != Key
+    read_keys, read_args = [[*map(attrgetter, paths)] for paths in (keys, args)]
 
     def command(*_: P.args, **values: P.kwargs) -> Command:
-        given: Any = values
-        named = [given[name] if field is None else getattr(given[name], field) for name, field, _ in keys]
-        return Command(
-            script_name,
-            [*named[:-1], *named[-1]] if lists else named,
-            [given[name] if field is None else getattr(given[name], field) for name, field, _ in args],
-        )
+        given = SimpleNamespace(**values)
+        named = [read(given) for read in read_keys]
+        if many:
+            named[-1:] = named[-1]
+        return Command(name, named, [read(given) for read in read_args])
 
     return command
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.scripts import Key, Text, script
-from plugins_contract.messages import ToolCallRequested, arguments_hash
+from plugins_contract.messages import ToolCallRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +37,6 @@ class Held:
     consumer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the ledger keeps of a request. `signature` is '' for none."""
-
-    hash: str
-    deadline: Text
-    class_: str
-    mailbox: str
-    signature: str
-
-    @classmethod
-    def of(cls, request: ToolCallRequested, signature: str) -> "Request":
-        """That of this request."""
-        hash_, class_ = arguments_hash(request), request.execution_class
-        return cls(hash_, request.deadline, class_, request.mailbox, signature)
-
-
 @script
 def incarnation(*, incarnation_key: Key, id_: str) -> None:
     """`id_` is a new one."""
@@ -63,12 +46,13 @@ def incarnation(*, incarnation_key: Key, id_: str) -> None:
 def enqueue(
     *,
     call: Key, common: Key, requests: Key, channel: Key, incarnation_key: Key,
-    id_: str, request: Request, event: bytes, limit: int, offered_to: str,
+    id_: str, hash_: str, class_: str, deadline: Text, mailbox: str, event: bytes, signature: str,
+    limit: int, offered_to: str,
 ) -> None:  # fmt: skip
     """`requests` is the stream of the pool that the call is for, or `common`, which all workers read.
 
-    `limit` is that of the backlog, 0 for none. `offered_to` is the incarnation that it was or may have been offered to,
-    '*' for any.
+    `signature` is '' for none, and `limit`, that of the backlog, 0. `offered_to` is the incarnation that it was or may
+    have been offered to, '*' for any.
     """
 
 
@@ -181,7 +165,8 @@ def recall(*, requests: Key, stream: Key, lease_ms: int, most: int, calls: str) 
 def requeue(
     *,
     dead: Key, requests: Key, call: Key, dead_call: Key,
-    letter: str, event: bytes, id_: str, request: Request, new_event: bytes, dead_id: str,
+    letter: str, event: bytes, new_event: bytes, signature: str, dead_id: str,
+    id_: str, hash_: str, class_: str, deadline: Text, mailbox: str,
 ) -> None:  # fmt: skip
     """`event` is that of the letter as it was read."""
 
