@@ -22,10 +22,14 @@ def cipher_of(secrets: Sequence[str]) -> Cipher:
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- slow, and mostly not used
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
-    class AesKey(AESGCM):
-        def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes:
+    class AesKey:
+        def __init__(self, key: bytes) -> None:
+            self._aes = AESGCM(key)
+            self.encrypt = self._aes.encrypt
+
+        def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
             try:
-                return super().decrypt(nonce, data, associated_data)
+                return self._aes.decrypt(nonce, data, associated_data)
             except InvalidTag as error:
                 raise ValueError from error
 
