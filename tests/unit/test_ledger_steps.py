@@ -25,7 +25,7 @@ def test_a_script_reads_each_key_and_argument_by_its_name(name: str) -> None:
 
 
 def test_a_command_has_keys_and_arguments_in_the_order_of_their_names() -> None:
-    held = steps.Held("stream", "1-1", "worker")
+    held = scripts.Held("stream", "1-1", "worker")
     command = steps.release(lease_ms=3, held=held, fence=2, call="call")
     assert command == ("release", ["call", "stream"], ["1-1", "worker", 2, 3])
     assert steps.audit(requests="r", calls=["a", "b"], silent_ms=1, max_bytes=2).keys == ["r", "a", "b"]

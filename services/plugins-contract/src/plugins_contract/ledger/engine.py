@@ -10,7 +10,7 @@ from redis.asyncio import Redis
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import replies, steps
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, finished, reply_to, unexpected
+from plugins_contract.ledger.scripts import LOST_REPLY, Call, Command, Scripts, finished, reply_to, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
@@ -147,7 +147,7 @@ class EngineLedger:
         absent = unseen or outcome
         answer = await self._scripts.run(
             steps.cancel(
-                of=steps.Call.of(request, self._keys),
+                of=Call.of(request, self._keys),
                 requests=self._keys.requests,
                 incarnation_key=self._keys.incarnation,
                 workers=self._keys.workers,
@@ -197,7 +197,7 @@ class EngineLedger:
         """End a call with `outcome`, if it is still lost as the audit found it."""
         answer = await self._scripts.run(
             steps.lose(
-                of=steps.Call.of(request, self._keys),
+                of=Call.of(request, self._keys),
                 requests=self._keys.requests,
                 silent_ms=silent_ms,
                 found=loss,

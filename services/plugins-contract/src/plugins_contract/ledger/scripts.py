@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.resources import files
 from operator import attrgetter
@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError
 
 from plugins_contract.encryption import SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import GROUP
+from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
@@ -33,6 +33,32 @@ class Command(NamedTuple):
     script: str
     keys: Sequence[str]
     args: Sequence[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, and where it is answered. `mailbox` is `channel` for a caller that has none."""
+
+    call: Key
+    channel: Key
+    mailbox: Key
+    id: str
+    tool_call_id: str
+
+    @classmethod
+    def of(cls, request: ToolCallRequested, keys: Keys) -> "Call":
+        """The call of a request."""
+        call, channel = request.correlation_id, request.response_channel
+        return cls(keys.call(call), channel, request.mailbox or channel, call, request.tool_call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An entry of a stream of requests in the hands of a consumer."""
+
+    requests: Key
+    entry: str
+    consumer: str
 
 
 _HEADERS: dict[str, str] = {}

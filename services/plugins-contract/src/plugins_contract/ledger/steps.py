@@ -4,37 +4,8 @@ A script reads its keys and arguments by the names here. Its file says what it d
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from plugins_contract.keys import Keys
-from plugins_contract.ledger.scripts import Key, Text, script
-from plugins_contract.messages import ToolCallRequested
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call, and where it is answered. `mailbox` is `channel` for a caller that has none."""
-
-    call: Key
-    channel: Key
-    mailbox: Key
-    id: str
-    tool_call_id: str
-
-    @classmethod
-    def of(cls, request: ToolCallRequested, keys: Keys) -> "Call":
-        """The call of a request."""
-        call, channel = request.correlation_id, request.response_channel
-        return cls(keys.call(call), channel, request.mailbox or channel, call, request.tool_call_id)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """An entry of a stream of requests in the hands of a consumer."""
-
-    requests: Key
-    entry: str
-    consumer: str
+from plugins_contract.ledger.scripts import Call, Held, Key, Text, script
 
 
 @script

@@ -14,7 +14,17 @@ from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import replies, steps
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, reply_to, run_each, unexpected
+from plugins_contract.ledger.scripts import (
+    LOST_REPLY,
+    Call,
+    Command,
+    Held,
+    Scripts,
+    encode_reply,
+    reply_to,
+    run_each,
+    unexpected,
+)
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
 
@@ -153,7 +163,7 @@ class WorkerLedger:
         request = delivery.request
         answer = await self._scripts.run(
             steps.start(
-                of=steps.Call.of(request, self._keys),
+                of=Call.of(request, self._keys),
                 held=_held(self._keys, delivery),
                 workers=self._keys.workers,
                 common=self._keys.requests,
@@ -199,7 +209,7 @@ class WorkerLedger:
         """
         answer = await self._scripts.run(
             steps.progress(
-                of=steps.Call.of(request, self._keys),
+                of=Call.of(request, self._keys),
                 fence=fence,
                 reply=reply_to(request, report, self._cipher),
                 kind="started" if isinstance(report, CallStarted) else "progress",
@@ -218,7 +228,7 @@ class WorkerLedger:
 
         def ended(state: CallState, reply: bytes) -> Command:
             return steps.complete(
-                of=steps.Call.of(request, self._keys),
+                of=Call.of(request, self._keys),
                 held=_held(self._keys, delivery),
                 dead=self._keys.dead,
                 fence=fence,
@@ -272,7 +282,7 @@ class WorkerLedger:
         answer = await self._scripts.run(
             steps.pass_(
                 call=self._keys.call(correlation_id),
-                held=steps.Held(stream, entry, consumer),
+                held=Held(stream, entry, consumer),
                 to=stream if to is None else self._keys.requests_of(to),
                 id_=correlation_id,
                 lease_ms=lease_ms,
@@ -304,9 +314,7 @@ class WorkerLedger:
         outcome = ToolOutcome.failure(CallState.DEAD, code, f"it was not run: {reason}")
         await self._scripts.run(
             steps.bury(
-                of=steps.Call(
-                    call, response, known.decode() if known else mailbox or response, correlation_id, tool_call_id
-                ),
+                of=Call(call, response, known.decode() if known else mailbox or response, correlation_id, tool_call_id),
                 requests=stream or self._keys.requests,
                 entry=entry,
                 dead=self._keys.dead,
@@ -337,8 +345,8 @@ class WorkerLedger:
         return answer[0] == b"OK"
 
 
-def _held(keys: Keys, delivery: Delivery) -> steps.Held:
-    return steps.Held(delivery.stream or keys.requests, delivery.entry, delivery.consumer)
+def _held(keys: Keys, delivery: Delivery) -> Held:
+    return Held(delivery.stream or keys.requests, delivery.entry, delivery.consumer)
 
 
 def renew_each(
