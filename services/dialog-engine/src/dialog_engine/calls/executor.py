@@ -212,7 +212,7 @@ class CallExecutor(ToolCalls):
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:
         """Settle a lost call. None when its state does not change, or when Redis cannot be asked now."""
         self._observer.lost(request, loss)
-        match losses.decide(loss, request, self._clock.now_ms()):
+        match losses.remedy(loss, request, self._clock.now_ms()):
             case losses.EnqueueAgain():
                 answer = await self._asked(request, self._ledger.enqueue(request))
                 return answer and of_enqueued(request.correlation_id, answer)
