@@ -1,4 +1,4 @@
-"""`python -m tests.promises`: the lines of `tests/` by folder and of the tests that prove each promise, the words of docs.
+"""`python -m tests.promises`: the lines of `tests/` by folder and of each promise's tests, and the words of docs.
 
 With `--write` it writes `promises.txt` instead, the list of what is promised, in which a review sees what came or went.
 """
