@@ -37,7 +37,7 @@ async def test_each_answer_decides_its_own_call_only(
     era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
-    monkeypatch.setattr("plugins_mcp.mcp.transports.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("plugins_mcp.mcp.http_streams.MAX_ANSWER_BYTES", 10_000)
     monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
     release = asyncio.Event()
 
@@ -187,20 +187,16 @@ async def cancelled_at(peer: ScriptedServer, request: Request, era: str) -> None
 
 
 async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_client.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("plugins_mcp.mcp.http_streams.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
     async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
         peer.behaviours["notifications/cancelled"] = never
         assert isinstance(await server.call("slow", {}, timeout_s=0.2), TimedOut)
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-@pytest.mark.parametrize("connect", ["aiohttp.TCPConnector.connect", "anyio.connect_tcp"])
-async def test_time_that_passes_before_the_connection_stands_means_not_sent(
-    connect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if connect.startswith("anyio"):
-        leave_posts_to_the_sdk(monkeypatch)
-    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
+@pytest.mark.parametrize("era", ERAS)
+async def test_time_that_passes_before_the_connection_stands_means_not_sent(era: str) -> None:
+    async with scripted(era, tool=answer) as peer, connected(remote(peer.url)) as server:
         hung = asyncio.Event()
 
         async def never_connect(*args: object, **kwargs: object) -> None:
@@ -208,18 +204,11 @@ async def test_time_that_passes_before_the_connection_stands_means_not_sent(
             await asyncio.Event().wait()
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connect, never_connect)
+            patch.setattr("aiohttp.TCPConnector.connect", never_connect)
             await drop_idle_connections(peer)
             assert await server.call("tool", {}, timeout_s=0.5) == TimedOut(sent=False)
             assert hung.is_set()
         assert peer.calls("tool") == []
-
-
-def leave_posts_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(_: object) -> bool:
-        return False
-
-    monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", never)
 
 
 async def drop_idle_connections(peer: ScriptedServer) -> None:

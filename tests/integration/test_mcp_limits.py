@@ -16,9 +16,9 @@ from plugins_contract.catalog import ServerState
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
+from plugins_mcp.mcp.dispatcher import MAX_UNANSWERED
 from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
 from plugins_mcp.mcp.server_connection import MAX_REASON
-from plugins_mcp.mcp.transports import MAX_UNANSWERED
 from tests.integration.servers import connected, demo_over_http, demo_stdio, owned, remote, script, speaking, traced
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.marks import exhaustive, promise

@@ -21,11 +21,12 @@ from mcp import MCPError
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
 from plugins_mcp.mcp.stdio_lines import LineDispatcher
-from plugins_mcp.mcp.transports import TransportListener
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
@@ -241,7 +242,7 @@ def received(trace: Path, method: str = "") -> list[dict[str, Any]]:
 async def both_ways(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """The result of `call`, and the same when the SDK's transport carries it."""
     ours = await call()
-    monkeypatch.setattr("plugins_mcp.mcp.session.calling_session", _none)
+    monkeypatch.setattr("plugins_mcp.mcp.session.direct_session", _none)
     return ours, await call()
 
 

@@ -21,7 +21,8 @@ from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.listing import to_catalog
 from plugins_mcp.mcp.session import MAX_PROGRESS_CHARS
-from plugins_mcp.mcp.spec import ServerSpec, Stdio, ToolOptions
+from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
 from tests.marks import promise
 from tests.support.waiting import wait_until

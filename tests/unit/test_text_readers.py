@@ -63,8 +63,9 @@ from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
 from plugins_mcp.mcp.json_rpc import parse_line
 from plugins_mcp.mcp.listing import Listing, bound_page, remove_malformed_tools, to_catalog
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.support.fakes.worker import tool
 from tests.support.tags import KNOWN, TOOLS
 

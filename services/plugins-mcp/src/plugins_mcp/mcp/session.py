@@ -4,8 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from importlib import import_module
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
@@ -21,6 +20,7 @@ from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.content import bound_blocks
+from plugins_mcp.mcp.dispatcher import direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
     LISTS,
@@ -30,10 +30,9 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
-from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
-from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
-from plugins_mcp.mcp.stdio_lines import LineDispatcher, calling_session
-from plugins_mcp.mcp.transports import open_transport
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transports import transport_to
 
 log = logging.getLogger(__name__)
 
@@ -88,31 +87,22 @@ class Session:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Connect, negotiate, and close at the end of the context."""
-        target, lines = self._spec.transport, None
         async with AsyncExitStack() as stack:
-            if isinstance(target, Stdio):
-                child = open_child(target, self._child, self._spec, self)
-                streams, lines = await stack.enter_async_context(child)
-                transport = nullcontext(streams)
-            else:
-                transport = open_transport(target, self)
+            transport = await transport_to(self._spec, self._child, self)
+            connection = await stack.enter_async_context(transport)
             client = Client(
-                transport, mode=self._mode, cache=None, message_handler=self._on_message, client_info=_CLIENT_INFO
+                nullcontext(connection.streams),
+                mode=self._mode,
+                cache=None,
+                message_handler=self._on_message,
+                client_info=_CLIENT_INFO,
             )
             self.client = await stack.enter_async_context(client)
-            self._direct = await stack.enter_async_context(await self._direct_session(lines))
+            negotiated = client.session.discover_result or client.session.initialize_result
+            if negotiated is not None and (dispatcher := connection.direct(negotiated)) is not None:
+                direct = direct_session(dispatcher, negotiated, _CLIENT_INFO)
+                self._direct = await stack.enter_async_context(direct)
             yield
-
-    async def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
-        discovered, target = self.client.session.discover_result, self._spec.transport
-        if lines is not None and (negotiated := discovered or self.client.session.initialize_result) is not None:
-            return calling_session(lines, negotiated, _CLIENT_INFO)
-        if discovered is not None and isinstance(target, Http):
-            # Only such servers need it. Its imports take 100 ms.
-            posts = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_posts")
-            if posts.can_post(target):
-                return posts.posting_session(target, discovered, _CLIENT_INFO, self)
-        return nullcontext()
 
     def lost(self) -> None:
         """The session has ended."""
