@@ -15,7 +15,6 @@ from tests.integration.servers import (
     QUICK,
     connected,
     demo_over_http,
-    demo_stdio,
     owned,
     ready,
     remote,
@@ -159,33 +158,6 @@ async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> N
         assert await call == Ambiguous("the connection was lost during the call")
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_cancelling_the_caller_reaches_the_server(era: str) -> None:
-    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
-        call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
-        request = (await wait_until(lambda: peer.calls("slow")))[0]
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        await cancelled_at(peer, request, era)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_call_over_its_time_is_cancelled_at_the_server(era: str) -> None:
-    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
-        assert await server.call("slow", {}, timeout_s=0.3) == TimedOut(sent=True)
-        await cancelled_at(peer, peer.calls("slow")[0], era)
-
-
-async def cancelled_at(peer: ScriptedServer, request: Request, era: str) -> None:
-    """In the era of today closing the connection cancels; before, a notification did."""
-    if era == MODERN:
-        await asyncio.wait_for(request.gone.wait(), 5)
-    else:
-        await wait_until(lambda: "notifications/cancelled" in peer.methods())
-        notice = next(seen for seen in peer.requests if seen.method == "notifications/cancelled")
-        assert notice.message["params"]["requestId"] == request.message["id"]
-
-
 async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_streams.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
     async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
@@ -322,16 +294,3 @@ async def test_a_real_server_over_http_killed_during_a_call_and_restarted(
             results = [await server.call("add", {"a": 1, "b": 2}, timeout_s=10) for _ in range(2)]
             assert isinstance(results[0], Answered | NotSent)
             assert isinstance(results[1], Answered)
-
-
-async def test_the_demo_server_says_the_same_over_both_transports(tmp_path: Path) -> None:
-    port = free_port()
-    async with (
-        demo_over_http("streamable-http", port, tmp_path / "a"),
-        connected(remote(f"http://127.0.0.1:{port}/mcp")) as http,
-        connected(demo_stdio(tmp_path / "b", name="remote")) as stdio,
-    ):
-        assert http.catalog == stdio.catalog
-        progress: list[float] = []
-        await http.call("count", {"to": 50}, timeout_s=10, on_progress=lambda seen: progress.append(seen.progress))
-        assert progress == [float(step) for step in range(1, 51)]
