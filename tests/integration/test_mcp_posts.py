@@ -21,13 +21,13 @@ from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.dispatcher import TransportListener, direct_session
-from plugins_mcp.mcp.http_client import http_client, redirect_within_server
+from plugins_mcp.mcp.http_client import http_client, proxy_for, redirect_within_server
 from plugins_mcp.mcp.http_posts import PostDispatcher
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transport_options import Http
-from tests.integration.servers import connected, remote
+from tests.integration.servers import connected, owned, remote
 from tests.integration.servers.behaviours import FATES, answer
-from tests.integration.servers.scripted import Behaviour, Request, ScriptedServer, scripted
+from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.certificates import make_certificates
 
 pytestmark = pytest.mark.anyio
@@ -337,3 +337,47 @@ async def test_connections_are_used_again() -> None:
         for _ in range(5):
             assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
     assert len(connections) == 1
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("no_proxies")
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+async def test_everything_goes_through_the_proxy_of_the_environment(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(era, tool=answer) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"127.0.0.1:{proxy.port}")
+        async with connected(remote("http://tools.example:8000/mcp")) as server:
+            assert isinstance(await server.call("tool", {}, timeout_s=10), Answered)
+        assert {request.headers[":path"] for request in proxy.requests} == {"http://tools.example:8000/mcp"}
+
+
+@pytest.mark.usefixtures("no_proxies")
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": "http://proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"HTTPS_PROXY": "http://proxy.example:3128"}, None),
+        ({"ALL_PROXY": "proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"ALL_PROXY": "http://proxy.example:3128", "NO_PROXY": ".example"}, None),
+    ],
+)
+def test_the_proxy_is_that_of_the_environment(
+    environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_for("http", "tools.example") == proxy
+
+
+@pytest.mark.usefixtures("no_proxies")
+async def test_a_proxy_that_cannot_be_used_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    async with owned(remote("http://tools.example:8000/mcp")) as server:
+        await server.attempted.wait()
+        assert server.last_error == "the proxy that the environment names is none of HTTP: others are not supported"

@@ -36,7 +36,7 @@ async def http_client(target: Remote) -> AsyncGenerator["HttpClient"]:
     """
     bound_interim_responses()
     url = httpx2.URL(target.url)
-    proxies = {scheme: _proxy(scheme, url.host) for scheme in ("http", "https")}
+    proxies = {scheme: proxy_for(scheme, url.host) for scheme in ("http", "https")}
     tracing = aiohttp.TraceConfig()
     tracing.on_request_headers_sent.append(_mark_sent)
     certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
@@ -202,8 +202,8 @@ def _authorization(url: httpx2.URL) -> dict[str, str]:
     return {"Authorization": aiohttp.encode_basic_auth(url.username, url.password)} if url.userinfo else {}
 
 
-def _proxy(scheme: str, host: str) -> str | None:
-    """The proxy of the environment for requests to a host."""
+def proxy_for(scheme: str, host: str) -> str | None:
+    """The proxy of the environment for requests to a host. Raises TransportError for one that cannot be used."""
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     if not proxy or proxy_bypass(host):
