@@ -56,16 +56,20 @@ async def finish(request: Request, **fields: Any) -> None:
 
 
 async def count(request: Request) -> None:
-    """Report progress each twentieth of a second, as often as asked."""
+    """Report progress each tenth of a second, as often as asked."""
     await request.event_stream()
     for step in range(1, request.params["arguments"]["to"] + 1):
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
         await report(request, progress=step, total=step, message=f"step {step}")
     await finish(request)
 
 
 async def test_a_tool_is_listed_and_called_with_its_arguments(transport: str) -> None:
-    arguments = {"text": "Grüße 🦊 \u2028 \x00", "deep": [{"a": None, "b": 10**30, "c": 1.5e300}], "": {}}
+    arguments: dict[str, Any] = {
+        "text": "Grüße 🦊 \u2028 \x00",
+        "deep": [{"a": None, "b": 10**30, "c": 1.5e300}],
+        "": {},
+    }
     content = [{"type": "text", "text": "☃"}, {"type": "image", "data": "AAAA", "mimeType": "image/png"}]
 
     async def give(request: Request) -> None:
@@ -130,7 +134,7 @@ async def test_progress_that_cannot_be_sent_on_is_made_to_fit_or_left_out(transp
 
 @promise("progress resets the idle limit, never the total")
 async def test_progress_extends_the_idle_timeout_and_not_the_total(transport: str) -> None:
-    async with over(transport, {"count": count}) as peer, reached(peer, callstream={"idleTimeoutMs": 1_000}) as server:
+    async with over(transport, {"count": count}) as peer, reached(peer, callstream={"idleTimeoutMs": 2_000}) as server:
         assert isinstance(await server.call("count", {"to": 30}, timeout_s=20), Answered)
         assert await server.call("count", {"to": 1_000}, timeout_s=1.5) == TimedOut(sent=True)
         await peer.cancelled(peer.calls("count")[1])
@@ -217,8 +221,6 @@ async def test_an_answer_that_is_not_valid_ends_its_call_at_once_and_no_other(
     async def babble(request: Request) -> None:
         await request.respond(200, json.dumps({"jsonrpc": "2.0", "id": request.message["id"]} | nonsense).encode())
 
-    if transport == "sse" and "content" not in str(nonsense):
-        pytest.skip("the SDK's transport discards what it cannot read: the call runs into its time limit")
     async with serving(transport, babble=babble, slow=never) as (peer, server):
         neighbour = asyncio.create_task(server.call("slow", {}, timeout_s=30))
         await wait_until(lambda: peer.calls("slow"))

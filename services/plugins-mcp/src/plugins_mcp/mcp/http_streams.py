@@ -35,7 +35,7 @@ from plugins_mcp.mcp.error_classification import (
 )
 from plugins_mcp.mcp.http_client import HttpClient, HttpResponse, http_client
 from plugins_mcp.mcp.http_posts import PostDispatcher
-from plugins_mcp.mcp.json_rpc import refusal, validated
+from plugins_mcp.mcp.json_rpc import parse_line, refusal, validated
 from plugins_mcp.mcp.observed_streams import observed
 from plugins_mcp.mcp.transport_options import Http, Sse
 
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 NOTIFICATION_TIMEOUT_SECONDS = 15.0
 """How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
-_KEPT_FIELDS = ("content-type", "mcp-session-id", "location")
-"""The fields of a response that the SDK reads."""
+_KEPT_FIELDS = ("content-type", "mcp-session-id")
+"""The fields of a response that the SDK reads, beside where it redirects."""
 
 
 @asynccontextmanager
@@ -142,7 +142,11 @@ def _fields(request: httpx2.Request) -> dict[str, str]:
 
 
 def _kept(response: HttpResponse) -> dict[str, str]:
-    return {name: response.headers[name] for name in _KEPT_FIELDS if name in response.headers}
+    kept = {name: response.headers[name] for name in _KEPT_FIELDS if name in response.headers}
+    # Other redirects change the method of a POST, and `HttpClient` has followed those that keep it.
+    if response.status in (301, 302, 303) and "location" in response.headers:
+        kept["location"] = response.headers["location"]
+    return kept
 
 
 class _Body(httpx2.AsyncByteStream):
@@ -181,15 +185,16 @@ class _Read:
 
 
 class _MessageAdapter:
-    """Takes the place of the SDK's own, with which it reads each answer in the event loop: see `validated`."""
+    """Takes the place of the SDK's own. An answer that is not valid becomes an error, and so ends its call at once."""
 
     @staticmethod
     def validate_json(data: "bytes | str | _Read", *, by_name: bool = False) -> JSONRPCMessage:
-        if not isinstance(data, _Read):
-            return validated(data, by_name=by_name)
-        if data.message is None:
+        message = data.message if isinstance(data, _Read) else parse_line(_bytes(data))
+        if message is not None:
+            return message
+        if isinstance(data, _Read):
             raise ValueError("it is not valid JSON-RPC")
-        return data.message
+        return validated(data, by_name=by_name)  # raises the error that the SDK expects
 
 
 class _Events(httpx2.EventSource):
@@ -198,17 +203,14 @@ class _Events(httpx2.EventSource):
     async def __aiter__(self) -> AsyncGenerator[httpx2.ServerSentEvent]:
         async for event in super().__aiter__():
             if event.event == "message" and len(event.data) > LOOP_CHARACTERS:
-                data = cast("Any", _Read(await asyncio.to_thread(_message, event.data)))
+                data = cast("Any", _Read(await asyncio.to_thread(parse_line, _bytes(event.data))))
                 yield replace(event, data=data)
             else:
                 yield event
 
 
-def _message(data: str) -> JSONRPCMessage | None:
-    try:
-        return refusal(data.encode(errors="replace")) or validated(data)
-    except ValueError:
-        return None
+def _bytes(data: bytes | str) -> bytes:
+    return data if isinstance(data, bytes) else data.encode(errors="replace")
 
 
 @asynccontextmanager
