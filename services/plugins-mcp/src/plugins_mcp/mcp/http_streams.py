@@ -189,12 +189,13 @@ class _MessageAdapter:
 
     @staticmethod
     def validate_json(data: "bytes | str | _Read", *, by_name: bool = False) -> JSONRPCMessage:
-        message = data.message if isinstance(data, _Read) else parse_line(_bytes(data))
-        if message is not None:
-            return message
-        if isinstance(data, _Read):
-            raise ValueError("it is not valid JSON-RPC")
-        return validated(data, by_name=by_name)  # raises the error that the SDK expects
+        match data:
+            case _Read(None):
+                raise ValueError("it is not valid JSON-RPC")
+            case _Read(message):
+                return message
+            case _:
+                return parse_line(_bytes(data)) or validated(data, by_name=by_name)  # raises what the SDK expects
 
 
 class _Events(httpx2.EventSource):
