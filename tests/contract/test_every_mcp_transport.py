@@ -84,6 +84,14 @@ async def test_a_tool_is_listed_and_called_with_its_arguments(transport: str) ->
         assert [call.params["arguments"] for call in peer.calls("give")] == [arguments]
 
 
+async def test_a_result_that_breaks_the_schema_of_its_tool_is_an_answer_all_the_same(transport: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    async with over(transport, {"fine": answer}) as peer:
+        peer.tools = [{"name": "fine", "inputSchema": {"type": "object"}, "outputSchema": schema}]
+        async with reached(peer) as server:
+            assert isinstance(await server.call("fine", {}, timeout_s=10), Answered)
+
+
 @pytest.mark.parametrize(
     ("behaviour", "fate"),
     [

@@ -231,14 +231,6 @@ async def test_a_listing_without_an_end_ends() -> None:
             assert peer.methods().count("tools/list") == 2
 
 
-async def test_a_result_that_breaks_its_own_schema_is_an_answer_all_the_same() -> None:
-    async with scripted(tool=answer) as peer:
-        output = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-        peer.tools = [{"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": output}]
-        async with connected(remote(peer.url)) as server:
-            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-
-
 async def test_an_answer_followed_by_a_failed_listing_is_not_called_a_refusal() -> None:
     async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
         # A tool that was never listed makes the SDK ask for the listing after the answer.

@@ -107,15 +107,6 @@ async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(tra
         assert server.generation == 1
 
 
-@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
-async def test_bytes_that_are_no_text_on_standard_output_do_no_harm() -> None:
-    says = 'sys.stdout.buffer.write(b"caf\\xe9\\n"); sys.stdout.flush(); say(request, {"content": []})'
-    async with connected(speaking(says)) as server:
-        for _ in range(2):
-            assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
-        assert server.generation == 1
-
-
 ANSWER = """{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}"""
 
 
@@ -130,12 +121,6 @@ async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer(hal
         result = await server.call("t", {}, timeout_s=5)
         assert isinstance(result, Answered)
         assert result.result.content[0].model_dump()["text"].startswith("so far")
-
-
-async def test_a_line_of_a_log_that_holds_the_request_is_not_taken_for_the_answer() -> None:
-    says = 'print(json.dumps(request | {"params": "..."})); say(request, {"content": []})'
-    async with connected(speaking(says)) as server:
-        assert isinstance(await server.call("t", {}, timeout_s=5), Answered)
 
 
 @promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")

@@ -10,9 +10,9 @@ from plugins_mcp.mcp.echo import EchoServer
 from plugins_mcp.mcp.listing import without_trust
 from plugins_mcp.mcp.server import McpServer, McpServers, ServerHealth
 from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp.session import NOISY_LOGGERS
 from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
-from plugins_mcp.mcp.transports import NOISY_LOGGERS
 
 __all__ = [
     "NOISY_LOGGERS",

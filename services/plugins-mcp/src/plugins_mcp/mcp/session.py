@@ -4,7 +4,8 @@ import asyncio
 import logging
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast
 
 from mcp import Client, ClientSession, MCPError
@@ -20,7 +21,7 @@ from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.content import bound_blocks
-from plugins_mcp.mcp.dispatcher import direct_session
+from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
     LISTS,
@@ -31,11 +32,13 @@ from plugins_mcp.mcp.listing import (
     remove_malformed_tools,
 )
 from plugins_mcp.mcp.spec import ServerSpec
-from plugins_mcp.mcp.stdio import ChildDiagnostics
-from plugins_mcp.mcp.transports import transport_to
+from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
+from plugins_mcp.mcp.transport_options import Stdio
 
 log = logging.getLogger(__name__)
 
+NOISY_LOGGERS = ("httpx2", "mcp")
+"""Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 MAX_PAGES = 100
 MAX_PROGRESS_CHARS = 2_000
 """The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
@@ -88,8 +91,7 @@ class Session:
     async def opened(self) -> AsyncGenerator[None]:
         """Connect, negotiate, and close at the end of the context."""
         async with AsyncExitStack() as stack:
-            transport = await transport_to(self._spec, self._child, self)
-            connection = await stack.enter_async_context(transport)
+            connection = await stack.enter_async_context(await self._transport())
             client = Client(
                 nullcontext(connection.streams),
                 mode=self._mode,
@@ -103,6 +105,14 @@ class Session:
                 direct = direct_session(dispatcher, negotiated, _CLIENT_INFO)
                 self._direct = await stack.enter_async_context(direct)
             yield
+
+    async def _transport(self) -> AbstractAsyncContextManager[Connection]:
+        target = self._spec.transport
+        if isinstance(target, Stdio):
+            return open_child(target, self._child, self._spec, self)
+        # The imports for HTTP take 100 ms.
+        http = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_streams")
+        return http.open_http(target, self)
 
     def lost(self) -> None:
         """The session has ended."""
