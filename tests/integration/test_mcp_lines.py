@@ -48,7 +48,6 @@ import json, os, sys, time
 
 FINE = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
 SCHEMA = {"type": "object"}
-OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ABOUT = {"name": "peer", "version": "1"}
 CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
@@ -84,8 +83,7 @@ while True:
         case "initialize":
             answer({}, protocolVersion="2025-11-25", capabilities={"tools": {}}, serverInfo=ABOUT)
         case "tools/list":
-            tools = [{"name": "t", "inputSchema": SCHEMA}, {"name": "n", "inputSchema": SCHEMA, "outputSchema": OUTPUT}]
-            answer(CACHED, tools=tools)
+            answer(CACHED, tools=[{"name": "t", "inputSchema": SCHEMA}])
         case "tools/call":
             exec(request["params"]["arguments"]["run"])
 """
