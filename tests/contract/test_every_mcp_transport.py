@@ -19,7 +19,7 @@ from plugins_mcp.mcp.session import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.transport_options import kind_of
 from tests.integration.servers import connected, tool_names
 from tests.integration.servers.behaviours import answer, error, never
-from tests.integration.servers.every_transport import TRANSPORTS, EveryTransport, over
+from tests.integration.servers.every_transport import TRANSPORTS, EveryTransport, count, finish, over, report
 from tests.integration.servers.scripted import Behaviour, Request
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -42,26 +42,6 @@ async def reached(peer: EveryTransport, **entry: Any) -> AsyncGenerator[McpServe
     assert not ignored
     async with connected(spec) as server:
         yield server
-
-
-async def report(request: Request, **fields: Any) -> None:
-    """Report the progress of a call."""
-    params = {"progressToken": request.params["_meta"]["progressToken"], **fields}
-    await request.event(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode())
-
-
-async def finish(request: Request, **fields: Any) -> None:
-    """Answer a call that has reported something."""
-    await request.event(request.envelope(result={"content": [], "resultType": "complete", **fields}))
-
-
-async def count(request: Request) -> None:
-    """Report progress each tenth of a second, as often as asked."""
-    await request.event_stream()
-    for step in range(1, request.params["arguments"]["to"] + 1):
-        await asyncio.sleep(0.1)
-        await report(request, progress=step, total=step, message=f"step {step}")
-    await finish(request)
 
 
 async def test_a_tool_is_listed_and_called_with_its_arguments(transport: str) -> None:

@@ -409,7 +409,8 @@ dialog_engine: config.__init__ consumption.usage identity.api_keys llm.anthropic
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings
 plugins_contract: rights signing
-plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
+plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
+    operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens

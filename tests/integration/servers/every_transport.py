@@ -140,3 +140,23 @@ async def over(transport: str, tools: Mapping[str, Behaviour]) -> AsyncGenerator
         yield server
     finally:
         await server.stop()
+
+
+async def report(request: Request, **fields: Any) -> None:
+    """Report the progress of a call."""
+    params = {"progressToken": request.params["_meta"]["progressToken"], **fields}
+    await request.event(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode())
+
+
+async def finish(request: Request, **fields: Any) -> None:
+    """Answer a call that has reported something."""
+    await request.event(request.envelope(result={"content": [], "resultType": "complete", **fields}))
+
+
+async def count(request: Request) -> None:
+    """Report progress each tenth of a second, as often as asked."""
+    await request.event_stream()
+    for step in range(1, request.params["arguments"]["to"] + 1):
+        await asyncio.sleep(0.1)
+        await report(request, progress=step, total=step, message=f"step {step}")
+    await finish(request)

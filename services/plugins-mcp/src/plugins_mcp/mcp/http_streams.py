@@ -189,13 +189,11 @@ class _MessageAdapter:
 
     @staticmethod
     def validate_json(data: "bytes | str | _Read", *, by_name: bool = False) -> JSONRPCMessage:
-        match data:
-            case _Read(None):
-                raise ValueError("it is not valid JSON-RPC")
-            case _Read(message):
-                return message
-            case _:
-                return parse_line(_bytes(data)) or validated(data, by_name=by_name)  # raises what the SDK expects
+        if not isinstance(data, _Read):
+            return parse_line(_bytes(data)) or validated(data, by_name=by_name)  # which raises what the SDK expects
+        if data.message is None:
+            raise ValueError("it is not valid JSON-RPC")
+        return data.message
 
 
 class _Events(httpx2.EventSource):
