@@ -26,8 +26,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", TRANSPORTS)]
 
-NONSENSE = "an MCP server that talks nonsense, or too much, harms no other and no call but its own"
-
 
 @asynccontextmanager
 async def serving(transport: str, /, **tools: Behaviour) -> AsyncGenerator[tuple[EveryTransport, McpServer]]:
@@ -104,7 +102,7 @@ async def test_progress_comes_in_order_and_before_the_answer(transport: str) -> 
         assert seen == [CallProgress(step, step, f"step {step}") for step in range(1, 10)]
 
 
-@promise(NONSENSE)
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 async def test_progress_that_cannot_be_sent_on_is_made_to_fit_or_left_out(transport: str) -> None:
     async def babble(request: Request) -> None:
         await request.event_stream()
@@ -172,7 +170,7 @@ async def test_a_connection_lost_during_a_call_leaves_its_outcome_open_and_the_n
         assert len(peer.calls("cut")) == 1
 
 
-@promise(NONSENSE)
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str) -> None:
     text = {"type": "text", "text": "a"}
     results: dict[str, dict[str, Any]] = {
@@ -201,7 +199,7 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
                 )
 
 
-@promise(NONSENSE)
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
 @pytest.mark.parametrize("nonsense", [{"result": None}, {"error": "boo"}, {"x": 1}, {"result": {"content": 5}}])
 async def test_an_answer_that_is_not_valid_ends_its_call_at_once_and_no_other(
     transport: str, nonsense: dict[str, Any]
