@@ -194,6 +194,8 @@ async def _mark_sent(http: aiohttp.ClientSession, context: SimpleNamespace, _: o
 def _translated(error: Exception) -> httpx2.TransportError:
     if isinstance(error, TimeoutError):
         return httpx2.TransportError("no answer in time")
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return httpx2.TransportError(f"the connection failed: {error.os_error.strerror or error.os_error}")
     return httpx2.TransportError(str(error) or "the connection failed")
 
 
