@@ -17,7 +17,6 @@ import uvloop
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
-from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.listing import to_catalog
 from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
@@ -89,15 +88,6 @@ async def test_no_more_calls_run_at_once_than_configured(trace: Path) -> None:
             running += 1 if line.endswith("began") else -1
             most = max(most, running)
         assert most == 2
-
-
-async def test_an_observer_of_progress_that_fails_has_no_effect(trace: Path) -> None:
-    def fail(progress: CallProgress) -> None:
-        raise RuntimeError(progress)
-
-    async with connected(demo_stdio(trace)) as server:
-        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20, on_progress=fail), Answered)
-        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20), Answered)
 
 
 async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(trace: Path) -> None:

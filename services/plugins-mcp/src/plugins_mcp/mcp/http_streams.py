@@ -6,7 +6,6 @@ of a POST therefore becomes a response to that POST, and what it means for the c
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -22,14 +21,13 @@ from mcp.shared._httpx_utils import sse_within_origin
 from mcp.types import DiscoverResult, JSONRPCMessage
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
-from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
+from plugins_mcp.mcp.calls import Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.dispatcher import Connection, Negotiated, TransportListener
 from plugins_mcp.mcp.error_classification import (
     TRANSPORT_FAILED,
     HttpAnswer,
     classify_response,
-    describe_error,
     json_rpc_error,
     session_lost,
 )
@@ -38,8 +36,6 @@ from plugins_mcp.mcp.http_posts import PostDispatcher
 from plugins_mcp.mcp.json_rpc import parse_line, refusal, validated
 from plugins_mcp.mcp.observed_streams import observed
 from plugins_mcp.mcp.transport_options import Http, Sse
-
-log = logging.getLogger(__name__)
 
 NOTIFICATION_TIMEOUT_SECONDS = 15.0
 """How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
@@ -101,14 +97,9 @@ class _Requests(httpx2.AsyncBaseTransport):
         try:
             return await self._post(request, outbound, send_state)
         except httpx2.TransportError as error:
-            reason = describe_error(error)
-        except Exception as error:
-            log.exception("internal error while sending a request to an MCP server")
-            reason = describe_error(error)
-            send_state.http_result = (Ambiguous if send_state.sent else NotSent)(reason)
-        if not self._answers_in_body:
-            self._on_lost()
-        return _no_answer(502, reason)
+            if not self._answers_in_body:
+                self._on_lost()
+            return _no_answer(502, str(error))
 
     async def _post(self, request: httpx2.Request, outbound: Outbound, send_state: SendState) -> httpx2.Response:
         waits = outbound.expects_answer and self._answers_in_body
