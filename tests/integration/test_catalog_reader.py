@@ -13,7 +13,7 @@ from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
 from callstream_runtime.loops import LISTEN_SECONDS
 from dialog_engine.http.views import server, timestamp
-from dialog_engine.peers.catalog import CatalogReader, DisabledTools
+from dialog_engine.peers.catalog import CatalogReader
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -24,7 +24,6 @@ from plugins_contract.catalog import (
     ToolEntry,
     decode_catalog,
 )
-from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
@@ -112,18 +111,6 @@ async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
     assert hall.reader.workers == 1
 
 
-async def test_a_tool_that_is_not_there_is_answered_with_those_that_are(hall: Hall) -> None:
-    unknown = hall.reader.find("x" * 500)
-    assert isinstance(unknown, ToolError)
-    assert "none at the moment" in unknown.message
-    assert len(unknown.message) < 200
-    await hall.publish("demo", "add")
-    await hall.reader.refresh()
-    unknown = hall.reader.find("demo__sub")
-    assert isinstance(unknown, ToolError)
-    assert (unknown.code, "demo__add" in unknown.message) == (ErrorCode.TOOL_NOT_FOUND, True)
-
-
 @promise("a call of what does not exist is answered with the names that come nearest")
 async def test_a_misspelled_name_is_answered_with_the_nearest(hall: Hall) -> None:
     await hall.publish("demo", *(f"tool_{number}" for number in range(100)), "wait")
@@ -191,12 +178,6 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
     assert hall.names() == ["good__add"]
 
 
-async def test_concurrent_reads_of_the_catalog_do_not_mix(hall: Hall) -> None:
-    await hall.publish("demo", "add")
-    await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
-    assert hall.names() == ["demo__add"]
-
-
 @pytest.mark.parametrize("kib", [1, 1024])
 async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_the_loop(
     hall: Hall, monkeypatch: pytest.MonkeyPatch, kib: int
@@ -223,29 +204,6 @@ async def test_without_redis_the_last_catalog_is_used(own_redis: LocalServer) ->
         own_redis.kill()
         await hall.reader.look()
         assert hall.names() == ["demo__add"]
-
-
-def test_disabled_tools_are_reported_as_disabled() -> None:
-    off = DisabledTools()
-    answer = off.find("demo__add")
-    assert isinstance(answer, ToolError)
-    assert (answer.code, off.tools(), off.servers, off.workers) == (ErrorCode.DISABLED, (), (), 0)
-
-
-async def test_the_watch_sees_redis_go_and_come(own_redis: LocalServer) -> None:
-    async with aclosing(Hall(own_redis.url)) as hall:
-        watch = RedisWatch(hall.redis, hall.keys, hall.clock)
-        assert not watch.available
-        await watch.ask()
-        assert watch.available
-        seconds, _ = await hall.redis.time()
-        assert abs(hall.clock.now_ms() - int(seconds) * 1000) < 2000
-        async with at_work(watch.run):
-            own_redis.kill()
-            await watch.ask()
-            assert not watch.available
-            own_redis.start()
-            await wait_until(lambda: watch.available)
 
 
 async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from callstream_runtime.connections import command_client
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
-from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import (
     CallAnswered,
@@ -57,10 +56,6 @@ def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
 async def started(harness: Harness) -> tuple[Any, int]:
     delivery = await harness.bench.deliver()
     return delivery, await harness.bench.run(delivery)
-
-
-def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
-    assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
 
 
 @promise("a call that waits for Redis or for a worker says so, until it goes on")
@@ -124,17 +119,6 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
     assert truth(outcome) == (state, code)
     assert outcome.error is not None
     assert words in outcome.error.message
-
-
-async def test_a_queued_call_is_reported_and_other_calls_are_not(harness: Harness) -> None:
-    call = harness.request()
-    harness.calls.enqueued(call.correlation_id, replies.Overloaded(1))
-    waiter = harness.run(call)
-    await asyncio.sleep(0)
-    harness.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
-    await wait_until(lambda: waiter.updates == [CallQueued(call.correlation_id)])
-    waiter.task.cancel()
-    await asyncio.wait([waiter.task])
 
 
 # --- Deadlines ---

@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from dialog_engine.chat.archive import Transcript
 from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
-from dialog_engine.llm.images import images_of
 from dialog_engine.model import ToolMessage, Turn, UserMessage
 from dialog_engine.operators import split_media
 from dialog_engine.storage import media
@@ -24,7 +22,6 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
-from tests.support.killed import killed
 from tests.support.long_sessions import CountedReads, write_session
 
 pytestmark = pytest.mark.anyio
@@ -180,42 +177,6 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     assert await split_media.split_media(store.database, CLEAR) == 0
 
 
-KILLED_SPLIT = """
-from dialog_engine.operators import split_media
-from dialog_engine.storage import media
-from plugins_contract.encryption import CLEAR
-
-keep, kept = media.keep_media, []
-
-def keep_and_die(*arguments):
-    keep(*arguments)
-    kept.append(arguments)
-    if len(kept) == 15:
-        die()
-
-split_media.PAGE_BYTES, media.keep_media = 260_000, keep_and_die
-await split_media.split_media(database, CLEAR)
-"""
-
-
-async def test_a_kill_within_the_split_loses_and_doubles_no_image(
-    open_database: OpenDatabase, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "engine.sqlite3"))
-    if "postgres" in request.node.name:
-        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
-    async with open_database() as database:
-        await database.write(lambda tx: write_session(tx, "long", "ann", 200, image=IMAGE))
-    await killed(KILLED_SPLIT)
-    async with open_database() as database:
-        store = EngineStore(database)
-        assert await stored(store, "SELECT count(*) FROM media") == [(10,)]
-        assert await unsplit(store) == 30
-        assert await split_media.split_media(database, CLEAR) == 30
-        assert await stored(store, "SELECT count(*), count(DISTINCT data) FROM media") == [(40, 1)]
-        assert await unsplit(store) == 0
-
-
 async def test_engines_and_the_command_split_at_the_same_time(store: EngineStore) -> None:
     other = EngineStore(store.database, "another engine")
     reads = [each.archive.transcript("ann", "long", limit=200) for each in (store, other) for _ in range(3)]
@@ -250,24 +211,6 @@ async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store:
             return_exceptions=True,
         )
         assert await stored(store, "SELECT count(*) FROM media WHERE correlation_id LIKE 'call-of-gone%'") == [(0,)]
-
-
-class _EarlierMedia(msgspec.Struct, tag_field="type", tag="media", rename="camel"):
-    """The fields of a media block in the release before ADR 0061."""
-
-    mime_type: str
-    data: str
-
-
-async def test_an_engine_of_the_release_before_reads_a_split_result(store: EngineStore) -> None:
-    await store.archive.transcript("ann", "long", limit=200)
-    [(data,)] = await store.database.read(
-        "SELECT outcome FROM tool_calls WHERE correlation_id = $1", f"call-of-long-{TURNS - 5:06}"
-    )
-    block = msgspec.convert(msgspec.json.decode(data)["content"][1], _EarlierMedia)
-    assert (block.mime_type, block.data) == ("image/png", "")
-    message = ToolMessage("1", "a", "[image/png, shown to the user]", (MediaBlock(block.mime_type, block.data),))
-    assert [*images_of(message)] == [], "it names the image and does not send it"
 
 
 async def test_a_result_is_found_by_an_index_and_not_by_reading_its_session(store: EngineStore) -> None:

@@ -135,14 +135,6 @@ async def _started(harness: Harness) -> Any:
     return delivery, await harness.bench.run(delivery)
 
 
-async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(harness: Harness) -> None:
-    call = await finished(harness)
-    with harness.calls.subscribed([call], harness.note):
-        async with at_work(harness.mailbox.run):
-            await wait_until(lambda: harness.replies.get(call), 1.0)
-    assert harness.replies[call] == [CallFinished(answered("42"))]
-
-
 @promise("an answer whose notification was lost is found")
 async def test_a_lost_notification_is_recovered_by_the_sweep(harness: Harness) -> None:
     async with at_work(harness.mailbox.run):
@@ -271,20 +263,6 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harnes
     assert len(harness.calls) == 0
 
 
-async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(harness: Harness) -> None:
-    def ignore(_: CallMessage) -> None:
-        raise AssertionError("it went")
-
-    first = harness.calls.subscribed(["call"], ignore)
-    second = harness.calls.subscribed(["call"], harness.note)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert len(harness.calls) == 1
-    second.__exit__(None, None, None)
-    assert len(harness.calls) == 0
-
-
 async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,15 +282,6 @@ async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
     await looking
     async with at_work(harness.mailbox.run):
         await wait_until(lambda: harness.mailbox.auditor.suspects == 0, FOUND_WITHIN)
-
-
-async def test_a_finished_call_gets_no_more_messages(harness: Harness) -> None:
-    call = await finished(harness)
-    with harness.calls.subscribed([call], harness.note):
-        await harness.mailbox.check([call])
-        await harness.mailbox.check([call])
-        assert len(harness.calls) == 0
-    assert len(harness.replies[call]) == 1
 
 
 async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:

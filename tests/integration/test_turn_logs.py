@@ -127,37 +127,6 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         assert await archive.stored() == ["1-1", "2-1"]
 
 
-async def test_a_stale_owner_that_has_stored_nothing_notices(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
-    async with at_work(owner.run):
-        new.append(TextDelta("b"))
-        await new.close()
-    old.append(TextDelta("from the past"))
-    async with at_work(stale.run):
-        assert text(await read(stale)) == "from the past"
-    assert stale.running("turn") is None
-    assert await archive.stored() == ["2-1"]
-
-
-async def test_what_a_stale_owner_stores_after_redis_lost_everything_does_not_keep_the_owner_from_storing(
-    archive: Archive,
-) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
-    async with at_work(owner.run):
-        new.append(Reset("restart"))
-        await wait_until(lambda: new.stored == 1)
-    await archive.redis.flushall()
-    old.append(TextDelta("from the past"))
-    async with at_work(stale.run):
-        await wait_until(archive.stored)
-    new.append(DONE)
-    async with at_work(owner.run):
-        await new.close()
-    assert await archive.stored() == ["1-1", "2-1", "2-2"]
-
-
 @pytest.mark.every_redis
 async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
     log = archive.logs.open(TURN)
@@ -241,22 +210,6 @@ async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_read
         assert text(await reader) == "a<reset>b<done>"
 
 
-@pytest.mark.every_redis
-async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for event in (Reset("1"), Reset("2"), Reset("3")):
-            log.append(event)
-        await wait_until(lambda: log.stored == 3)
-        # As after a restart of Redis that had not written its last second to the disk.
-        first, *_ = await archive.redis.xrange(archive.keys.turn("turn"))
-        await archive.redis.delete(archive.keys.turn("turn"))
-        await archive.redis.xadd(archive.keys.turn("turn"), first[1], id=first[0])
-        log.append(Reset("4"))
-        await wait_until(lambda: log.stored == 4)
-        assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
-
-
 @promise("a log that Redis lost is stored again by its owner")
 async def test_a_log_is_stored_again_without_new_events(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
@@ -308,97 +261,6 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         for reader in readers:
             assert [frame.id for frame in await reader] == ["2-1", "2-2"]
         assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
-
-
-async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(DONE)
-        await log.close()
-        for logs in (archive.logs, archive.elsewhere):
-            for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
-                assert await read(logs, place) == await kept(logs, place) == []
-
-
-async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_waits_for_it(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    log.append(Reset("1"))
-    async with at_work(archive.logs.run):
-        await wait_until(archive.stored)
-    log.append(Reset("2"))
-    reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-    log.append(DONE)
-    async with at_work(archive.logs.run):
-        assert text(await reader) == "<done>"
-
-
-async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    log.append(Reset("1"))
-    async with at_work(archive.logs.run):
-        await wait_until(archive.stored)
-    for n in (2, 3):
-        log.append(Reset(str(n)))
-    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-    behind = asyncio.create_task(read(archive.elsewhere))
-    async with at_work(archive.logs.run):
-        log.append(DONE)
-        assert [frame.id for frame in await ahead] == ["1-4"]
-        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
-
-
-async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
-    archive: Archive,
-) -> None:
-    log = archive.logs.open(TURN)
-    for n in range(10):
-        log.append(Reset(str(n)))
-    async with at_work(archive.logs.run):
-        await wait_until(lambda: log.stored == 10)
-    first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-    await archive.redis.delete(archive.keys.turn("turn"))
-    assert await read(archive.elsewhere, Cursor(1, 3)) == []
-    async with at_work(archive.logs.run):
-        log.append(DONE)
-        frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
-        assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
-        assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
-
-
-async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        first = archive.logs.open(TURN)
-        for _ in range(3):
-            first.append(Reset("first"))
-        await first.close()
-        await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
-        second = archive.logs.open(Turn("turn", "session", "ann", epoch=2))
-        second.append(Reset("second"))
-        second.append(DONE)
-        await second.close()
-        assert [frame.id for frame in await read(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
-        assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
-
-
-@pytest.mark.every_redis
-async def test_readers_of_a_fenced_owner_are_released_and_find_the_new_one(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    async with at_work(stale.run, owner.run):
-        old = stale.open(TURN)
-        old.append(TextDelta("a"))
-        reader = asyncio.create_task(read(stale))
-        await wait_until(lambda: old.stored == 1)
-        new = owner.open(Turn("turn", "session", "ann", epoch=2))
-        new.append(Reset("restart"))
-        await wait_until(lambda: new.stored == 1)
-        old.append(TextDelta("from the past"))
-        assert text(await reader) == "afrom the past"
-        assert stale.running("turn") is None
-        new.append(DONE)
-        assert text(await read(stale, Cursor(1, 2))) == "<reset><done>"
 
 
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
@@ -475,14 +337,3 @@ async def test_the_end_of_a_turn_waits_for_redis_for_a_bounded_time(
             await log.close()
         # Without `done` (the engine goes down) its readers are let go too.
         assert text(await read(archive.logs)) == "a"
-
-
-async def test_a_reader_that_leaves_does_not_disturb_others(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    readers = [asyncio.create_task(read(archive.logs)) for _ in range(5)]
-    log.append(TextDelta("a"))
-    await asyncio.sleep(0)
-    readers[0].cancel()
-    await asyncio.wait([readers[0]])
-    log.append(DONE)
-    assert {text(await reader) for reader in readers[1:]} == {"a<done>"}

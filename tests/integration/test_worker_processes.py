@@ -1,6 +1,5 @@
 """Workers as real processes that are killed, stopped, continued and terminated while they run calls."""
 
-import json
 import signal
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -131,21 +130,6 @@ async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack
     assert await worker.ended() == 0
 
 
-async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
-    stack: Stack, caller: Caller
-) -> None:
-    stack.worker_env = {"DRAIN_SECONDS": "0.1"}
-    worker = await start(stack)
-    request = await caller.call("slow_job", seconds=60, steps=60, token="cut")
-    await effects(stack, "cut")
-    await start(stack)
-    worker.send(signal.SIGTERM)
-    assert (await caller.outcome(request)).state is CallState.UNKNOWN
-    assert await worker.ended() == 0
-    await effects(stack, "cut", 2)
-    assert [effect["status"] for effect in stack.effects("cut")] == ["started", "cancelled"]
-
-
 @pytest.mark.usefixtures("caller")
 async def test_a_worker_starts_without_redis_and_begins_when_it_is_there(stack: Stack) -> None:
     stack.redis.kill()
@@ -156,23 +140,6 @@ async def test_a_worker_starts_without_redis_and_begins_when_it_is_there(stack: 
     await wait_until(lambda: _answers(port, "readyz"), 30)
     async with calling(stack.redis.url) as caller:  # the one before has lost its connection
         assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
-
-
-async def test_a_worker_without_its_mcp_server_gives_calls_up_and_answers_them_once_it_is_there(
-    stack: Stack, caller: Caller
-) -> None:
-    await start(stack)
-    demo = next(part for part in reversed(stack.parts) if "examples.demo_server" in part.argv)
-    await caller.outcome(await caller.call())
-    demo.kill()
-    outcome = await caller.outcome(await caller.call(expires_in_ms=4_000))
-    assert outcome.state in (CallState.FAILED, CallState.UNKNOWN)
-    await anyio.to_thread.run_sync(stack.start_demo)
-
-    async def answered() -> bool:
-        return (await caller.outcome(await caller.call(execution_class="repeatable"))).state is CallState.SUCCEEDED
-
-    await wait_until(answered, 30)
 
 
 async def _answers(port: int, path: str) -> bool:
@@ -187,17 +154,6 @@ async def _refuses(tmp_path: Path, **env: str) -> str:
         return worker.output()
     finally:
         worker.close()
-
-
-async def test_a_broken_servers_file_is_named_with_its_place_and_what_to_do(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text('{"mcpServers": {\n  "a": {"command": "x"},\n}}')
-    said = await _refuses(tmp_path, MCP_CONFIG=str(file))
-    assert "mcp.json: line 3, column 1" in said or "mcp.json: line 2" in said
-    assert "not JSON" in said
-    assert "Traceback" not in said
-    file.write_text(json.dumps({"servers": {}, "mcpServers": {}}))
-    assert "has both `mcpServers` and `servers`; keep one" in await _refuses(tmp_path, MCP_CONFIG=str(file))
 
 
 async def test_bad_settings_are_named_and_end_the_start(tmp_path: Path) -> None:
