@@ -161,7 +161,7 @@ async def test_a_server_that_left_the_configuration_goes_and_with_all_workers_aw
     assert hall.names() == ["new__add"]
 
 
-@pytest.mark.parametrize("how", ["json", "type", "heartbeat"])
+@pytest.mark.parametrize("how", ["json", "type", "heartbeat", "name"])
 async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: str) -> None:
     await hall.publish("good", "add")
     now = ServerHeartbeat(state=ServerState.READY, at=hall.clock.now_ms())
@@ -171,6 +171,8 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
         case "type":
             await hall.redis.sadd(hall.keys.catalog, "bad")
             await hall.redis.set(hall.keys.catalog_of("bad"), "somebody else's", ex=60)
+        case "name":
+            await hall.redis.sadd(hall.keys.catalog, b"\xff\xfe")
         case _:
             await hall.publish("bad", "add")
             await hall.redis.hset(hall.keys.catalog_of("bad"), "worker:new", b'{"state":"unheard of","at":1}')

@@ -157,6 +157,20 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
         assert (await stream.until("done")).data["reason"] == "stop"
 
 
+async def test_without_encryption_the_same_search_finds_the_text(
+    tmp_path: Path, redis_url: str, redis: Redis, model: Model
+) -> None:
+    model.will_say(MARKER)
+    async with running_engine(settings(tmp_path, redis_url, model.url, facts_with_text=True)) as engine:
+        await engine.chat(MARKER)
+
+        async def found() -> bool:
+            return {key.partition(":")[0] for key in await keys_with_marker(redis)} == {"events.ltm", "dialog.turns"}
+
+        await wait_until(found, 20, what="the fact and the log of the turn, in clear")
+        assert files_with_marker(tmp_path) != []
+
+
 # --- The ledger ---
 
 

@@ -9,8 +9,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callstream_runtime.connections import command_client
-from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
+from dialog_engine.calls.executor import ExecutorTimes
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import (
     CallAnswered,
@@ -31,6 +31,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SOON_MS = 300
+HASTY = ExecutorTimes(grace=0.1, cancel=0.3, ask=0.3)
 
 
 @pytest.fixture
@@ -43,10 +44,8 @@ async def harness(redis_url: str) -> AsyncGenerator[Harness]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_module, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.3)
-    monkeypatch.setattr(executor_module, "ASK_SECONDS", 0.3)
+def hasty(harness: Harness) -> None:
+    harness.executor = harness.executor_with(HASTY)
 
 
 def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
@@ -209,9 +208,8 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
     await asyncio.wait([waiter.task])
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
+    async with aclosing(Harness(own_redis.url, HASTY)) as harness:
         calls = [harness.request(SOON_MS, execution_class=each) for each in ("once", "repeatable") for _ in range(10)]
         waiter = harness.run(*calls)
         await asyncio.sleep(0)

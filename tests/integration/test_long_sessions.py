@@ -22,6 +22,7 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
+from tests.support.killed import killed
 from tests.support.long_sessions import CountedReads, write_session
 
 pytestmark = pytest.mark.anyio
@@ -175,6 +176,42 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     assert len(looked_at) == TURNS // 5 - 20, "it goes on where it was"
     assert await unsplit(store) == 0
     assert await split_media.split_media(store.database, CLEAR) == 0
+
+
+KILLED_SPLIT = """
+from dialog_engine.operators import split_media
+from dialog_engine.storage import media
+from plugins_contract.encryption import CLEAR
+
+keep, kept = media.keep_media, []
+
+def keep_and_die(*arguments):
+    keep(*arguments)
+    kept.append(arguments)
+    if len(kept) == 15:
+        die()
+
+split_media.PAGE_BYTES, media.keep_media = 260_000, keep_and_die
+await split_media.split_media(database, CLEAR)
+"""
+
+
+async def test_a_kill_within_the_split_loses_and_doubles_no_image(
+    open_database: OpenDatabase, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "engine.sqlite3"))
+    if "postgres" in request.node.name:
+        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
+    async with open_database() as database:
+        await database.write(lambda tx: write_session(tx, "long", "ann", 200, image=IMAGE))
+    await killed(KILLED_SPLIT)
+    async with open_database() as database:
+        store = EngineStore(database)
+        assert await stored(store, "SELECT count(*) FROM media") == [(10,)]
+        assert await unsplit(store) == 30
+        assert await split_media.split_media(database, CLEAR) == 30
+        assert await stored(store, "SELECT count(*), count(DISTINCT data) FROM media") == [(40, 1)]
+        assert await unsplit(store) == 0
 
 
 async def test_engines_and_the_command_split_at_the_same_time(store: EngineStore) -> None:
