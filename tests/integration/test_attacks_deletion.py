@@ -135,8 +135,7 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("encrypted", [False, True])
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("store", "encrypted"), [("sqlite", False), ("postgres", True)])
 async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is(
     tmp_path: Path, own_redis: LocalServer, model: Model, store: str, encrypted: bool, request: pytest.FixtureRequest
 ) -> None:

@@ -20,7 +20,7 @@ from dialog_engine.model import (
 )
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
-from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
 from tests.marks import promise
@@ -171,22 +171,6 @@ async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorde
     assert second == answered("42")
     ledger = await harness.bench.ledger(call)
     assert (ledger["state"], ledger["cancel"]) == ("succeeded", "1")
-
-
-@pytest.mark.usefixtures("hasty")
-async def test_progress_does_not_extend_a_deadline(harness: Harness) -> None:
-    call = harness.request(SOON_MS)
-    waiter = harness.run(call)
-    await asyncio.sleep(0)
-    await harness.publish(call)
-    delivery, fence = await started(harness)
-
-    async def chat() -> None:
-        while True:
-            await harness.bench.worker.progress(delivery.request, fence, CallProgress(1))
-
-    async with at_work(chat):
-        assert truth(await waiter.outcome()) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
 
 
 @pytest.mark.usefixtures("hasty")

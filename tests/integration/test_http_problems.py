@@ -167,13 +167,6 @@ async def test_an_invalid_cursor_is_refused(engine: Engine, subtests: pytest.Sub
             check(answer, 400, "INVALID_CURSOR", "Last-Event-ID")
 
 
-async def test_invalid_paging_of_sessions_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
-    pages = [("limit", "0"), ("limit", "201"), ("limit", "many"), ("before", "soon"), ("before", "2026-01-01T00:00:00")]
-    for name, value in pages:
-        with subtests.test(name=name, value=value):
-            check(await engine.client.get("/v1/sessions", params={name: value}), 422, "INVALID_REQUEST", name)
-
-
 @promise("an unknown query parameter is refused and named, and HEAD and Allow are right")
 async def test_a_method_that_is_not_allowed_is_a_problem_document(engine: Engine) -> None:
     answer = await engine.client.get("/v1/chat")

@@ -139,24 +139,6 @@ async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
         assert (answer.status_code, answer.content) == (204, b"")
 
 
-async def test_a_second_turn_of_a_session_is_refused_with_the_id_of_the_running_one(
-    engine: Engine, model: Model
-) -> None:
-    model.held.clear()
-    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-        await stream.until("text")
-        session, turn = stream.response.headers["x-session-id"], stream.response.headers["x-turn-id"]
-        for answer in (
-            await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session}),
-            await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}),
-            await engine.client.delete(f"/v1/sessions/{session}"),
-        ):
-            body = answer.json()
-            assert (answer.status_code, body["code"], body["turnId"]) == (409, "TURN_RUNNING", turn)
-        [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
-        assert listed["runningTurnId"] == turn
-
-
 async def test_cancelling_keeps_the_partial_text_and_is_idempotent(engine: Engine, model: Model) -> None:
     model.held.clear()
     async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:

@@ -130,32 +130,6 @@ def in_a_process(redis_url: str, config: Path, **settings: str) -> Process:
     return Process([sys.executable, "-m", "tests.support.quick_worker"], env={**os.environ, **env})
 
 
-async def test_the_only_worker_of_a_pool_is_killed_and_its_calls_end_as_any_others(
-    caller: Caller, redis_url: str, config: Config
-) -> None:
-    killed = in_a_process(redis_url, config("two"), WORKER_CONCURRENCY="1")
-    try:
-        async with working(redis_url, config("one")):
-            await are_ready(caller, "one", "two")
-            running = await caller.call("slow_job", server="two", seconds=60)
-            await caller.started(running)
-            waiting = await caller.call(server="two", expires_in_ms=12_000)
-            await wait_until(lambda: _in_a_pool(caller, waiting))
-            killed.kill()
-            assert (await caller.outcome(running, timeout=30)).state is CallState.UNKNOWN
-            outcome = await caller.outcome(waiting, timeout=30)
-            assert outcome.state is CallState.EXPIRED
-            assert outcome.error is not None
-            assert "'two'" in outcome.error.message
-            await wait_until(lambda: _rows(caller, 1), 10, what="the end of the pool")
-    finally:
-        killed.close()
-
-
-async def _in_a_pool(caller: Caller, request: ToolCallRequested) -> bool:
-    return (await caller.ledger(request))["stream"] != caller.keys.requests
-
-
 async def test_redis_is_wiped_and_the_streams_of_the_pools_are_there_again(
     caller: Caller, redis_url: str, config: Config
 ) -> None:
