@@ -589,15 +589,3 @@ async def test_a_consumer_with_nothing_in_hand_leaves_the_group(crew: Crew) -> N
     async with calling(crew.url) as caller:
         assert await caller.worker.retire("b", lease_ms=LEASE_MS)
         assert await caller.consumers() == {}
-
-
-async def test_what_a_consumer_leaves_behind_is_free_for_others_at_once(crew: Crew) -> None:
-    await crew.caller.open()
-    request = await crew.caller.call()
-    await crew.caller.deliver("b")
-    assert not await crew.caller.worker.retire("b", lease_ms=LEASE_MS)
-    assert await crew.caller.consumers() == {"b": 1}
-    async with crew.consuming("c") as (_, gate):
-        gate.open.set()
-        assert (await crew.caller.outcome(request, timeout=5)).state is CallState.SUCCEEDED
-    assert await crew.caller.worker.retire("b", lease_ms=LEASE_MS)
