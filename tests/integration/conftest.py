@@ -16,6 +16,7 @@ __all__ = ["short_turns"]
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Demo]:
     """The demo MCP server, which all tests share: not to be stopped."""
     demo = Demo(tmp_path_factory.mktemp("demo"))
+    demo.wait_ready()
     yield demo
     demo.process.close()
 

@@ -9,7 +9,7 @@ from tests.support.processes import Process, answers
 
 
 class Demo:
-    """It serves as soon as this is made. `log` has a line for each effect of its tools."""
+    """It begins to serve when this is made. `log` has a line for each effect of its tools."""
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         port = port or free_port()
@@ -17,7 +17,10 @@ class Demo:
         self.log = folder / "effects.log"
         argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
         self.process = Process(argv, env={"DEMO_EFFECT_LOG": str(self.log)})
-        self.process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
+
+    def wait_ready(self) -> None:
+        """Wait until it answers. Blocking."""
+        self.process.wait_ready(lambda: answers(self.url.removesuffix("mcp") + "healthz"))
 
     def effects(self) -> str:
         """What its tools did."""
