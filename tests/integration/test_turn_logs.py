@@ -263,6 +263,21 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
 
 
+async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        first = archive.logs.open(TURN)
+        for _ in range(3):
+            first.append(Reset("first"))
+        await first.close()
+        await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
+        second = archive.logs.open(Turn("turn", "session", "ann", epoch=2))
+        second.append(Reset("second"))
+        second.append(DONE)
+        await second.close()
+        assert [frame.id for frame in await read(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
+        assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
+
+
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
     async with at_work(archive.logs.run):
