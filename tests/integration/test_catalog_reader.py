@@ -180,6 +180,12 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
     assert hall.names() == ["good__add"]
 
 
+async def test_concurrent_reads_of_the_catalog_do_not_mix(hall: Hall) -> None:
+    await hall.publish("demo", "add")
+    await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
+    assert hall.names() == ["demo__add"]
+
+
 @pytest.mark.parametrize("kib", [1, 1024])
 async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_the_loop(
     hall: Hall, monkeypatch: pytest.MonkeyPatch, kib: int

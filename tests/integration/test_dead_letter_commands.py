@@ -391,6 +391,13 @@ async def test_wrong_arguments_are_reported(operator: Operator, words: tuple[str
     assert (answer.code, said in answer.err) == (WRONG, True)
 
 
+async def test_wrong_settings_are_reported_without_their_secrets(operator: Operator) -> None:
+    answer = await operator.dead("list", REDIS_URL="http://:hunter2@redis")
+    assert answer.code == WRONG
+    assert "REDIS_URL: must begin with redis://" in answer.err
+    assert "hunter2" not in answer.err
+
+
 async def test_settings_come_from_the_dot_env_file_too(caller: Caller, operator: Operator) -> None:
     await dead_call(caller)
     (operator.folder / ".env").write_text("REDIS_KEY_PREFIX=other:\n")

@@ -140,6 +140,8 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same(
         await engine.chat()
         await engine.chat(model="openai:other")
         [server] = (await engine.client.get("/v1/tools")).json()["servers"]
+        refused = 'dialog_tools_refused_total{model="openai:usual",tool="a__bad"} 1.0'
+        assert refused in (await engine.client.get("/metrics")).text
 
     assert [len(request["tools"]) for request in provider.asked] == [2, 1, 2]
     assert [each["name"] for each in server["tools"]] == ["a__good", "a__bad"]

@@ -59,6 +59,13 @@ async def refusal(env: dict[str, str], folder: Path) -> str:
         process.close()
 
 
+async def test_an_engine_warns_of_a_key_file_that_all_may_read(env: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("0" * 64)
+    (tmp_path / "keys").chmod(0o644)
+    async with engine(env | {"REQUEST_KEYS_FILE": str(tmp_path / "keys")}, tmp_path) as process:
+        assert "REQUEST_KEYS_FILE: every user of this machine can read" in process.output()
+
+
 async def test_a_wrong_setting_stops_the_start_and_is_named(env: dict[str, str], tmp_path: Path) -> None:
     said = await refusal(env | {"HOST": "0.0.0.0"}, tmp_path)
     assert "HOST 0.0.0.0 can be reached from other machines: set API_KEYS" in said

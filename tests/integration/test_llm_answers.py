@@ -191,6 +191,13 @@ async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
 # --- How it fails ----------------------------------------------------------------------------------------------------
 
 
+async def test_an_error_page_is_not_repeated_to_the_user(provider: Provider, client: Model) -> None:
+    provider.scripts = [answer(b"<html>Bad gateway</html>", status=502, content_type="text/html")]
+    with pytest.raises(LLMUnavailableError) as caught:
+        await said(client)
+    assert "html" not in str(caught.value)
+
+
 async def test_a_web_page_instead_of_a_stream_is_a_wrong_url_and_is_closed_unread(
     provider: Provider, client: Model
 ) -> None:

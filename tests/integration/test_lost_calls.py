@@ -14,12 +14,15 @@ import pytest
 from callstream_runtime.connections import thread_client
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses, mailbox
+from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
+from dialog_engine.relay.relay import Relay
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import Delivery, RecentCompletions
+from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.messages import ExecutionClass, ToolCallRequested
+from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.integration.engines import Model, at_work, publish, running_engine, settings
@@ -216,6 +219,24 @@ async def test_a_call_whose_request_and_worker_are_gone_is_answered(
 
 
 # --- Given up after a loss ---
+
+
+async def test_while_the_disk_is_full_the_relay_knows_what_is_published(harness: Harness) -> None:
+    harness.outbox.failure = StorageUnavailableError("the disk is full")
+    ledger = EngineLedger(harness.redis, harness.keys, cipher=CLEAR)
+    routes = {EVENT_TYPE: "events.plugins"}
+    relay = Relay(harness.outbox, harness.redis, ledger, harness.keys, routes, harness.calls, cipher=CLEAR)
+    harness.unmarked = relay.unmarked
+    async with at_work(relay.run):
+        call = harness.request()
+        relay.offer(await harness.outbox.calls([call.correlation_id]))
+        await wait_until(relay.unmarked, what="the publication")
+        delivery = await harness.bench.deliver()
+        await harness.bench.run(delivery)
+        await harness.redis.flushall()
+        outcomes = await harness.executor.cancel([call])
+    assert await harness.outbox.calls([call.correlation_id]), "the table still says that it waits"
+    assert truth(outcomes[call.correlation_id]) == LOST_UNKNOWN
 
 
 @promise("a call that was published and lost is never said to have not begun")

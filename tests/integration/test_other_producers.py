@@ -128,6 +128,19 @@ async def test_a_minimal_request_from_before_the_worker_is_run_and_answered_in_i
     assert await producer.redis.xlen(KEYS.requests) == 0
 
 
+async def test_what_is_left_out_is_frozen_when_the_call_is_begun(producer: Producer) -> None:
+    await producer.work(mcp_request_timeout_ms=7_000)
+    requests = minimal(1), minimal(2, "demo__add_note", note="once")
+    for request in requests:
+        await producer.submit(request)
+        assert (await producer.outcome(request))["state"] == "succeeded"
+
+    for request, execution_class in zip(requests, ("repeatable", "once"), strict=True):
+        ledger = await producer.redis.hgetall(KEYS.call(request["correlationId"]))
+        assert (ledger[b"class"].decode(), ledger[b"server"]) == (execution_class, b"demo")
+        assert 6_000 <= int(ledger[b"deadline"]) - int(ledger[b"publishedAt"]) <= 7_000
+
+
 @promise("a finished call that is asked for again is answered again")
 async def test_a_finished_call_that_is_asked_for_again_is_answered_again_and_not_run_again(producer: Producer) -> None:
     await producer.work()

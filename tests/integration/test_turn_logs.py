@@ -263,6 +263,64 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         assert [frame.id for frame in await read(adopter, Cursor(1, 39))] == ["2-1", "2-2"]
 
 
+async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(DONE)
+        await log.close()
+        for logs in (archive.logs, archive.elsewhere):
+            for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
+                assert await read(logs, place) == await kept(logs, place) == []
+
+
+async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_waits_for_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    log.append(Reset("2"))
+    reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    log.append(DONE)
+    async with at_work(archive.logs.run):
+        assert text(await reader) == "<done>"
+
+
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert [frame.id for frame in await ahead] == ["1-4"]
+        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
+
+
+async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
+    archive: Archive,
+) -> None:
+    log = archive.logs.open(TURN)
+    for n in range(10):
+        log.append(Reset(str(n)))
+    async with at_work(archive.logs.run):
+        await wait_until(lambda: log.stored == 10)
+    first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
+    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await archive.redis.delete(archive.keys.turn("turn"))
+    assert await read(archive.elsewhere, Cursor(1, 3)) == []
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
+        assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
+        assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
+
+
 async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         first = archive.logs.open(TURN)

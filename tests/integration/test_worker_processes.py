@@ -130,6 +130,21 @@ async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack
     assert await worker.ended() == 0
 
 
+async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
+    stack: Stack, caller: Caller
+) -> None:
+    stack.worker_env = {"DRAIN_SECONDS": "0.1"}
+    worker = await start(stack)
+    request = await caller.call("slow_job", seconds=60, steps=60, token="cut")
+    await effects(stack, "cut")
+    await start(stack)
+    worker.send(signal.SIGTERM)
+    assert (await caller.outcome(request)).state is CallState.UNKNOWN
+    assert await worker.ended() == 0
+    await effects(stack, "cut", 2)
+    assert [effect["status"] for effect in stack.effects("cut")] == ["started", "cancelled"]
+
+
 @pytest.mark.usefixtures("caller")
 async def test_a_worker_starts_without_redis_and_begins_when_it_is_there(stack: Stack) -> None:
     stack.redis.kill()
