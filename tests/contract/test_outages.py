@@ -111,7 +111,7 @@ async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any,
     )
 
 
-async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admin: Any, redis_url: str) -> None:
+async def test_a_command_that_the_acl_forbids_is_an_outage_also_in_a_script(admin: Any, redis_url: str) -> None:
     await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+script|load", "+time")
     limited = as_user(redis_url, f"{USER}:{SECRET}")
     request = await Bench(admin, admin).request()

@@ -109,7 +109,7 @@ async def test_nothing_moves_of_an_engine_that_would_not_find_it(bench: Bench) -
 
 
 @pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
-async def test_who_claims_what_was_left_to_it_takes_it_over_from_nobody(bench: Bench) -> None:
+async def test_a_call_that_was_passed_on_is_claimed_without_a_takeover(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
@@ -157,7 +157,7 @@ async def test_a_request_that_cannot_be_run_is_buried_in_the_pool_where_it_lies(
     assert (await bench.ledger(request))["state"] == CallState.DEAD
 
 
-async def test_what_lies_in_a_pool_without_workers_comes_back_in_order_and_the_pool_is_forgotten(bench: Bench) -> None:
+async def test_the_calls_of_a_pool_without_workers_come_back_in_order_and_the_pool_is_removed(bench: Bench) -> None:
     pools = await opened(bench)
     requests = [await bench.request() for _ in range(3)]
     for request in requests:
