@@ -15,11 +15,12 @@ from fastapi import FastAPI
 from redis import Redis as SyncRedis
 
 from callstream_runtime.http_connection import ConnectionLimits
+from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
-from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
-from dialog_engine.wiring import build_app
+from dialog_engine.settings import Settings
+from dialog_engine.wiring.engine import build_app
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
@@ -322,7 +323,12 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
         "tools_wait_seconds": 0,
         "_env_file": None,
     }
-    return Settings(**(values | changes))
+    return read_settings(Settings, **(values | changes))
+
+
+def in_store(configured: Settings, **changes: Any) -> Settings:
+    """The same settings, but for some of the store."""
+    return configured.model_copy(update={"store": configured.store.model_copy(update=changes)})
 
 
 @asynccontextmanager
@@ -332,14 +338,14 @@ async def running_engine(
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
     app = build_app(configured, closing)
-    [listener] = bind(configured.model_copy(update={"port": port}))
-    listeners = [listener, *bind_operations(configured)]
+    [listener] = bind(configured.http.model_copy(update={"port": port}))
+    listeners = [listener, *bind_operations(configured.http)]
     server = server_of(
         app,
         closing,
-        grace_seconds=configured.shutdown_grace_seconds,
+        grace_seconds=configured.http.shutdown_grace_seconds,
         limits=limits,
-        forwarded_allow_ips=configured.forwarded_allow_ips,
+        forwarded_allow_ips=configured.http.forwarded_allow_ips,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])

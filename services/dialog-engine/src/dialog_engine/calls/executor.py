@@ -224,7 +224,7 @@ class CallExecutor(ToolCalls):
         self._observer.lost(request, loss)
         try:
             async with asyncio.timeout(self._times.ask):
-                match losses.decide(loss, request, self._clock.now_ms()):
+                match losses.remedy(loss, request, self._clock.now_ms()):
                     case losses.EnqueueAgain():
                         return of_enqueued(request.correlation_id, await self._ledger.enqueue(request))
                     case losses.EndAs(outcome):
