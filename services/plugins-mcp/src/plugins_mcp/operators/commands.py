@@ -97,7 +97,7 @@ def _fail(group: str, text: str, code: int) -> int:
 
 
 async def carry_out(letters: DeadLetters, command: List | Show | Requeue | Discard) -> int:
-    """Run one command; returns its exit code. Raises the errors of redis, and `NotATerminalError`."""
+    """Run one command; returns its exit code. Raises `RedisUnavailable`, and `NotATerminalError`."""
     match command:
         case List():
             return await _list(letters, command)
