@@ -24,7 +24,6 @@ from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Message, Turn
 from dialog_engine.peers.catalog import DisabledTools
-from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
@@ -106,7 +105,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenera
         yield Storage(
             store.turns,
             store.calls,
-            SqlApprovals(store.store, lambda _: "mailbox"),
+            store.approvals,
             store.archive,
             store.results,
             lambda: store.outbox.waiting(100),

@@ -70,7 +70,7 @@ from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.storage.store import Store
+from dialog_engine.storage.store import EngineDatabase, Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.storage.usage import SqlUsage
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -132,8 +132,7 @@ class _Base:
     clock: RedisClock
     metrics: Metrics
     connections: "_Connections"
-    database: Database
-    engine_id: str
+    engine: EngineDatabase
     outbox: SqlOutbox
     waiting: Subscriptions
     trail: AuditTrail
@@ -203,7 +202,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
             partial(observe_lag, base.metrics.loop_lag),
             *([calls.catalog.run] if settings.enable_mcp else []),
             base.chain.run,
-            *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(follow_all_sealed, base.engine.database, base.cipher)] if base.cipher.active else []),
             *([partial(run_retention, kept, chat.erasures, base.metrics.retention_passed)] if kept.deletes else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.audit_retention_days) else []),
         ]
@@ -232,12 +231,12 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
     database = await stack.enter_async_context(_open_store(settings, waiting))
     await check_not_moved(database)
     engine_id = await database.engine_id()
-    outbox, cipher = SqlOutbox(database, engine_id), settings.cipher
+    cipher, keys, clock = settings.cipher, Keys(settings.redis_key_prefix), RedisClock()
+    engine = EngineDatabase(database, cipher, engine_id, keys)
     await check_keys(database, cipher)
     audit_key = await read_digest_key(database, cipher)
     trail = AuditTrail(audit_key, stream=settings.audit_stream)
     chain = AuditChain(database, audit_key)
-    keys, clock = Keys(settings.redis_key_prefix), RedisClock()
     dialect = "postgres" if settings.database_url else "sqlite"
     schema = f"{dialect}-{schemas.newest(dialect)}"
     build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
@@ -257,9 +256,8 @@ async def _base(stack: contextlib.AsyncExitStack, settings: Settings) -> _Base:
         clock,
         metrics,
         connections,
-        database,
-        engine_id,
-        outbox,
+        engine,
+        SqlOutbox(engine),
         waiting,
         trail,
         chain,
@@ -295,7 +293,7 @@ def _calls(base: _Base) -> _Calls:
         base.connections.mailbox,
         redis,
         keys,
-        base.engine_id,
+        base.engine.engine_id,
         outbox,
         waiting,
         publisher=relay,
@@ -332,12 +330,12 @@ def _catalog_keys(settings: Settings) -> RequestKeys:
 
 
 async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, credentials: Credentials) -> _Chat:
-    settings, metrics, mailbox_of = base.settings, base.metrics, base.keys.mailbox
+    settings, metrics = base.settings, base.metrics
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.outbox_routes)
-    store = Store(base.database, base.cipher, base.engine_id, base.trail, calls.relay)
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store, approval_store = SqlCalls(store), SqlApprovals(store, mailbox_of)
-    turn_store = SqlTurns(store, control.free, facts_with_text=settings.facts_with_text)
+    store = Store(base.engine, base.trail, calls.relay, control)
+    call_store, approval_store = SqlCalls(store), SqlApprovals(store)
+    turn_store = SqlTurns(store, facts_with_text=settings.facts_with_text)
     archive = SqlArchive(store, call_store)
     pending = PendingApprovals(
         approval_store,
@@ -362,7 +360,7 @@ async def _chat(stack: contextlib.AsyncExitStack, base: _Base, calls: _Calls, cr
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
-    engines = SqlEngines(base.database, base.engine_id, mailbox_of)
+    engines = SqlEngines(base.engine)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
@@ -394,7 +392,7 @@ def _services(
 ) -> Services:
     settings, metrics = base.settings, base.metrics
     status = EngineStatus(
-        database=base.database,
+        database=base.engine.database,
         outbox=base.outbox,
         store=gauges,
         relay=calls.relay,
@@ -429,7 +427,7 @@ def _services(
         metrics=status.scrape,
         max_message_chars=settings.max_message_chars,
         subjects=base.subjects,
-        usage=SqlUsage(base.database),
+        usage=SqlUsage(base.engine.database),
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         on_refused=partial(_refused, base),
     )
