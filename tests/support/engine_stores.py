@@ -85,14 +85,13 @@ def store_of(
     database: Database,
     engine_id: str = "engine",
     relay: OutboxRelay | None = None,
-    control: Control | None = None,
     *,
     cipher: Cipher = CLEAR,
     stream: bool = False,
 ) -> Store:
     """The store of an engine, by default without encryption and with a relay that publishes nothing."""
     engine = EngineDatabase(database, cipher, engine_id, Keys())
-    return Store(engine, AuditTrail(b"key", stream=stream), relay or NotedOffers(), control or NotedFrees())
+    return Store(engine, AuditTrail(b"key", stream=stream), relay or NotedOffers(), NotedFrees())
 
 
 class EngineStore:
@@ -103,6 +102,7 @@ class EngineStore:
         database: Database,
         engine_id: str = "engine",
         *,
+        kind: type[Store] = Store,
         cipher: Cipher = CLEAR,
         stream: bool = False,
         facts_with_text: bool = False,
@@ -113,7 +113,8 @@ class EngineStore:
         self.offered = relay.rows
         control = NotedFrees()
         self.freed = control.sessions
-        self.store = store = store_of(database, engine_id, relay, control, cipher=cipher, stream=stream)
+        engine = EngineDatabase(database, cipher, engine_id, Keys())
+        self.store = store = kind(engine, AuditTrail(b"key", stream=stream), relay, control)
         self.calls = SqlCalls(store)
         self.turns = SqlTurns(store, facts_with_text=facts_with_text)
         self.approvals = SqlApprovals(store)

@@ -28,7 +28,6 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.values import Approve, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
-from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
 from tests.support.fakes import (
@@ -88,7 +87,7 @@ def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> A
 
 
 def requests(engine: FakeEngine) -> list[str]:
-    return [row.event_id for row in engine.store.outbox.values() if row.event_type == EVENT_TYPE]
+    return [row.event_id for row in engine.store.requests()]
 
 
 async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run() -> None:
@@ -122,7 +121,7 @@ async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
         turn, step = await waiting_turn(engine)
         before = engine.clock.now_ms()
         await engine.decide(step.call.correlation_id, approve(step))
-        [opened] = await engine.store.open_calls(turn) or [None]
+        [opened] = await engine.store.calls.open_calls(turn) or [None]
 
         assert opened is None or opened.request.deadline >= before + 60_000
 
@@ -352,7 +351,7 @@ async def test_a_decision_that_the_store_refuses_changes_nothing() -> None:
         turn, step = await waiting_turn(engine)
         turn_id, asked = engine.store.asked(step.call.correlation_id) or ("", None)
         assert asked is not None
-        await engine.store.close(turn, lambda _: succeeded("elsewhere"))
+        await engine.store.approvals.close(turn, lambda _: succeeded("elsewhere"))
         assert await engine.pending.decide(turn_id, asked, approve(step)) is None
 
         assert engine.worker.executed == []
