@@ -2,12 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from benchmarks.relay.answers import Answer, text_in
 from benchmarks.relay.readers import Reader, connection, get
 from benchmarks.relay.relays import Relay, cpu_seconds, memory_bytes
+from tests.support.processes import Process
 
 LEAST_SECONDS = 1.0
 """A relay that finishes sooner gets the same load again: processor time is counted in steps of 10 ms."""
@@ -95,23 +97,25 @@ async def first_tokens(ways: list[Relay], asks: int) -> list[list[float]]:
     return times
 
 
-async def growth(relay: Relay, streams: int, fill_seconds: float = FILL_SECONDS) -> dict[str, float]:
+async def growth(
+    relay: Relay, streams: int, fill_seconds: float = FILL_SECONDS, memory: Callable[[Process], int] = memory_bytes
+) -> dict[str, float]:
     """What a stream adds to the memory of the engine, in KiB: one more reader of a turn, and a whole turn."""
     quiet = Answer(next(_numbers), 1, 10.0, stays=True)
     [asking] = await _asked(relay, [relay.request(quiet)], quiet)
     watch = get(relay.port, f"/v1/turns/{asking.field('x-turn-id')}/events")
-    before = memory_bytes(relay.process)
+    before = memory(relay.process)
     watching = await _asked(relay, [watch] * streams, quiet)
-    idle = memory_bytes(relay.process) - before
+    idle = memory(relay.process) - before
     talks = [Answer(next(_numbers), 100_000, EVERY_MS) for _ in range(streams)]
-    before = memory_bytes(relay.process)
+    before = memory(relay.process)
     readers: list[Reader] = []
     for (
         talk
     ) in talks:  # one after the other: what counts is the memory of running streams, not of many simultaneous starts
         readers += await _asked(relay, [relay.request(talk)], talk)
     await asyncio.sleep(fill_seconds)
-    active = memory_bytes(relay.process) - before
+    active = memory(relay.process) - before
     for reader in (asking, *watching, *readers):
         assert not reader.ended.done(), reader.received
         reader.transport.abort()

@@ -80,6 +80,8 @@ def callstream(provider_port: int, folder: Path, **settings: str) -> Generator[R
             "TOOLS_WAIT_SECONDS": "0",  # there is no worker
             "MAX_CONNECTIONS_PER_ADDRESS": "10000",
             "MODEL_TIMEOUT_SECONDS": "600",  # answers that stay open are silent
+            # Compiling leaves free memory, which hides that of streams: the first engine stores its bytecode.
+            "PYTHONDONTWRITEBYTECODE": "",
             **settings,
         }
         # In another folder, so that a `.env` of the repository is not read.

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from callstream_runtime.connections import command_client, is_outage
+from callstream_runtime.connections import command_client
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
@@ -259,5 +260,5 @@ async def test_while_redis_is_away_calls_are_meant_for_the_pool_that_was_known_l
     ledger = EngineLedger(away, Keys(), pools=directory, cipher=CLEAR)
     [answer] = await ledger.enqueue_each([(request, "*")], backlog_limit=0)
     assert isinstance(answer, Exception)
-    assert is_outage(answer)
+    assert isinstance(answer, RedisUnavailable)
     await away.aclose()

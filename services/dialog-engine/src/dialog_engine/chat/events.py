@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from dialog_engine.model import (
     AnsweredBy,
@@ -92,8 +93,7 @@ IDLE_SECONDS = 15.0
 """How long a reader waits for an event before it gets an empty batch."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Cursor:
+class Cursor(msgspec.Struct, frozen=True, order=True, gc=False):
     """A place in a log: every event up to and including the id `<epoch>-<seq>` was read."""
 
     epoch: int
@@ -114,8 +114,7 @@ class Cursor:
 START = Cursor(0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """One event as a client gets it: its id, its name, its JSON."""
 
     id: str

@@ -10,8 +10,6 @@ import time
 import zlib
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -20,8 +18,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One event, or deltas of one kind that came within a few milliseconds. `data` is its JSON."""
 
     epoch: int
@@ -68,8 +65,6 @@ BLOCK = 25
 COMPRESSED_BYTES = 16_384
 """A larger block is not compressed, because that would block the event loop."""
 
-_cursor = attrgetter("cursor")
-
 
 class PackedEntries:
     """Entries in the order of their ids."""
@@ -98,7 +93,9 @@ class PackedEntries:
         if place < (self._blocks[-1][0] if self._blocks else START):
             packed = self._blocks[bisect_right(self._blocks, place, key=lambda block: block[0])][1]
             return [entry for entry in _unpacked(packed) if entry.is_after(place)]
-        at = bisect_right(self._newest, place, key=_cursor)
+        at = len(self._newest) - 1
+        while at and self._newest[at - 1].is_after(place):  # nearly every reader lacks only the last ones
+            at -= 1
         return self._newest[at : at + BLOCK]
 
 
