@@ -268,7 +268,7 @@ async def test_without_redis_nothing_is_reported_as_lost(own_redis: LocalServer)
 
 
 async def test_while_the_disk_is_full_the_relay_knows_what_is_published(harness: Harness) -> None:
-    harness.outbox.failure = StorageUnavailableError("the disk is full")
+    harness.outbox.store.refuse["published"] = StorageUnavailableError("the disk is full")
     ledger = EngineLedger(harness.redis, harness.keys, cipher=CLEAR)
     routes = {EVENT_TYPE: "events.plugins"}
     relay = Relay(harness.outbox, harness.redis, ledger, harness.keys, routes, harness.calls, cipher=CLEAR)

@@ -27,7 +27,6 @@ from dialog_engine.model import (
     TextDelta,
     ToolCall,
     ToolMessage,
-    Turn,
     TurnFailed,
     TurnStarted,
     UserMessage,
