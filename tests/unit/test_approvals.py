@@ -26,7 +26,8 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.tool_calls.values import Approve, Asked, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -299,6 +300,30 @@ async def test_after_a_restart_the_turn_still_waits_for_the_decision() -> None:
         events = await engine.seen(turn)
 
         assert approvals_of(events) == [ApprovalStatus.APPROVED]
+        assert len(engine.worker.executed) == 1
+        assert done_of(events).reason is DoneReason.STOP
+
+
+@promise("destructive tools wait for approval, durably")
+@pytest.mark.parametrize("decided_first", [True, False])
+async def test_a_decision_while_the_turn_is_resumed_is_followed(
+    monkeypatch: pytest.MonkeyPatch, decided_first: bool
+) -> None:
+    stored = SqlApprovals.waiting
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+
+        async def waiting(approvals: SqlApprovals, turn: Turn) -> Sequence[Asked]:
+            monkeypatch.setattr(SqlApprovals, "waiting", stored)
+            found = [] if decided_first else await stored(approvals, turn)
+            await engine.decide(step.call.correlation_id, approve(step))
+            return await stored(approvals, turn) if decided_first else found
+
+        monkeypatch.setattr(SqlApprovals, "waiting", waiting)
+        await engine.restart()
+        events = await engine.seen(turn)
+
+        assert steps_of(events) == [ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert len(engine.worker.executed) == 1
         assert done_of(events).reason is DoneReason.STOP
 
