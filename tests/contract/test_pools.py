@@ -72,7 +72,7 @@ async def test_while_all_workers_have_the_same_servers_every_call_is_on_the_comm
 
 
 @pytest.mark.guard(
-    "enqueue", "if requests ~= KEYS[2] and redis.call('EXISTS', KEYS[5]) == 0 then requests = KEYS[2] end"
+    "enqueue", "if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end"
 )
 async def test_without_the_stream_of_its_pool_a_call_is_put_on_the_common_one(bench: Bench) -> None:
     await opened(bench)
@@ -109,7 +109,7 @@ async def test_nothing_moves_of_an_engine_that_would_not_find_it(bench: Bench) -
 
 
 @pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
-async def test_who_claims_what_was_left_to_it_takes_it_over_from_nobody(bench: Bench) -> None:
+async def test_a_call_that_was_passed_on_is_claimed_without_a_takeover(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
@@ -157,7 +157,7 @@ async def test_a_request_that_cannot_be_run_is_buried_in_the_pool_where_it_lies(
     assert (await bench.ledger(request))["state"] == CallState.DEAD
 
 
-async def test_what_lies_in_a_pool_without_workers_comes_back_in_order_and_the_pool_is_forgotten(bench: Bench) -> None:
+async def test_the_calls_of_a_pool_without_workers_come_back_in_order_and_the_pool_is_removed(bench: Bench) -> None:
     pools = await opened(bench)
     requests = [await bench.request() for _ in range(3)]
     for request in requests:
@@ -208,7 +208,7 @@ async def test_a_worker_that_only_seemed_to_be_gone_keeps_the_call_that_came_bac
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
-@pytest.mark.guard("pass", "fields[#fields + 1], fields[#fields + 2] = 'correlationId', ARGV[5]")
+@pytest.mark.guard("pass", "fields[#fields + 1], fields[#fields + 2] = 'correlationId', id")
 async def test_a_request_of_another_producer_that_names_no_id_comes_back_with_its_ledger(bench: Bench) -> None:
     pools = await opened(bench)
     request = await bench.request()

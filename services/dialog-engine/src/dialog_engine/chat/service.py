@@ -228,7 +228,7 @@ class ChatService:
         return ChatRequest(kept, turn, left_out=left_out)
 
     async def _open_calls(self, turn: Turn, band: SideBand) -> None:
-        # In this order: a call that is approved in between is found by both, and then its decision is still to be shown.
+        # In this order: a call that is approved in between is found twice, and its decision is still to be shown.
         asked = await self._approvals.waiting(turn)
         waiting = {each.call.correlation_id for each in asked}
         open_calls = [each for each in await self._history.open_calls(turn) if each.call.correlation_id not in waiting]
