@@ -32,7 +32,6 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
-    timed,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
@@ -40,7 +39,7 @@ from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.pipeline import EnhancedChat
 from dialog_engine.tool_calls.ports import ApprovalStore
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import Asked
+from dialog_engine.tool_calls.values import Asked, timed
 
 Emit = Callable[[TurnEvent], None]
 """Passes an event on to the user."""
