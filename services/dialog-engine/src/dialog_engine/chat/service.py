@@ -227,8 +227,10 @@ class ChatService:
         return ChatRequest(kept, turn, left_out=left_out)
 
     async def _open_calls(self, turn: Turn, band: SideBand) -> None:
-        open_calls = await self._history.open_calls(turn)
+        # In this order: a call that is approved in between is found twice, and its decision is still to be shown.
         asked = await self._approvals.waiting(turn)
+        waiting = {each.call.correlation_id for each in asked}
+        open_calls = [each for each in await self._history.open_calls(turn) if each.call.correlation_id not in waiting]
         if not open_calls and not asked:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
