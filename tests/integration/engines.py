@@ -4,24 +4,29 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 from fastapi import FastAPI
+from redis import Redis as SyncRedis
 
 from callstream_runtime.http_connection import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
+from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.wiring.engine import build_app
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
+from tests.support.fakes import MemoryStore
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"
@@ -73,75 +78,87 @@ def request(
     )
 
 
-class MemoryOutbox(Outbox):
-    """The in-process twin of the outbox table. Times are seconds on the loop's clock."""
+class MemoryOutbox(SqlOutbox):
+    """The outbox table in memory. What was read of it, marked and postponed is noted, the delays in milliseconds."""
 
     def __init__(self) -> None:
-        self.rows: dict[int, OutboxRow] = {}
+        self.store = MemoryStore(ENGINE)
+        super().__init__(self.store.store)
+        self.sql = self.store.memory.rows
         self.marked: list[OutboxRow] = []
         self.postponed: list[tuple[int, str, int]] = []
-        self.failure: Exception | None = None
         self.looks = 0
         self.read = 0
         self._last = 0
-        self._next_at: dict[int, float] = {}
 
     def add(self, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
         """Commit a row."""
         self._last += 1
         row = OutboxRow(self._last, event_type, event_id, payload, offered_to=NEVER_OFFERED, sent=False)
-        self.rows[row.seq] = row
+        self.put(row)
         return row
+
+    def put(self, row: OutboxRow) -> None:
+        """Have this row in the place of the one that has its number."""
+        self.sql(
+            "INSERT OR REPLACE INTO outbox (seq, owner, event_type, event_id, payload, created_at, offered_to)"
+            " VALUES (?, ?, ?, ?, ?, 0, ?)",
+            *(row.seq, ENGINE, row.event_type, row.event_id, row.payload, row.offered_to),
+        )
 
     def call(self, event: ToolCallRequested) -> OutboxRow:
         """Commit the row of a tool call."""
         return self.add(EVENT_TYPE, event.correlation_id, encode_request(event))
 
+    def remove(self, event_id: str) -> None:
+        """Have no row of this event."""
+        self.sql("DELETE FROM outbox WHERE event_id = ?", event_id)
+
     @property
     def left(self) -> list[int]:
         """The rows that are not marked."""
-        marked = {row.seq for row in self.marked}
-        return [seq for seq in self.rows if seq not in marked]
+        return [row.seq for row in self.sql("SELECT seq FROM outbox WHERE published_at IS NULL ORDER BY seq")]
 
     def answer(self, correlation_id: str) -> OutboxRow:
         """Commit the answer to a call: its row goes, a fact comes."""
-        self.rows = {seq: row for seq, row in self.rows.items() if row.event_id != correlation_id}
+        self.remove(correlation_id)
         return self.add(TOOL_CALL_FINISHED, correlation_id, b"{}")
 
     async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
         self.looks += 1
-        now = asyncio.get_running_loop().time()
-        places = {seq: (self._next_at.get(seq, 0.0), seq) for seq in self.left}
-        due = [seq for seq, place in places.items() if (0.0, after) < place and place[0] <= now]
-        rows = [self.rows[seq] for seq in sorted(due, key=lambda seq: places[seq])[:limit]]
+        rows = await super().waiting(limit, after=after)
         self.read += len(rows)
         return rows
 
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
         self.looks += 1
-        wanted = set(correlation_ids)
-        return [row for seq in self.left if (row := self.rows[seq]).event_id in wanted and row.event_type == EVENT_TYPE]
-
-    async def unanswered(self) -> Sequence[OutboxRow]:
-        return [row for row in self.marked if row.event_type == EVENT_TYPE and row.seq in self.rows]
+        return await super().calls(correlation_ids)
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
-        if self.failure is not None:
-            raise self.failure
+        await super().published(rows)
         self.marked += rows
-
-    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
-        ours = [row for row in rows if row.seq in self.left]
-        self.rows |= {row.seq: replace(self.rows[row.seq], offered_to=incarnation) for row in ours}
-        return frozenset(row.seq for row in ours)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         self.postponed.append((row.seq, error, retry_in_ms))
-        self.rows[row.seq] = replace(row, attempts=row.attempts + 1)
-        self._next_at[row.seq] = asyncio.get_running_loop().time() + retry_in_ms / 1000
+        await super().postpone(row, error, retry_in_ms)
 
 
 # --- A running engine ---
+
+
+def publish(redis_url: str, *tools: ToolEntry) -> None:
+    """A worker offers these tools and runs none."""
+    keys, redis = Keys(), SyncRedis.from_url(redis_url)
+    with redis:
+        now: Any = redis.time()
+        beat = ServerHeartbeat(state=ServerState.READY, at=(now[0] + 60) * 1000)
+        for server, offered in groupby(tools, key=lambda tool: tool.server):
+            catalog = ServerCatalog(server=server, tools=tuple(offered))
+            fields: Any = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
+            redis.sadd(keys.catalog, server)
+            redis.hset(keys.catalog_of(server), mapping=fields)
+            redis.expire(keys.catalog_of(server), 600)
+        redis.publish(keys.control, b'{"kind":"catalog"}')
 
 
 class Model:
@@ -243,6 +260,11 @@ class Engine:
                 await response.aread()
             assert response.status_code == 200, response.text
             yield Stream(response)
+
+    async def offers(self, number: int = 1) -> bool:
+        """Whether it offers so many tools at least."""
+        servers = (await self.client.get("/v1/tools")).json()["servers"]
+        return sum(len(server["tools"]) for server in servers) >= number
 
     async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
         """The events of a whole turn."""

@@ -18,13 +18,13 @@ from redis.asyncio import Redis
 from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of, key_id
 from dialog_engine.calls.subscriptions import Subscriptions
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, TURN_FINISHED, TurnFinished, TurnUsage
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TurnFinished, TurnUsage
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
 from dialog_engine.relay.relay import Relay
-from dialog_engine.storage.outbox import SqlOutbox, add_event
+from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed, open_value
 from dialog_engine.storage.sqlite import open_sqlite
@@ -35,10 +35,10 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, at_work, running_engine, settings
-from tests.integration.test_attacks_deletion import publish_tool
+from tests.integration.engines import Engine, Model, at_work, publish, running_engine, settings
+from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, OpenDatabase, opener, store_of
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
@@ -110,7 +110,7 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
         working(redis_url, demo_servers(tmp_path), encryption_keys_file=keys_file),
         running_engine(configured) as engine,
     ):
-        await wait_until(lambda: offered(engine), 30, what="the tools")
+        await wait_until(engine.offers, 30, what="the tools")
         model.will_call_with("demo__echo", {"text": MARKER})
         model.will_call_with("demo__echo", {"text": LARGE})
         model.will_call_with("demo__fail", {"reason": MARKER})
@@ -139,11 +139,6 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
     async with running_engine(configured) as engine:
         replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
         assert MARKER in repr(replayed)
-
-
-async def offered(engine: Engine) -> bool:
-    servers = (await engine.client.get("/v1/tools")).json()["servers"]
-    return any(each["name"] == "demo__echo" for server in servers for each in server["tools"])
 
 
 async def refuse_a_call(engine: Engine, model: Model) -> None:
@@ -193,7 +188,7 @@ DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LARGE),))
 async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_encrypted(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    await publish_tool(bench)
+    publish(redis_url, FIND)
     cipher = cipher_of([NEW])
     worker = WorkerLedger(bench.redis, bench.keys, cipher)
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
@@ -255,7 +250,7 @@ async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
 ) -> None:
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
     async with working(redis_url, demo_servers(tmp_path)), running_engine(configured) as engine:
-        await wait_until(lambda: offered(engine), 30, what="the tools")
+        await wait_until(engine.offers, 30, what="the tools")
         model.will_call_with("demo__echo", {"text": MARKER})
         model.will_say("It did not work.")
         events = await engine.chat("Say it")
@@ -278,16 +273,6 @@ async def chat_with(tmp_path: Path, redis_url: str, model: Model, text: str, **c
     async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
         await engine.chat(text)
         return (await engine.client.get("/v1/me/data")).text
-
-
-async def test_what_was_stored_in_clear_or_by_an_older_key_stays_readable(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    await chat_with(tmp_path, redis_url, model, "in clear")
-    await chat_with(tmp_path, redis_url, model, "by the old key", encryption_keys_file=write_keys(tmp_path, OLD))
-    both = write_keys(tmp_path, NEW, OLD)
-    found = await chat_with(tmp_path, redis_url, model, "by the new key", encryption_keys_file=both)
-    assert all(text in found for text in ("in clear", "by the old key", "by the new key"))
 
 
 @promise("with encryption at rest no text is readable in the store or in Redis")
@@ -370,25 +355,24 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
 async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_one_is_not_published(
     open_database: OpenDatabase, redis_url: str, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fact(turn_id: str) -> bytes:
+    def fact(turn_id: str) -> TurnFinished:
         usage, reason = TurnUsage(1, 1), "stop"
-        return msgspec.json.encode(
-            TurnFinished(
-                turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
-            )
+        return TurnFinished(
+            turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
         )
 
     cipher = cipher_of([NEW])
     async with open_database() as database:
-        await database.write(lambda tx: add_event(tx, "e", "waited", TURN_FINISHED, "waited", fact("waited")))
+        store = store_of(database)
+        await store.write(lambda tx: tx.publish(fact("waited")))
         await encrypt(database, cipher)
-        await database.write(lambda tx: add_event(tx, "e", "forged", TURN_FINISHED, "forged", fact("forged")))
+        await store.write(lambda tx: tx.publish(fact("forged")))
         await check_keys(database, cipher)
         async with (
             aclosing(command_client(redis_url)) as commands_of,
             at_work(
                 Relay(
-                    SqlOutbox(database, "e"),
+                    SqlOutbox(store),
                     commands_of,
                     EngineLedger(commands_of, Keys(), cipher=CLEAR),
                     Keys(),
@@ -412,7 +396,7 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
 async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    await publish_tool(bench)
+    publish(redis_url, FIND)
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
     async with running_engine(configured) as engine:
         model.will_call_with("demo__find", {"what": MARKER})
