@@ -131,6 +131,11 @@ def test_items_read_again_keep_their_keys(chat: ChatPage) -> None:
     assert after["items"][-1]["call"]["status"] == "succeeded"
 
 
+def test_the_finished_message_replaces_what_was_streamed(chat: ChatPage) -> None:
+    streamed, finished = event("1-1", "text", delta="one too"), event("1-2", "message", messageId=7, content="one two")
+    assert texts(reduce(chat, ATTACHED, streamed, finished)) == ["one two"]
+
+
 def test_a_late_step_does_not_change_an_ended_call(chat: ChatPage) -> None:
     call = {"type": "tool", "correlationId": "c", "toolName": "t"}
     state = reduce(

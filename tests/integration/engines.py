@@ -17,7 +17,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.http_connection import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
-from dialog_engine.http.app import server_of
+from dialog_engine.http.app import Server, server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
 from dialog_engine.storage.outbox import SqlOutbox
@@ -242,8 +242,9 @@ def _chunk(data: dict[str, Any]) -> bytes:
 class Engine:
     """A whole engine on a real socket, in this process."""
 
-    def __init__(self, app: FastAPI, port: int) -> None:
+    def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
+        self.server = server
         self.url = f"http://127.0.0.1:{port}"
         self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
 
@@ -347,7 +348,7 @@ async def running_engine(
         forwarded_allow_ips=configured.http.forwarded_allow_ips,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
-    engine = Engine(app, listener.getsockname()[1])
+    engine = Engine(app, server, listener.getsockname()[1])
     try:
         await wait_until(lambda: server.started or serving.done(), what="the engine's start")
         if serving.done():
