@@ -607,7 +607,7 @@ async def test_a_deadlock_is_resolved_by_running_the_unit_again(url: str) -> Non
         await database.write(lambda tx: tx.execute("INSERT INTO meta (key, value) VALUES ('a', ''), ('b', '')"))
         await asyncio.gather(database.write(both("a", "b")), database.write(both("b", "a")))
         assert await database.read("SELECT value FROM meta WHERE key IN ('a', 'b')") == [("xx",), ("xx",)]
-    assert len(runs) == 3
+    assert len(runs) > 2  # a deadlock may occur more than once
 
 
 @promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
