@@ -22,8 +22,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
-from dialog_engine.http.guards import current_subject
-from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from tests.e2e.scripts import SUGGESTED, Drop, Json, Say, Script, Wait, done, message
 
@@ -357,8 +355,6 @@ def scripted_app(engine: ScriptedEngine) -> FastAPI:
     app.add_exception_handler(Problem, problem)
     app.add_exception_handler(RequestValidationError, invalid)
     app.include_router(page_router())
-    app.include_router(markdown_router(), dependencies=[Depends(authorised)])
-    app.dependency_overrides[current_subject] = lambda: "someone"
     app.include_router(_sessions(engine), prefix="/v1", dependencies=[Depends(authorised)])
     app.include_router(_turns(engine), prefix="/v1", dependencies=[Depends(authorised)])
     return app
