@@ -85,12 +85,21 @@ test("what is shown as text says why", () => {
   const reasons = (text: string) => new Growing().update(text, false).flatMap((part) => (part.kind === "text" ? [part.reason] : []));
   assert.deepEqual(reasons(`${"> ".repeat(150)}deep`), ["levels"]);
   assert.deepEqual(reasons("a".repeat(20_001)), ["long"]);
-  assert.deepEqual(reasons(`${"word\n\n".repeat(60_000)}`), ["size"]);
+  assert.deepEqual(reasons(`${"word ".repeat(20)}\n\n`.repeat(3_100)), ["size"]);
   assert.deepEqual(reasons(`${"*a **b ".repeat(60)}x${" b** a*".repeat(60)}`), ["levels"]);
 });
 
 test("a text that takes too long is shown as text", () => {
   let time = 0;
-  const parts = new Growing(() => (time += 400)).update("one\n\n*two*\n\nthree", false);
+  const parts = new Growing(() => (time += 1_000)).update("one\n\n*two*\n\nthree", false);
   assert.deepEqual(shape(parts), [["one\n\n*two*\n\nthree", "time"]]);
+});
+
+test("what has taken too long once is not parsed again while it grows", () => {
+  let time = 0;
+  const growing = new Growing(() => (time += 1_000));
+  growing.update("*one*", true);
+  const before = time;
+  growing.update("*one* two", true);
+  assert.equal(time, before);
 });

@@ -22,6 +22,7 @@ export class Growing {
   #parts: Part[] = [];
   #kept: Part[] = [];
   #at = 0; // where the first block begins that is not kept
+  #over = false; // what begins there has taken too long once
   #shared: Shared;
   #now: () => number;
 
@@ -44,6 +45,7 @@ export class Growing {
   #forget(): void {
     this.#kept = [];
     this.#at = 0;
+    this.#over = false;
     this.#shared = nothingShared(this.#now);
   }
 
@@ -51,7 +53,8 @@ export class Growing {
     for (;;) {
       const tail = text.slice(this.#at);
       const shared = copied(this.#shared);
-      const blocks = parsed(tail, shared);
+      const blocks = this.#over ? null : parsed(tail, shared);
+      this.#over = blocks === null;
       // A definition may stand below its use: in the end all blocks get all of them.
       if (!open && this.#at > 0 && Object.keys(shared.references).length > 0) {
         this.#forget();

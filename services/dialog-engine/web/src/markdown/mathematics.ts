@@ -8,7 +8,7 @@
 import { type Block, type Inline, lineOf, type Parser } from "./states";
 
 const MOST_CHARACTERS = 5_000;
-const MOST_LINES = 200;
+const MOST_LINES = 50;
 const PAIRS: readonly (readonly [string, string])[] = [
   ["\\[", "\\]"],
   ["$$", "$$"],

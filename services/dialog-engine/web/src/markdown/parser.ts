@@ -13,8 +13,8 @@ import { type Block, lineOf, type Parser, type Token } from "./states";
 export const MOST_CELLS = 5_000;
 /** The most levels of blocks, and of marks in a line. */
 export const MOST_LEVELS = 100;
-/** How long one parse may take, in ms. 48 kB take 31 ms (docs/adr/0080-the-page-is-built.md). */
-const MOST_MS = 1_000;
+/** How long one parse may take, in ms. 48 kB take 31 ms; the machine may be busy (docs/adr/0080-the-page-is-built.md). */
+const MOST_MS = 3_000;
 /** The most characters of a paragraph or a cell in which marks are looked for. */
 const MOST_INLINE = 20_000;
 /** A longer address is not a link: it could be referred to many times. */
