@@ -1,8 +1,9 @@
 """`make release-check`: what a release contains, its known vulnerabilities, and secrets in its files.
 
 Writes `dist/callstream.cdx.json`, a software bill of materials (CycloneDX 1.5) of the locked dependencies, the optional
-ones included and those for development not, and of the packages of which the built page has parts. The advisories come from the service that pip-audit asks (PyPI's, or with
-`ADVISORIES=osv` that of OSV); where it does not answer the audit is skipped, and the output says so.
+ones included and those for development not, and of the packages of which the built page has parts. The advisories come
+from the service that pip-audit asks (PyPI's, or with `ADVISORIES=osv` that of OSV); where it does not answer the audit
+is skipped, and the output says so.
 """
 
 import argparse
@@ -24,7 +25,9 @@ _EXPORT = ("export", "--frozen", "--quiet", "--no-dev", "--all-packages", "--all
 _NOT_REACHED = re.compile(
     r"ConnectionError|ConnectTimeout|Max retries exceeded|Name or service not known|ServiceError|Failed to fetch"
 )
-_GENERATED = re.compile(r"(^|/)(uv\.lock|package-lock\.json)$|^tests/corpus/|^services/dialog-engine/src/dialog_engine/http/web/")
+_GENERATED = re.compile(
+    r"(^|/)(uv\.lock|package-lock\.json)$|^tests/corpus/|^services/dialog-engine/src/dialog_engine/http/web/"
+)
 
 
 def write_sbom(uv: str, path: Path = SBOM) -> None:

@@ -43,10 +43,50 @@ HOSTILE = [
 ]  # fmt: skip
 PIECES = [
     *("# ", "> ", "- ", "1. ", "    ", "\t", "\n", "\n\n", "```", "~~~", "`", "***", "**", "_", "~~", "[", "](", ")"),
-    *("![", "]", "][", "]: ", "<", ">", "|", "|-|", "\n|-|-|\n", "\\", "&", "&#x3c;", "</p>", "<!--", "-->", "<![CDATA["),
+    *(
+        "![",
+        "]",
+        "][",
+        "]: ",
+        "<",
+        ">",
+        "|",
+        "|-|",
+        "\n|-|-|\n",
+        "\\",
+        "&",
+        "&#x3c;",
+        "</p>",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+    ),
     *("JaVaScRiPt:", "java\nscript:", "data:text/html,x", "http://x", "//x", "mailto:a@b", "https://a.b/?c=<d>&e='\""),
-    *("&colon;", "&Tab;", "&#106;avascript:", "%6a", "\x00", "\u202e", "a", "Hello ", "é🙂", "=" * 5, "[a]: http://x 't'"),
-    *("<http://a.b>", " onclick=alert(1) ", '" style="x', '``` js" onload="x\n', "[x]", "\\(", "\\)", "\\[\n", "\\]\n", "$$"),
+    *(
+        "&colon;",
+        "&Tab;",
+        "&#106;avascript:",
+        "%6a",
+        "\x00",
+        "\u202e",
+        "a",
+        "Hello ",
+        "é🙂",
+        "=" * 5,
+        "[a]: http://x 't'",
+    ),
+    *(
+        "<http://a.b>",
+        " onclick=alert(1) ",
+        '" style="x',
+        '``` js" onload="x\n',
+        "[x]",
+        "\\(",
+        "\\)",
+        "\\[\n",
+        "\\]\n",
+        "$$",
+    ),
     *HOSTILE,
 ]
 MIXES = 300
@@ -54,8 +94,8 @@ MIXES = 300
 # Everything in the answers that is not allowed to be there.
 FOREIGN = """(answers) => {
     const blocks = 'p br hr h3 h4 h5 h6 blockquote pre ul ol li a code em strong s table thead tbody tr th td div span';
-    const page = 'button svg path math mrow mi mn mo ms mtext mspace mfrac msqrt mroot msup msub msubsup mover munder ' +
-        'munderover mtable mtr mtd mstyle mpadded mphantom';
+    const page = 'button svg path math mrow mi mn mo ms mtext mspace mfrac msqrt mroot msup msub msubsup mover ' +
+        'munder munderover mtable mtr mtd mstyle mpadded mphantom';
     const tags = new Set(`${blocks} ${page}`.split(' '));
     const attributes = new Set(('href title rel target class align start role tabindex aria-label aria-hidden type ' +
         'data-testid viewBox d').split(' '));
@@ -91,9 +131,7 @@ def test_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage, eng
 
 
 @promise("hostile input of any side gives a named error, and others are served")
-def test_any_mix_of_hostile_markdown_becomes_nothing_but_known_elements(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_any_mix_of_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage, engine: ScriptedEngine) -> None:
     random = Random(8)
     mixes = ["".join(random.choices(PIECES, k=random.choice([3, 10, 40, 150]))) for _ in range(MIXES)]
     answers = shown(chat, engine, *(f"{number} {mix}" for number, mix in enumerate(mixes)))
@@ -133,8 +171,14 @@ def test_marks_tables_links_and_images_are_laid_out(chat: ChatPage, engine: Scri
 @promise("Markdown is rendered within a budget")
 def test_what_is_too_large_is_shown_as_text_and_that_is_said(chat: ChatPage, engine: ScriptedEngine) -> None:
     table = "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_500
-    answers = shown(chat, engine, table, "> " * 150 + "deep", ("word " * 20 + "\n\n") * 3_100, "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_400)
-    for number, words in ((0, "This table is shown as text"), (1, "nested very deeply"), (2, "The rest of this answer")):
+    answers = shown(
+        chat, engine, table, "> " * 150 + "deep", ("word " * 20 + "\n\n") * 3_100, "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_400
+    )
+    for number, words in (
+        (0, "This table is shown as text"),
+        (1, "nested very deeply"),
+        (2, "The rest of this answer"),
+    ):
         expect(answers.nth(number).get_by_test_id("plain-text")).to_contain_text(words)
     expect(answers.nth(3).locator("td")).to_have_count(4_800)
     expect(chat.input).to_be_enabled()
@@ -210,7 +254,7 @@ def test_what_is_whole_stays_the_same_nodes_while_the_answer_grows(chat: ChatPag
     engine.open_gate("more")
     expect(chat.answers.locator("p")).to_have_text(["One two.", "Three four.", "Five."])
     chat.expect_idle()
-    kept = "() => [...document.querySelectorAll('.prose *')].filter(({ marked }) => marked).map(({ localName }) => localName)"
+    kept = "[...document.querySelectorAll('.prose *')].filter((each) => each.marked).map((each) => each.localName)"
     assert chat.page.evaluate(kept) == ["p", "em", "p"]
 
 

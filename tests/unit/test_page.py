@@ -106,7 +106,15 @@ def test_a_head_request_gets_the_headers_alone(client: TestClient) -> None:
 
 def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
     main = built("main-*.js").removeprefix("/assets/")
-    paths = ["..%2Fpage.py", "%2e%2e%2fpage.py", "%2e%2e", "nothing.js", f"{main}%00", "%2Fetc%2Fpasswd", f"web%2F{main}"]
+    paths = [
+        "..%2Fpage.py",
+        "%2e%2e%2fpage.py",
+        "%2e%2e",
+        "nothing.js",
+        f"{main}%00",
+        "%2Fetc%2Fpasswd",
+        f"web%2F{main}",
+    ]
     for path in [*paths, "packages.json", "LICENSES.txt"]:
         assert client.get(f"/assets/{path}").status_code == 404, path
 
