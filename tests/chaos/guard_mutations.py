@@ -135,12 +135,12 @@ MUTATIONS = {
     ),
     "the rounds and results of a turn are not fenced": Mutation(
         "engines_stopped",
-        ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
+        ("twice: its messages are", "fence: a write of a fenced engine was taken"),
         (Edit(f"{ENGINE}/storage/fence.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
     ),
     "the end of a turn is not fenced": Mutation(
         "engines_stopped",
-        ("twice: its messages are", "fence: a write of an engine that was passed over was taken"),
+        ("twice: its messages are", "fence: a write of a fenced engine was taken"),
         (
             Edit(
                 f"{ENGINE}/storage/turns.py",
@@ -153,18 +153,6 @@ MUTATIONS = {
         "doubled",
         ("latency: an answer without its notification",),
         (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
-    ),
-    "a request is acknowledged when it begins": Mutation(
-        "doubled",
-        ("I5: a call that was begun is acknowledged before its end",),
-        (
-            Edit(
-                f"{LEDGER}/start.lua",
-                "return say('RUN', ",
-                "redis.call('XACK', requests, group, entry)\nreturn say('RUN', ",
-            ),
-        ),
-        quick=True,
     ),
     "a once call that was stopped while it ran is said to be cancelled": Mutation(
         "stops",
@@ -209,17 +197,6 @@ MUTATIONS = {
                 f"{ENGINE}/chat/service.py",
                 "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])",
                 "outcomes[open_call.call.correlation_id]",
-            ),
-        ),
-    ),
-    "the class of a call changes when it begins": Mutation(
-        "rolling_soak",
-        ("I10: a once call is repeatable in the ledger",),
-        (
-            Edit(
-                f"{LEDGER}/start.lua",
-                "return say('RUN', 'state', 'started',",
-                "return say('RUN', 'class', 'repeatable', 'state', 'started',",
             ),
         ),
     ),

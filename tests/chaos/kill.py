@@ -31,7 +31,12 @@ class CrashingReplica(Replica):
 
     def __init__(self, stack: Stack, name: str) -> None:
         self._crash_point = stack.folder / f"{name}.crash_point"
-        super().__init__(stack, name, program=(sys.executable, "-m", "tests.chaos.crashing_engine", self._crash_point))
+        flags = (
+            "--adopt-nothing",
+            "--crash-at",
+            self._crash_point,
+        )  # what it adopts would count among those at the step
+        super().__init__(stack, name, program=(sys.executable, "-m", "tests.chaos.engine", *flags))
 
     def crash_at(self, step: str, turns: int) -> None:
         """Kill itself when this number of turns waits at the step."""

@@ -36,7 +36,7 @@ class StreamingStack(Stack):
 
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ENGINE) -> Process:
         if self.send_timeout is not None:
-            program = [sys.executable, "-m", "tests.chaos.short_timeout_engine", str(self.send_timeout)]
+            program = [sys.executable, "-m", "tests.chaos.engine", "--send-timeout", str(self.send_timeout)]
         return super().run_engine(port, name, program)
 
     def engine_seconds(self) -> float:

@@ -1,14 +1,11 @@
-"""The harness of two faults can fail, counts only what was hit, and goes on where it was stopped."""
+"""The harness of two faults can fail, and counts only what was hit."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.chaos.history import Call, History
 from tests.chaos.pairs.instance import Instance, Pair
-from tests.chaos.pairs.lanes import Plan, missing
-from tests.chaos.pairs.results import Results, pairs_on, wanted
 from tests.chaos.pairs.strikes import Fault
 from tests.chaos.pairs.verdict import DOUBLE, UNTRUE, WITHOUT_END, of_calls
 from tests.marks import promise
@@ -22,10 +19,8 @@ def found(call: Call, *begun: str, late: tuple[str, ...] = ()) -> list[str]:
     return [kind for kind, _ in of_calls(history, {"call": begun}, {call.token: call} if late else {})]
 
 
-def instance(*open_at: int, held: int | None = None, violations: dict[str, list[str]] | None = None) -> Instance:
-    return Instance(
-        "sqlite", str(PAIR), "seed", 1.0, [], [], [*open_at], [held, None], 20, 5, violations=violations or {}
-    )
+def instance(*open_at: int, held: int | None = None) -> Instance:
+    return Instance("sqlite", str(PAIR), "seed", 1.0, [], [], [*open_at], [held, None], 20, 5)
 
 
 @promise("a checker of every call finds out what must not be, and breaks when a guard is taken out")
@@ -39,7 +34,7 @@ def instance(*open_at: int, held: int | None = None, violations: dict[str, list[
         (replace(CALL, outcome=None, has_outbox_row=True), (), WITHOUT_END),
     ],
 )
-def test_what_must_not_be_after_two_faults_is_found(call: Call, begun: tuple[str, ...], kind: str) -> None:
+def test_a_broken_guarantee_after_two_faults_is_found(call: Call, begun: tuple[str, ...], kind: str) -> None:
     assert found(call, *begun) == [kind]
 
 
@@ -57,20 +52,3 @@ def test_only_a_pair_that_hits_open_calls_counts() -> None:
     assert instance(3, 2, held=1).counts
     assert not instance(3, 0, held=1).counts
     assert not instance(3, 2, held=0).counts
-
-
-def test_results_go_on_where_they_stopped_and_those_of_another_commit_stay_apart(tmp_path: Path) -> None:
-    Results(tmp_path, "sqlite", "older").add(instance(1, 1))
-    Results(tmp_path, "sqlite", "newer").add(instance(1, 1, violations={DOUBLE: ["call: twice"]}))
-    Results(tmp_path, "sqlite", "newer").add(instance(0, 1))
-
-    results = Results(tmp_path, "sqlite", "newer")
-
-    assert missing(Plan({PAIR: 2}), results) == ["engine+flush: 1 of 2"]
-    assert "| engine, flush | 1 | 1 | 20 | 5 | 1 | 0 | 0 | 0 | 0 |" in [*results.table()]
-
-
-def test_every_ordered_pair_is_wanted_ten_times_and_the_worst_fifty_times() -> None:
-    assert (len(pairs_on("sqlite")), len(pairs_on("postgres"))) == (30, 42)
-    assert sum(wanted(pair) == 50 for pair in pairs_on("postgres")) == 8
-    assert {wanted(pair) for pair in pairs_on("sqlite")} == {10, 50}

@@ -43,7 +43,7 @@ def rules(call: Call, *, lossy: bool = False) -> set[str]:
     ],
     ids=str,
 )
-def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
+def test_an_allowed_history_has_no_findings(call: Call) -> None:
     assert rules(call) == set()
 
 
@@ -82,7 +82,7 @@ def test_what_is_allowed_is_not_complained_about(call: Call) -> None:
     }.values(),
     ids=lambda value: str(value)[:60],
 )
-def test_what_must_not_be_is_found(rule: str, call: Call) -> None:
+def test_a_broken_guarantee_is_found(rule: str, call: Call) -> None:
     assert rule in rules(call)
 
 
@@ -100,7 +100,7 @@ def test_a_ledger_that_was_wiped_need_not_know_a_call_but_the_engine_must() -> N
     assert rules(replace(wiped, effects=2), lossy=True) == {"I4"}
 
 
-def test_what_a_wiped_server_lost_may_be_put_back() -> None:
+def test_a_call_that_a_wiped_server_lost_may_be_put_back() -> None:
     assert rules(replace(GOOD, entry=replace(ENDED, put_back=1)), lossy=True) == set()
 
 

@@ -39,7 +39,7 @@ def test_a_call_on_its_way_is_not_complained_about() -> None:
         ("I2", (replace(BEGUN, fence=2), BEGUN)),
     ],
 )
-def test_what_must_not_be_is_found(rule: str, states: tuple[Seen, ...]) -> None:
+def test_a_broken_guarantee_is_found(rule: str, states: tuple[Seen, ...]) -> None:
     assert [finding.rule for finding in observed(*states).findings] == [rule]
 
 
@@ -47,7 +47,7 @@ def test_a_wiped_server_may_lose_requests() -> None:
     assert observed(replace(BEGUN, on_stream=False), redis_loses_data=True).findings == []
 
 
-def test_who_took_a_call_from_whom_is_remembered() -> None:
+def test_a_handover_is_recorded_with_both_workers() -> None:
     taken = observed(BEGUN, replace(BEGUN, holder="worker-2"), replace(BEGUN, holder="worker-2"))
 
     assert [(handover.before, handover.after) for handover in taken.handovers] == [("worker-1", "worker-2")]
@@ -73,7 +73,7 @@ def test_a_call_may_be_taken_from_a_worker_that_is_away_and_from_no_other() -> N
         assert [finding.call for finding in from_the_living(taken, [away])] == ["call"]
 
 
-def test_what_a_worker_had_in_hand_is_known_when_redis_has_lost_it_and_not_when_it_has_ended() -> None:
+def test_the_holder_of_a_call_is_known_after_redis_lost_it_and_not_after_its_end() -> None:
     observations = observed(BEGUN, redis_loses_data=True)
     observations.add({}, 1.0)
     assert observations.held == {"call": "worker-1"}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.crashing_engine import ENQUEUED, OFFERED, UNSTORED_END
+from tests.chaos.crash_points import ENQUEUED, OFFERED, UNSTORED_END
 
 
 class Tool(StrEnum):
@@ -17,7 +17,7 @@ class Tool(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`step` is what `crashing_engine` calls it. The tool works for `work_seconds`, unless it needs approval."""
+    """`step` is what `crash_points` calls it. The tool works for `work_seconds`, unless it needs approval."""
 
     name: str
     step: str

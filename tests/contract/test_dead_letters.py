@@ -121,7 +121,7 @@ async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Ben
 @promise("operators list, show, requeue and discard dead letters")
 @pytest.mark.guard("requeue", "if not stands(dead, ARGV[1], ARGV[2])", "if false")
 @pytest.mark.guard("requeue", "redis.call('XDEL', dead, ARGV[1])")
-async def test_of_many_operators_one_requeues(bench: Bench) -> None:
+async def test_one_of_many_operators_requeues(bench: Bench) -> None:
     letter = await dead(bench)
     answers: list[Requeued | None] = []
 
@@ -179,7 +179,7 @@ async def test_a_letter_is_discarded_once(bench: Bench) -> None:
     assert await bench.dead_letters() == []
 
 
-async def test_what_was_discarded_is_not_requeued(bench: Bench) -> None:
+async def test_a_discarded_dead_letter_is_not_requeued(bench: Bench) -> None:
     letter = await dead(bench)
     await letters(bench).discard(letter)
 
@@ -210,7 +210,7 @@ async def test_the_ledger_of_a_requeued_call_expires(bench: Bench) -> None:
     ("execution_class", "starts", "risky"),
     [("once", b"1", True), ("once", b"0", False), ("once", b"", True), ("repeatable", b"2", False)],
 )
-async def test_what_runs_once_and_was_or_may_have_been_begun_may_have_run(
+async def test_a_once_call_that_may_have_begun_may_have_run(
     bench: Bench, execution_class: str, starts: bytes, risky: bool
 ) -> None:
     event = encode_request(await bench.request(execution_class))
@@ -243,7 +243,7 @@ async def test_a_letter_is_found_by_its_id_and_by_that_of_its_call(bench: Bench)
     assert [await letters(bench).find(name) for name in ("1-1", "unknown", "")] == [None, None, None]
 
 
-async def test_what_cannot_be_read_is_kept_as_it_came(bench: Bench) -> None:
+async def test_an_unreadable_dead_letter_is_kept_as_it_came(bench: Bench) -> None:
     event = b'\xff{"server":'
     await bench.redis.xadd(bench.keys.requests, {"event": event})
     rows = await bench.redis.xreadgroup("plugins-workers", "a", {bench.keys.requests: ">"})

@@ -104,7 +104,7 @@ async def test_a_session_with_a_running_turn_is_named_and_erased_after_it(store:
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
-async def test_what_one_engine_erases_is_due_again_for_others_until_it_is_done(store: EngineStore) -> None:
+async def test_an_unfinished_erasure_is_due_again_for_other_engines(store: EngineStore) -> None:
     here, there = store.erasures, EngineStore(store.database, "another").erasures
     session, _ = await ended(store)
     with pytest.raises(SessionNotFoundError):

@@ -129,7 +129,7 @@ async def test_whether_a_call_delivered_days_ago_was_started_is_unknown(bench: B
     assert await bench.adopt(await bench.claim(first, "b")) == replies.NoLedger()
 
 
-async def test_who_runs_an_adopted_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
+async def test_the_worker_of_an_adopted_call_puts_back_its_lost_ledger(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, "once"))
     fence = await bench.run(delivery)
     await bench.forget(delivery.request)

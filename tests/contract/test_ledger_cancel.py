@@ -24,15 +24,6 @@ async def test_a_call_that_was_not_started_ends_at_once(bench: Bench) -> None:
     assert await bench.backlog() == 0
 
 
-async def test_a_call_that_was_read_and_not_started_ends_at_once(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-    delivery = await bench.deliver()
-
-    assert await bench.cancel(delivery.request) == replies.CancelledAtOnce()
-    assert await bench.start(delivery) == replies.NothingToDo("it is cancelled already")
-    assert (await bench.backlog(), await bench.pending()) == (0, [])
-
-
 @promise("unstarted calls are cancelled at once")
 @pytest.mark.guard("cancel", "local unseen\n", "local unseen\nif not known[1] then return {'UNSEEN'} end\n")
 async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench) -> None:
@@ -44,7 +35,7 @@ async def test_a_call_that_was_not_enqueued_yet_leaves_a_tombstone(bench: Bench)
 
 
 @pytest.mark.guard("cancel", "if known[1] == 'started'", "if false")
-async def test_of_a_running_call_the_end_is_asked_for(bench: Bench) -> None:
+async def test_the_cancellation_of_a_running_call_is_requested(bench: Bench) -> None:
     delivery, fence = await bench.running()
 
     assert await bench.cancel(delivery.request) == replies.CancelRequested()
@@ -70,14 +61,6 @@ async def test_the_workers_are_notified_at_once(bench: Bench, begun: bool) -> No
     await listener.aclose()
 
 
-async def test_a_running_call_may_succeed_all_the_same(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.cancel(delivery.request)
-
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-    assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
-
-
 @pytest.mark.guard("cancel", "if TERMINAL[known[1]]", "if false")
 async def test_a_finished_call_stays_as_it_is(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -86,15 +69,6 @@ async def test_a_finished_call_stays_as_it_is(bench: Bench) -> None:
     assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
     assert (await bench.ledger(delivery.request))["state"] == "succeeded"
     assert CallFinished(CANCELLED) not in await bench.channel(delivery.request)
-
-
-async def test_a_second_cancellation_is_answered_with_the_first(bench: Bench) -> None:
-    request = await bench.request()
-    await bench.engine.enqueue(request)
-    await bench.cancel(request)
-
-    assert await bench.cancel(request) == replies.AlreadyFinished(CANCELLED)
-    assert await bench.channel(request) == [CallFinished(CANCELLED)]
 
 
 async def test_an_engine_that_gave_up_waiting_leaves_its_own_state(bench: Bench) -> None:

@@ -27,7 +27,7 @@ async def test_every_entry_says_whose_it_is_and_of_what_kind(bench: Bench) -> No
 
 
 @promise("each entry of a response channel names its call and the provider's call")
-async def test_who_ends_a_call_without_running_it_says_so_too(bench: Bench) -> None:
+async def test_the_end_of_a_call_that_did_not_run_names_its_call_too(bench: Bench) -> None:
     stopped, lost, overdue = [await bench.request() for _ in range(2)] + [await bench.request(expires_in_ms=-1)]
     await bench.cancel(stopped)
     await bench.engine.lose(lost, replies.Loss.MISSING, LOST)

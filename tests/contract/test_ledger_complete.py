@@ -88,25 +88,6 @@ async def test_only_the_current_fence_completes(bench: Bench) -> None:
     assert await bench.worker.complete(taken, fence, DONE) == replies.Completed()
 
 
-async def test_a_worker_that_lost_the_entry_completes_while_no_other_started_it(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    taken = await bench.claim(delivery, "b")
-
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-    assert await bench.start(taken) == replies.NothingToDo("it is succeeded already")
-
-
-async def test_an_abandoned_call_ends_as_unknown_and_its_old_worker_is_too_late(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    taken = await bench.claim(delivery, "b")
-    abandoned = await bench.start(taken)
-    assert isinstance(abandoned, replies.Abandoned)
-
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Stale()
-    assert await bench.worker.complete(taken, abandoned.fence, UNKNOWN) == replies.Completed()
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(CallState.UNKNOWN)
-
-
 @pytest.mark.guard("common", "if fence >= tonumber(current or 0)", "if current and fence >= tonumber(current)")
 async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: Bench) -> None:
     delivery, fence = await bench.running()

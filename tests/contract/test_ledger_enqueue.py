@@ -61,13 +61,6 @@ async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Be
     assert await bench.backlog() == 1
 
 
-async def test_the_same_request_is_not_queued_again_while_it_runs(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-
-    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyQueued(delivery.entry)
-    assert await bench.backlog() == 1
-
-
 @pytest.mark.guard("enqueue", "if TERMINAL[known[1]]", "if false")
 async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> None:
     delivery, fence = await bench.running()

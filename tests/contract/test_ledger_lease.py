@@ -127,7 +127,7 @@ async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None
 
 @pytest.mark.guard("common", "and fence <= tonumber(base or 0)")
 @pytest.mark.guard("release", ", 'fence', next_fence(known[2])")
-async def test_who_gave_a_call_back_has_nothing_more_to_say_about_it(bench: Bench) -> None:
+async def test_a_released_call_cannot_be_renewed_completed_or_released_by_its_former_worker(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
 
@@ -165,22 +165,6 @@ async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -
     assert isinstance(abandoned, replies.Abandoned)
     assert await bench.worker.release(taken, abandoned.fence, lease_ms=LEASE_MS) == replies.Stale()
     assert (await bench.ledger(delivery.request))["state"] == "started"
-
-
-async def test_a_released_call_is_cancelled_at_once(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
-
-    assert await bench.cancel(delivery.request) == replies.CancelledAtOnce()
-    assert (await bench.backlog(), await bench.pending()) == (0, [])
-
-
-async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.cancel(delivery.request)
-    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
-
-    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
 @promise("consumers leave the group without taking work along")

@@ -42,7 +42,7 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 
 @promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  keep_while_open(call, ARGV[7])")
-async def test_who_runs_a_call_puts_back_what_redis_lost_of_it(bench: Bench) -> None:
+async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
 
@@ -102,15 +102,6 @@ async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench) 
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=2)
 
 
-async def test_a_call_that_was_put_back_is_not_queued_again(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    bench.renew(delivery, fence)
-
-    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyQueued(delivery.entry)
-    assert await bench.backlog() == 0
-
-
 @promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  redis.call('HINCRBY', call, 'starts', 1)")
 async def test_a_start_that_a_failover_lost_is_put_back(bench: Bench) -> None:
@@ -161,17 +152,6 @@ async def test_the_fences_of_a_new_life_are_above_those_of_the_old(bench: Bench)
     assert int((await bench.ledger(await queued(bench)))["fence"]) > fence
 
 
-async def test_a_call_that_was_given_up_for_lost_is_not_put_back(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    await bench.flush()
-    assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.EndedLost()
-
-    assert bench.renew(delivery, fence) == replies.Stale()
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(UNKNOWN.state)
-    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(UNKNOWN)
-    assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
-
-
 # --- COMPLETE with the truth in hand ---
 
 
@@ -197,20 +177,8 @@ async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_an
     assert await bench.backlog() == 0
 
 
-async def test_who_found_no_ledger_does_not_end_a_call_that_is_known_again(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    await bench.forget(delivery.request)
-    taken = await bench.claim(delivery, "b")
-    assert await bench.start(taken) == replies.NoLedger()
-    await bench.claim(taken, "a")
-    bench.renew(delivery, fence)
-
-    assert await bench.worker.complete(taken, 0, UNKNOWN) == replies.Stale()
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-
-
 @pytest.mark.guard("common", "fence > 0 and")
-async def test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
+async def test_a_worker_that_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
     request = await queued(bench, "repeatable")
     first = await bench.deliver()
     await bench.forget(request)
@@ -219,14 +187,6 @@ async def test_who_found_no_ledger_does_not_end_a_call_that_is_published_anew(be
 
     assert await bench.worker.complete(first, 0, LOST) == replies.Stale()
     assert isinstance(await bench.start(await bench.deliver("b")), replies.Run)
-
-
-async def test_a_call_whose_ledger_was_lost_while_it_ran_is_answered_to_who_asks_again(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
 
 
 # --- A group that was lost and made anew delivers again what runs ---
@@ -290,21 +250,13 @@ async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(
 @pytest.mark.guard("loss", "if not out_of_reach(known[4] or requests, group, entry)", "if false")
 @pytest.mark.guard("loss", "and not pending_owner(requests, group, entry)")
 @pytest.mark.guard("loss", "not later(entry, delivered) and")
-async def test_of_calls_that_wait_or_run_there_is_nothing_to_say(bench: Bench) -> None:
+async def test_the_audit_finds_nothing_lost_of_calls_that_wait_or_run(bench: Bench) -> None:
     delivery, _ = await bench.running()
     read, waiting = await queued(bench), await queued(bench)
     await bench.deliver()
 
     assert await bench.audit(delivery.request, read, waiting) == [None, None, None]
     assert await bench.audit(delivery.request, read, waiting, silent_ms=AT_ONCE) == [None, None, None]
-
-
-async def test_the_audit_of_a_finished_call_returns_its_reply(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    waiting = await queued(bench)
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert await bench.audit(waiting, delivery.request) == [None, encode_reply(CallFinished(DONE))]
 
 
 @pytest.mark.guard("audit", "if bytes >= max_bytes then", "if false then")
@@ -330,13 +282,6 @@ async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(
         audited = await bench.engine.audit(asked)
     assert audited == [(first.correlation_id, Loss.MISSING), *finished, (last.correlation_id, Loss.MISSING)]
     assert [checked for checked, _ in answers] == [4, 1, 3]
-
-
-async def test_a_call_without_a_ledger_is_missing(bench: Bench) -> None:
-    request = await queued(bench)
-    await bench.flush()
-
-    assert await bench.audit(request, await bench.request()) == [Loss.MISSING, Loss.MISSING]
 
 
 @promise("I7 a request that vanished is answered LOST")
@@ -468,15 +413,6 @@ async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is failed already")
 
 
-async def test_a_stranded_call_ends_and_leaves_nothing_in_a_dead_workers_hand(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-    await bench.redis.xdel(bench.keys.requests, delivery.entry)
-
-    answer = await bench.engine.lose(delivery.request, Loss.STRANDED, UNKNOWN, silent_ms=AT_ONCE)
-    assert answer == replies.EndedLost()
-    assert await bench.pending() == []
-
-
 @pytest.mark.guard("lose", "~= ARGV[4]", "== ''")
 async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -> None:
     delivery, fence = await bench.running()
@@ -524,9 +460,3 @@ async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> 
     message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 8)
     assert delivery.request.correlation_id.encode() in message["data"]
     await listener.aclose()
-
-
-async def test_a_running_call_that_is_known_is_not_ended_as_unseen(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-
-    assert await bench.cancel(delivery.request, unseen=UNKNOWN) == replies.CancelRequested()

@@ -266,7 +266,7 @@ async def test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered
 
 @promise("a once call that an earlier server of Redis may have started is not started at the next one")
 @pytest.mark.parametrize("size", [1, 20_000])
-async def test_what_a_worker_ended_last_is_ended_at_a_server_that_lost_it(bench: Bench, size: int) -> None:
+async def test_a_recent_end_is_written_again_at_a_server_that_lost_it(bench: Bench, size: int) -> None:
     await bench.engine.enqueue(await bench.request())
     worker, delivery = bench.worker, await bench.deliver("a")
     answer = await worker.start(delivery, max_starts=3, expired=EXPIRED)

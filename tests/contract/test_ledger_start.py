@@ -26,13 +26,6 @@ async def duplicate_entry(bench: Bench, request: ToolCallRequested) -> Delivery:
     return await bench.deliver("a")
 
 
-async def test_a_new_call_runs(bench: Bench) -> None:
-    delivery = await queued(bench)
-
-    assert await bench.start(delivery) == replies.Run(above(0), starts=1)
-    assert (await bench.ledger(delivery.request))["state"] == "started"
-
-
 async def test_the_engine_is_notified_that_it_runs_by_a_report_of_its_own(bench: Bench) -> None:
     delivery, fence = await bench.running()
     assert (await bench.channel(delivery.request), await bench.mailbox()) == ([], [])
@@ -60,21 +53,6 @@ async def test_only_the_owner_of_the_entry_may_start_it(bench: Bench) -> None:
 
     assert await bench.start(delivery) == replies.NothingToDo("another worker has it")
     assert (await bench.ledger(delivery.request))["state"] == "published"
-
-
-async def test_a_repeated_token_does_not_start_what_another_worker_has(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-    await bench.claim(delivery, "b")
-
-    assert await bench.start(delivery) == replies.NothingToDo("another worker has it")
-
-
-async def test_a_call_without_a_ledger_is_said_to_have_none(bench: Bench) -> None:
-    delivery = await queued(bench)
-    await bench.redis.delete(bench.keys.call(delivery.request.correlation_id))
-
-    assert await bench.start(delivery) == replies.NoLedger()
-    assert len(await bench.pending()) == 1
 
 
 @promise("I9 deadlines are kept by the clock of Redis")
@@ -124,13 +102,6 @@ async def test_the_token_of_an_abandoned_start_is_worth_nothing(bench: Bench) ->
     assert await bench.start(delivery) == replies.Abandoned(above(fence + 1), starts=1)
 
 
-async def test_a_repeatable_call_runs_again_under_a_higher_fence(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
-    taken = await bench.claim(delivery, "b")
-
-    assert await bench.start(taken) == replies.Run(above(fence), starts=2)
-
-
 @pytest.mark.guard("start", "if starts >= max_starts", "if false")
 async def test_a_repeatable_call_runs_as_often_as_is_allowed(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
@@ -156,13 +127,6 @@ async def test_a_repeatable_call_whose_end_was_asked_for_is_not_run_again(bench:
     await bench.cancel(delivery.request)
 
     assert await bench.start(await bench.claim(delivery, "b")) == replies.CancelledBefore(above(fence), starts=1)
-
-
-async def test_a_once_call_whose_end_was_asked_for_is_still_unknown_when_its_worker_is_lost(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    await bench.cancel(delivery.request)
-
-    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
 @pytest.mark.guard("start", "if TERMINAL[state]", "if false")

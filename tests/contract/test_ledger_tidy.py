@@ -24,7 +24,7 @@ async def tidy(bench: Bench, *, silent_ms: int = SILENT_MS) -> list[str]:
     return await tidy_consumers(bench.redis, bench.keys, "me", silent_ms=silent_ms)
 
 
-async def test_where_there_is_no_stream_or_no_group_there_is_nothing_to_do(bench: Bench) -> None:
+async def test_without_a_stream_or_a_group_no_consumer_is_removed(bench: Bench) -> None:
     await bench.command("XGROUP", "DESTROY", bench.keys.requests, GROUP)
     assert await tidy(bench) == []
     await bench.command("DEL", bench.keys.requests)
@@ -61,7 +61,7 @@ async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) 
 
 
 @pytest.mark.guard("tidy", "name ~= ARGV[2] and info", "info")
-async def test_who_asks_stays(bench: Bench) -> None:
+async def test_the_consumer_that_tidies_stays(bench: Bench) -> None:
     await show_consumer(bench.redis, bench.keys, "me")
     await show_consumer(bench.redis, bench.keys, "gone")
     assert await tidy(bench, silent_ms=0) == ["gone"]

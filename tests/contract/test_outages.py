@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from redis.exceptions import RedisError, ResponseError
 
-from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.connections import command_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
@@ -51,9 +52,9 @@ async def test_a_server_without_memory_is_an_outage_in_commands_pipelines_and_sc
     pipeline.set("key", "value")
     bench = Bench(admin, admin)
 
-    assert is_outage(await failure(admin.set("key", "value")))
-    assert is_outage(await failure(pipeline.execute()))
-    assert is_outage(await failure(bench.engine.enqueue(await bench.request())))
+    assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
+    assert isinstance(await failure(pipeline.execute()), RedisUnavailable)
+    assert isinstance(await failure(bench.engine.enqueue(await bench.request())), RedisUnavailable)
 
 
 async def test_missing_replicas_are_an_outage_in_pipelines_too(admin: Any) -> None:
@@ -61,14 +62,14 @@ async def test_missing_replicas_are_an_outage_in_pipelines_too(admin: Any) -> No
     pipeline = admin.pipeline(transaction=False)
     pipeline.set("key", "value")
 
-    assert is_outage(await failure(admin.set("key", "value")))
-    assert is_outage(await failure(pipeline.execute()))
+    assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
+    assert isinstance(await failure(pipeline.execute()), RedisUnavailable)
 
 
 async def test_a_replica_is_an_outage(admin: Any) -> None:
     await admin.execute_command("REPLICAOF", "127.0.0.1", free_port())
 
-    assert is_outage(await failure(admin.set("key", "value")))
+    assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
 
 
 async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin: Any, redis_url: str) -> None:
@@ -80,7 +81,7 @@ async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin:
         """What a write fails with, which is answered before the script is there, and again past the threshold."""
         try:
             await other.set("key", "value", px=1000)
-        except ResponseError as error:
+        except RedisUnavailable as error:
             return error
         return None
 
@@ -92,9 +93,9 @@ async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin:
     await other.aclose()
 
     assert busy is not None
-    assert is_outage(busy)
-    assert str(busy).startswith("BUSY")
-    assert not is_outage(ResponseError("BUSYGROUP Consumer Group name already exists"))
+    assert isinstance(busy, RedisUnavailable)
+    assert busy.code == "BUSY"
+    assert not isinstance(ResponseError("BUSYGROUP Consumer Group name already exists"), RedisUnavailable)
 
 
 async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any, redis_url: str) -> None:
@@ -103,14 +104,14 @@ async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any,
     error = await failure(wrong.ping())
     await wrong.aclose()
 
-    assert is_outage(error)
-    assert describe_outage(error) == (
+    assert isinstance(error, RedisUnavailable)
+    assert str(error) == (
         "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
         " REDIS_URL"
     )
 
 
-async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admin: Any, redis_url: str) -> None:
+async def test_a_command_that_the_acl_forbids_is_an_outage_also_in_a_script(admin: Any, redis_url: str) -> None:
     await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "~*", "+evalsha", "+script|load", "+time")
     limited = as_user(redis_url, f"{USER}:{SECRET}")
     request = await Bench(admin, admin).request()
@@ -121,8 +122,8 @@ async def test_what_the_acl_forbids_is_an_outage_in_commands_and_in_scripts(admi
     await limited.aclose()
 
     for error in errors:
-        assert is_outage(error)
-        assert describe_outage(error).startswith("its ACL does not let this user do it, NOPERM: ")
+        assert isinstance(error, RedisUnavailable)
+        assert str(error).startswith("its ACL does not let this user do it, NOPERM: ")
 
 
 async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: str) -> None:
@@ -134,8 +135,8 @@ async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: 
         await admin.execute_command("ACL", "SETUSER", "default", "nopass")
         await unknown_user.aclose()
 
-    assert is_outage(error)
-    assert "REDIS_PASSWORD" in describe_outage(error)
+    assert isinstance(error, RedisUnavailable)
+    assert "REDIS_PASSWORD" in str(error)
 
 
 async def test_a_database_that_is_not_there_is_an_outage_that_names_its_setting(redis_url: str) -> None:
@@ -143,8 +144,8 @@ async def test_a_database_that_is_not_there_is_an_outage_that_names_its_setting(
     error = await failure(nowhere.ping())
     await nowhere.aclose()
 
-    assert is_outage(error)
-    assert "the database in REDIS_URL" in describe_outage(error)
+    assert isinstance(error, RedisUnavailable)
+    assert "the database in REDIS_URL" in str(error)
 
 
 async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -160,8 +161,8 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
         await wait_until(is_up)
         bench = Bench(redis, redis)
         error = await failure(bench.engine.enqueue(await bench.request()))
-        assert is_outage(error)
-        assert "give REDIS_KEY_PREFIX a hash tag" in describe_outage(error)
+        assert isinstance(error, RedisUnavailable)
+        assert "give REDIS_KEY_PREFIX a hash tag" in str(error)
         assert "give REDIS_KEY_PREFIX a hash tag" in caplog.text
 
         keys = Keys("{callstream}:")
@@ -175,12 +176,14 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
 
 
 async def test_a_script_cache_flushed_between_loading_and_running_is_an_outage(admin: Any) -> None:
-    assert is_outage(await failure(admin.evalsha("0" * 40, 0)))
+    assert isinstance(await failure(admin.evalsha("0" * 40, 0)), RedisUnavailable)
 
 
 async def test_a_wrong_command_is_no_outage(admin: Any) -> None:
     await admin.set(key := new_id(), "text", ex=10)
 
-    assert not is_outage(await failure(admin.xadd(key, {"a": 1})))
-    assert not is_outage(await failure(admin.execute_command("EVAL", "return redis.call('nonsense')", 0)))
-    assert not is_outage(ValueError("MISCONF"))
+    assert not isinstance(await failure(admin.xadd(key, {"a": 1})), RedisUnavailable)
+    assert not isinstance(
+        await failure(admin.execute_command("EVAL", "return redis.call('nonsense')", 0)), RedisUnavailable
+    )
+    assert not isinstance(ValueError("MISCONF"), RedisUnavailable)

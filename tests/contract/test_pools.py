@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from callstream_runtime.connections import command_client, is_outage
+from callstream_runtime.connections import command_client
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
@@ -108,7 +109,7 @@ async def test_nothing_moves_of_an_engine_that_would_not_find_it(bench: Bench) -
 
 
 @pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
-async def test_who_claims_what_was_left_to_it_takes_it_over_from_nobody(bench: Bench) -> None:
+async def test_a_call_that_was_passed_on_is_claimed_without_a_takeover(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
@@ -156,7 +157,7 @@ async def test_a_request_that_cannot_be_run_is_buried_in_the_pool_where_it_lies(
     assert (await bench.ledger(request))["state"] == CallState.DEAD
 
 
-async def test_what_lies_in_a_pool_without_workers_comes_back_in_order_and_the_pool_is_forgotten(bench: Bench) -> None:
+async def test_the_calls_of_a_pool_without_workers_come_back_in_order_and_the_pool_is_removed(bench: Bench) -> None:
     pools = await opened(bench)
     requests = [await bench.request() for _ in range(3)]
     for request in requests:
@@ -259,5 +260,5 @@ async def test_while_redis_is_away_calls_are_meant_for_the_pool_that_was_known_l
     ledger = EngineLedger(away, Keys(), pools=directory, cipher=CLEAR)
     [answer] = await ledger.enqueue_each([(request, "*")], backlog_limit=0)
     assert isinstance(answer, Exception)
-    assert is_outage(answer)
+    assert isinstance(answer, RedisUnavailable)
     await away.aclose()

@@ -204,16 +204,17 @@ class Drill:
         earlier = self._old | {alert for alert in firing - line.fault.alerts if now < self._old_until.get(alert, 0)}
         for alert in sorted(firing - earlier - line.after.keys()):
             line.after[alert] = now - began
-            print(f"- {now - began:.0f} s: `{alert}` fires: {', '.join(self._labels_of(alert))}", flush=True)
+            print(f"- {now - began:.0f} s: `{alert}` fires{self._labels_of(alert)}", flush=True)
         return firing - earlier - LOOKS_BACK_SECONDS.keys()
 
-    def _labels_of(self, alert: str) -> list[str]:
-        """What an alert is about: the labels of each of its samples, without those that all of them have."""
+    def _labels_of(self, alert: str) -> str:
+        """What an alert is about: the labels of its samples, without those that all alerts have."""
         with suppress(OSError):
             found = self._prometheus.query(f'ALERTS{{alertname="{alert}",alertstate="firing"}}')
             common = {"__name__", "alertname", "alertstate", "severity"}
-            return [" ".join(text for name, text in each["metric"].items() if name not in common) for each in found]
-        return []
+            texts = [" ".join(text for name, text in each["metric"].items() if name not in common) for each in found]
+            return f": {', '.join(texts)}" if any(texts) else ""
+        return ""
 
     def _show(self, panels: tuple[str, ...]) -> None:
         for query in queries():

@@ -6,9 +6,9 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callstream_runtime.connections import command_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
@@ -307,7 +307,7 @@ async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
         asked.append(arguments[0].correlation_id)
         answer = await ask(*arguments, **options)
         if len(asked) == 1:
-            raise RedisConnectionError("the reply was lost")
+            raise RedisUnavailable("the reply was lost")
         return answer
 
     monkeypatch.setattr(harness.ledger, "cancel", lose_the_first_answer)
@@ -328,7 +328,7 @@ async def test_a_call_that_the_relay_offered_while_its_stop_waited_for_redis_cou
         if len(asked) == 1:
             await harness.publish(call)  # to a server that is gone when it is asked again
             await harness.bench.flush()
-            raise RedisConnectionError("no answer")
+            raise RedisUnavailable("no answer")
         return await ask(*arguments, **options)
 
     monkeypatch.setattr(harness.ledger, "cancel", away_at_first)
@@ -350,7 +350,7 @@ async def test_a_stop_that_redis_lost_is_written_again_to_the_next_server(
     async def lose_the_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
         monkeypatch.setattr(harness.ledger, "cancel", ask)
         await ask(*arguments, **options)
-        raise RedisConnectionError("the reply was lost")
+        raise RedisUnavailable("the reply was lost")
 
     if not answered:
         monkeypatch.setattr(harness.ledger, "cancel", lose_the_answer)

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callstream_runtime.connections import thread_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses, mailbox
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
@@ -440,5 +440,5 @@ async def renewed(harness: Harness, call: ToolCallRequested) -> bool:
 async def known(harness: Harness, call: ToolCallRequested) -> bool:
     try:
         return (await harness.bench.ledger(call)).get("state") == "started"
-    except RedisConnectionError:
+    except RedisUnavailable:
         return False

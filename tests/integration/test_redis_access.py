@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
-from callstream_runtime.connections import command_client, describe_outage, is_outage, thread_client
+from callstream_runtime.connections import command_client, thread_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.settings import Login, RedisAddress, Tls
 from deploy.local.ports import free_port
 from tests.marks import exhaustive, promise, smoke
@@ -218,8 +218,8 @@ async def said_by(url: str) -> str:
     async with command_client(url) as client:
         with pytest.raises(RedisError) as caught:
             await client.ping()
-    assert is_outage(caught.value)
-    return describe_outage(caught.value)
+    assert isinstance(caught.value, RedisUnavailable)
+    return str(caught.value)
 
 
 @promise("both services start without Redis, say why it does not answer, and connect when it does")
@@ -431,8 +431,8 @@ def test_the_login_of_sentinels_is_theirs(tmp_path: Path) -> None:
         pytest.raises(RedisError) as caught,
     ):
         client.ping()
-    assert is_outage(caught.value)
-    assert describe_outage(caught.value) == (
+    assert isinstance(caught.value, RedisUnavailable)
+    assert str(caught.value) == (
         "no Sentinel knows the master: check REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD: "
         f"No master found for 'mymaster' : 127.0.0.1:{sentinels.port} - auth:AuthenticationError"
     )
@@ -452,7 +452,7 @@ def test_a_connection_whose_master_became_a_replica_asks_the_sentinels_again(tmp
     ):
         assert client.ping()
         master.execute_command("REPLICAOF", "127.0.0.1", sentinels.replica.port)
-        with pytest.raises(RedisConnectionError, match="previous master is now a slave"):
+        with pytest.raises(RedisUnavailable, match="previous master is now a slave"):
             client.set("key", "value")
         sentinels.ask("SENTINEL", "REMOVE", "mymaster")
         sentinels.ask("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", sentinels.replica.port, 1)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
@@ -204,7 +204,7 @@ async def test_without_redis_rows_wait_and_are_published_when_it_is_back(own_red
             assert await bench.backlog() == 301
 
             own_redis.kill()
-            with pytest.raises(RedisConnectionError):  # so that this connection is known to be broken
+            with pytest.raises(RedisUnavailable):  # so that this connection is known to be broken
                 await bench.redis.execute_command("PING")
             last = bench.outbox.call(request(2**45))
             bench.relay.offer([last])
@@ -267,7 +267,7 @@ async def test_a_call_whose_enqueue_was_not_answered_is_not_published_by_a_redis
             monkeypatch.setattr(bench.ledger, "enqueue_each", enqueue)
             await enqueue(requests, **options)
             await bench.redis.flushall()
-            return [RedisConnectionError("the reply was lost")] * len(requests)
+            return [RedisUnavailable("the reply was lost")] * len(requests)
 
         monkeypatch.setattr(bench.ledger, "enqueue_each", unanswered)
         async with at_work(bench.relay.run):

@@ -48,7 +48,6 @@ MAY_SLEEP = {
     "tests/chaos/stopping/model.py": "a model takes its time",
     "tests/chaos/stopping/server.py": "a tool takes its time",
     "tests/chaos/stopping/users.py": "a turn is stopped at a random moment",
-    "tests/chaos/test_redis_pair.py": "a client writes at a steady rate",
     "tests/chaos/text_model.py": "a model writes at a steady rate",
     "tests/chaos/scenarios/black_hole.py": "a fault lasts for a given time",
     "tests/chaos/scenarios/cut_streams.py": "clients arrive at a steady rate",

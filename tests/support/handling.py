@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import msgspec
 from mcp.types import CallToolResult, TextContent
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from callstream_runtime.clock import Clock
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, NotYet, Run, Stale, Started
@@ -59,7 +59,7 @@ class LedgerTwin(CallLedger):
         self.tried += 1
         if self.away:
             self.away -= 1
-            raise RedisConnectionError("away")
+            raise RedisUnavailable("away")
 
     async def pass_on(self, delivery: Delivery, *, to: str | None, lease_ms: int) -> bool:
         self._reach()

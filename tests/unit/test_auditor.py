@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses
 from dialog_engine.calls.mailbox import Auditor
 from dialog_engine.chat.outbox import OutboxRow
@@ -36,7 +36,7 @@ class Ledger(EngineLedger):
         self, correlation_ids: Sequence[str], *, silent_ms: int = SILENT_MS
     ) -> list[tuple[str, bytes | Loss]]:
         if self.away:
-            raise RedisConnectionError("away")
+            raise RedisUnavailable("away")
         return self.says
 
 
@@ -87,7 +87,7 @@ async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callab
     auditor = Auditor(ledger, MemoryOutbox(), FakePublisher())
     await auditor.look(["a"])
     ledger.away = True
-    with pytest.raises(RedisConnectionError):
+    with pytest.raises(RedisUnavailable):
         await auditor.look(["a"])
     ledger.away = False
     a_while()

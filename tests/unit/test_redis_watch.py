@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from callstream_runtime.clock import RedisClock, RedisWatch
+from callstream_runtime.redis_errors import translated
 from plugins_contract.keys import Keys
 from tests.marks import promise
 
@@ -136,7 +137,7 @@ async def test_a_server_that_takes_no_writes_is_not_steady_though_it_tells_the_t
     eye = asking(server)
     await eye.ask()
     assert eye.steady_for() > 0
-    setattr(server, broken, ConnectionRefusedError() if broken == "away" else ResponseError(text))
+    setattr(server, broken, translated(ConnectionRefusedError() if broken == "away" else ResponseError(text)))
     await eye.ask()
     assert eye.steady_for() == 0
     assert not eye.available
@@ -151,7 +152,7 @@ async def test_a_key_that_is_no_stream_is_no_outage() -> None:
 
 @pytest.mark.anyio
 async def test_a_user_without_the_right_to_info_asks_for_it_once() -> None:
-    server = Server(who=NoPermissionError("NOPERM this user has no permissions to run the 'info' command"))
+    server = Server(who=translated(NoPermissionError("NOPERM this user has no permissions to run the 'info' command")))
     eye = asking(server)
     await eye.ask()
     assert server.asked == ["TIME", "XACK", "INFO"]

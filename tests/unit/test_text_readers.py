@@ -399,7 +399,7 @@ plugins_mcp: adoption catalog control
 dialog_engine: config.__init__ consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens
     llm.openai_client operators.audit_chain operators.commands operators.encrypt operators.trace
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
-callstream_runtime: connections settings
+callstream_runtime: redis_errors settings
 plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,

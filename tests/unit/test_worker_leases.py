@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import pytest
 from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, ReadOnlyError, ResponseError
+from redis.exceptions import ResponseError
 
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, RecentCompletions
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
@@ -39,7 +39,7 @@ class Scripts:
     refused: dict[str, Exception] = field(default_factory=dict[str, Exception])
     """By the key of a call."""
     away: bool = False
-    outage: Exception = field(default_factory=lambda: RedisConnectionError("away"))
+    outage: Exception = field(default_factory=lambda: RedisUnavailable("away"))
     disconnects: int = 0
     hangs: threading.Event | None = None
     asked_at: list[float] = field(default_factory=list[float])
@@ -421,10 +421,14 @@ async def test_a_new_worker_starts_nothing_before_its_report_is_old_enough_to_be
 
 
 @pytest.mark.parametrize(
-    "error", [NoPermissionError("NOPERM no right to run 'script|exists'"), ReadOnlyError("READONLY")]
+    "error",
+    [
+        RedisUnavailable("no right to run 'script|exists'", code="NOPERM"),
+        RedisUnavailable("a replica", code="READONLY"),
+    ],
 )
 async def test_why_a_worker_cannot_report_is_logged_once_and_a_demoted_master_is_left(
-    error: Exception, caplog: pytest.LogCaptureFixture
+    error: RedisUnavailable, caplog: pytest.LogCaptureFixture
 ) -> None:
     scripts = Scripts(away=True, outage=error)
     async with keeping(scripts) as keeper:
@@ -433,7 +437,7 @@ async def test_why_a_worker_cannot_report_is_logged_once_and_a_demoted_master_is
         await keeper.reported()
     [record] = caplog.records
     assert str(error) in record.getMessage()
-    assert (scripts.disconnects > 1) == isinstance(error, ReadOnlyError)
+    assert (scripts.disconnects > 1) == (error.code == "READONLY")
 
 
 async def test_a_call_that_was_started_at_the_server_before_is_not_held_at_the_next_one() -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 from plugins_mcp.leases import LeaseTimes
 from tests.chaos.behind_proxies import Proxied, behind_proxies
 from tests.chaos.faults import BLACK_HOLE, NO_FAULTS, Faults
-from tests.chaos.parts import Part, merged
+from tests.chaos.parts import Part, merged, ready
 from tests.chaos.proxy import Proxy
 from tests.chaos.report import Report, Size
 from tests.chaos.users import Asked, Timed, last_status, timed
-from tests.support.processes import answers
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until_blocking
 
@@ -84,7 +83,7 @@ class _Silence(Part):
     def run(self) -> None:
         """Silence, what users do meanwhile, and the end of it."""
         known = self.ask("Hello").end().value.events[0].data["sessionId"]
-        before, stopped = self._count("before", 2), self._count("stopped", 60)
+        before, stopped = self.count("before", 2), self.count("stopped", 60)
         for name in ("before", "stopped"):
             self.stack.wait_for_effect(self.token(name))
         self._proxied.engine.set(self._case.engine)
@@ -93,7 +92,7 @@ class _Silence(Part):
         again = self.ask("Hello again", known)
         noticed = self._notices()
         chat, brief = self.ask("Hello, who are you?"), self.ask('call brief__echo {"text": "hello"}')
-        meanwhile = self._count("meanwhile", 0)
+        meanwhile = self.count("meanwhile")
         self.within("a stop takes", stopped.stop().seconds, STOPPED_SECONDS)
         for who, notice in noticed.items():
             self.within(f"{who} notices it after", notice.result().seconds, NOTICED_SECONDS)
@@ -104,14 +103,11 @@ class _Silence(Part):
         time.sleep(max(0.0, ends_at - time.monotonic()))
         self._proxied.engine.clear()
         self._proxied.workers.clear()
-        self._check_healing()
+        self.check_healed(self._all_ready, HEALED_SECONDS)
         self.within("a call with a short limit is answered after", brief.end().seconds, BRIEF_ANSWER_SECONDS)
         self.figures["a call with a short limit is"] = last_status(brief.end().value)
-        self._check_call("before", before)
-        self._check_call("meanwhile", meanwhile)
-
-    def _count(self, name: str, seconds: float) -> Asked:
-        return self.call("increment_counter", token=self.token(name), answer_after_seconds=seconds)
+        self.check_call("before", before, "before")
+        self.check_call("meanwhile", meanwhile, "meanwhile")
 
     def _notices(self) -> "dict[str, Future[Timed[bool]]]":
         """When each that is cut off says so."""
@@ -119,26 +115,12 @@ class _Silence(Part):
         if self._case.engine != NO_FAULTS:
             conditions["the engine"] = lambda: self.stack.http.get("/readyz").json()["parts"]["redis"] != "ok"
         if self._case.workers != NO_FAULTS:
-            conditions["a worker"] = lambda: not all(_ready(port) for port in self.stack.workers)
+            conditions["a worker"] = lambda: not all(ready(port) for port in self.stack.workers)
         return {who: self._pool.submit(timed, _until(condition)) for who, condition in conditions.items()}
 
-    def _check_healing(self) -> None:
-        def ready() -> None:
-            wait_until_blocking(lambda: self.stack.http.get("/readyz").json()["status"] == "ready", 30)
-            for port in self.stack.workers:
-                wait_until_blocking(lambda port=port: _ready(port), 30, what="the worker")
-
-        self.within("all are ready again after", timed(ready).seconds, HEALED_SECONDS)
-        after = self._count("after", 0).end()
-        self.within("a new tool call takes", after.seconds, HEALED_SECONDS)
-        self.expect(last_status(after.value) == "succeeded", f"a new tool call is {last_status(after.value)}")
-
-    def _check_call(self, name: str, asked: Asked) -> None:
-        took = asked.end()
-        status, effects = last_status(took.value), len(self.stack.effects(self.token(name)))
-        self.figures[f"a call begun {name} is"] = f"{status} after {took.seconds:.1f} s"
-        self.expect(effects == 1, f"a call begun {name} has {effects} effects")
-        self.expect(status == "succeeded", f"a call begun {name} is {status}, though there was time enough")
+    def _all_ready(self) -> bool:
+        engine = self.stack.http.get("/readyz").json()["status"] == "ready"
+        return engine and all(ready(port) for port in self.stack.workers)
 
 
 class _OneOfTwo(Part):
@@ -167,7 +149,7 @@ class _OneOfTwo(Part):
             self._check_once(once, began)
             self._check_again(again, began_at)
             own.clear()
-            back = timed(lambda: wait_until_blocking(lambda: _ready(silent), 30, what="the worker"))
+            back = timed(lambda: wait_until_blocking(lambda: ready(silent), 30, what="the worker"))
             self.within("the silent worker is ready again after", back.seconds, HEALED_SECONDS)
             stack.workers.pop(silent).kill()
 
@@ -197,7 +179,3 @@ class _OneOfTwo(Part):
 
 def _until(condition: Callable[[], bool]) -> Callable[[], bool]:
     return lambda: wait_until_blocking(condition, 30, what="the notice")
-
-
-def _ready(port: int) -> bool:
-    return answers(f"http://127.0.0.1:{port}/readyz")

@@ -20,11 +20,11 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from plugins_mcp.leases import LeaseTimes
-from tests.chaos.parts import Part, merged
+from tests.chaos.parts import Part, merged, ready
 from tests.chaos.report import Report, Size
 from tests.chaos.small_disk import SmallDisk, mounting, small_disk
-from tests.chaos.users import Asked, last_status, timed
-from tests.support.processes import ROOT, answers
+from tests.chaos.users import timed
+from tests.support.processes import ROOT
 from tests.support.quick_worker import QUICK
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import Stack
@@ -96,7 +96,7 @@ class DatabaseFull(Part):
 
     def run(self) -> None:
         """Nothing is accepted, and a call that is under way ends as it really did."""
-        running = self.call("increment_counter", token=self.token("running"), answer_after_seconds=2)
+        running = self.count("running", 2)
         self.stack.wait_for_effect(self.token("running"))
         before = self._sessions()
         self._disk.fill()
@@ -155,7 +155,7 @@ class RedisFull(Part):
         brief = self._seconds < self._times.give_up
         # Either their leases outlive the outage, or their results are in hand before the leases would have run out.
         seconds = self._seconds + 1 if brief else self._times.give_up / 3
-        kept = [self._count(f"kept-{n}", seconds + n / 20) for n in range(KEPT)]
+        kept = [self.count(f"kept-{n}", seconds + n / 20) for n in range(KEPT)]
         for n in range(KEPT):
             self.stack.wait_for_effect(self.token(f"kept-{n}"))
         taken_over = self._taken_over()
@@ -163,15 +163,15 @@ class RedisFull(Part):
         began = time.monotonic()
         with Redis.from_url(self.stack.redis.url) as redis:
             wait_until_blocking(lambda: _refuses_writes(redis), 10, what="the full disk")
-        waiting = self._count("waiting")
+        waiting = self.count("waiting")
         if not brief:
             self._check_outage()
         time.sleep(max(0.0, began + self._seconds - time.monotonic()))
         self._disk.free()
-        self._check_healing()
+        self.check_healed(self._all_ready, HEALED_SECONDS)
         for n, asked in enumerate(kept):
-            self._check_call("before", asked, f"kept-{n}")
-        self._check_call("meanwhile", waiting, "waiting")
+            self.check_call("before", asked, f"kept-{n}")
+        self.check_call("meanwhile", waiting, "waiting")
         self.figures["entries taken over"] = self._taken_over() - taken_over
         self.expect(self._taken_over() == taken_over, "a call was taken over from a worker that lives")
 
@@ -180,28 +180,10 @@ class RedisFull(Part):
         engine = timed(lambda: wait_until_blocking(lambda: self._redis_state() != "ok", 30))
         self.within("the engine notices it after", engine.seconds, NOTICED_SECONDS)
         ports = self.stack.workers
-        worker = timed(lambda: wait_until_blocking(lambda: not any(_ready(port) for port in ports), 30))
+        worker = timed(lambda: wait_until_blocking(lambda: not any(ready(port) for port in ports), 30))
         self.within("the workers notice it after", worker.seconds, NOTICED_SECONDS)
         self.within("a new turn without tools takes", chat.end().seconds, TEXT_SECONDS)
-        self.within("a stop takes", self._count("stopped").stop().seconds, STOPPED_SECONDS)
-
-    def _check_healing(self) -> None:
-        after = timed(lambda: self._count("after").end())
-        self.within("a new call succeeds after", after.seconds, HEALED_SECONDS)
-        status = last_status(after.value.value)
-        self.expect(status == "succeeded", f"a new call is {status}")
-        ready = timed(lambda: wait_until_blocking(self._all_ready, 30, what="readiness"))
-        self.within("all are ready again after", ready.seconds, HEALED_SECONDS)
-
-    def _count(self, name: str, seconds: float = 0) -> Asked:
-        return self.call("increment_counter", token=self.token(name), answer_after_seconds=seconds)
-
-    def _check_call(self, name: str, asked: Asked, token: str) -> None:
-        took = asked.end()
-        status, effects = last_status(took.value), len(self.stack.effects(self.token(token)))
-        self.figures[f"a call begun {name} is"] = f"{status} after {took.seconds:.1f} s"
-        self.expect(status == "succeeded", f"a call begun {name} is {status}")
-        self.expect(effects == 1, f"a call begun {name} has {effects} effects")
+        self.within("a stop takes", self.count("stopped").stop().seconds, STOPPED_SECONDS)
 
     def _taken_over(self) -> int:
         return sum(worker.output().count("tool call is delivered again") for worker in self.stack.workers.values())
@@ -210,7 +192,7 @@ class RedisFull(Part):
         return self.stack.http.get("/readyz").json()["parts"]["redis"]
 
     def _all_ready(self) -> bool:
-        return self._redis_state() == "ok" and all(_ready(port) for port in self.stack.workers)
+        return self._redis_state() == "ok" and all(ready(port) for port in self.stack.workers)
 
 
 def _refuses_writes(redis: "Redis") -> bool:
@@ -219,10 +201,6 @@ def _refuses_writes(redis: "Redis") -> bool:
     except ResponseError as error:
         return str(error).startswith("MISCONF")
     return False
-
-
-def _ready(port: int) -> bool:
-    return answers(f"http://127.0.0.1:{port}/readyz")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.model_server import Order
-from tests.chaos.recording_engine import Became, Note, notes_in
+from tests.chaos.recorded_writes import Became, Note, notes_in
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, quantile, trial
 from tests.support.processes import Process
@@ -41,7 +41,7 @@ LATE_SECONDS = 10.0
 END_SECONDS = 90.0
 FENCED_SECONDS = 60.0
 LOOKED_AT_ONCE = 8
-TAKEN = "a write of an engine that was passed over was taken"
+TAKEN = "a write of a fenced engine was taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Lane:
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     """Stop engines. `source`: see `Cluster`."""
     form, notes = FORMS[size], folder / "notes"
-    program = (sys.executable, "-m", "tests.chaos.recording_engine", str(form.lease), notes)
+    program = (sys.executable, "-m", "tests.chaos.engine", "--lease", str(form.lease), "--notes", notes)
     with trial(
         folder,
         Work(),
@@ -156,8 +156,9 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         engine_env={"DATABASE_POOL_SIZE": "4"},
         source=source,
     ) as under_fire:
-        idle = (*program[:3], "--idle", *program[3:])
-        lanes = [Lane(under_fire.cluster, form, port) for port in under_fire.cluster.start_others(form.lanes, idle)]
+        # A turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
+        ports = under_fire.cluster.start_others(form.lanes, (*program, "--adopt-nothing"))
+        lanes = [Lane(under_fire.cluster, form, port) for port in ports]
         _stop_all(under_fire, form, lanes)
         sleepers = [each for lane in lanes for each in lane.sleepers]
         under_fire.findings += _refused(form, sleepers, notes)

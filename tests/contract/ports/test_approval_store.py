@@ -88,7 +88,7 @@ async def test_refusing_answers_the_call(storage: Storage) -> None:
 
 
 @promise("an approval is bound to its arguments, given once, and expires")
-async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> None:
+async def test_one_of_simultaneous_decisions_is_taken(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
 
     taken = await asyncio.gather(
@@ -104,7 +104,7 @@ async def test_of_decisions_at_the_same_time_one_is_taken(storage: Storage) -> N
     assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])
 
 
-async def test_what_was_asked_again_is_decided_by_the_new_question_only(storage: Storage) -> None:
+async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: Storage) -> None:
     turn, [asked] = await waiting(storage)
     new = question(x="another")
 

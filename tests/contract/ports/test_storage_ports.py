@@ -154,7 +154,7 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
 
 
 @promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
-async def test_who_answered_a_call_that_was_never_requested_is_kept(storage: Storage) -> None:
+async def test_the_server_of_a_call_that_was_never_requested_is_kept(storage: Storage) -> None:
     turn = await begun(storage)
     one, two = call(1, "read_result"), call(2, "a__nope")
     answers = {one.correlation_id: succeeded("here"), two.correlation_id: REFUSED}
@@ -183,7 +183,7 @@ async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model
     assert [*await storage.said(turn)][-1] == ToolMessage("call_1", "mcp_query", "x")
 
 
-async def test_what_a_provider_wants_echoed_with_a_call_is_kept(storage: Storage) -> None:
+async def test_the_fields_that_a_provider_wants_echoed_are_kept(storage: Storage) -> None:
     turn = await begun(storage)
     signed = ToolCall("call_1", new_id(), "a__b", "{}", {"extra_content": {"signature": "x"}})
 
@@ -270,7 +270,7 @@ async def test_the_calls_of_other_turns_are_not_this_turns(storage: Storage) -> 
     assert [*await storage.history.open_calls(turn)] == []
 
 
-async def test_what_a_turn_has_said_is_read_back_with_its_calls_and_without_what_others_said(storage: Storage) -> None:
+async def test_the_messages_of_a_turn_are_read_back_with_their_calls_and_no_others(storage: Storage) -> None:
     earlier = await begun(storage)
     await storage.turns.finish(earlier, AssistantMessage("Hello."), done(earlier), None)
     turn = await begun(storage, "More!", earlier.session_id)

@@ -17,10 +17,15 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run `work` in a task. It handles its own errors."""
+        """Run `work` in a task. Its error is logged."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("%s failed", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
         """Wait for the tasks, those included that begin meanwhile. What has not ended after CLOSE_SECONDS is

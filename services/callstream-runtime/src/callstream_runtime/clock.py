@@ -11,9 +11,8 @@ import time
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
-from redis.exceptions import NoPermissionError
 
-from callstream_runtime.connections import describe_outage, is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import GROUP, Keys
 
 log = logging.getLogger(__name__)
@@ -102,12 +101,13 @@ class RedisWatch:
             async with asyncio.timeout(ANSWER_SECONDS):
                 now, written, *info = await pipeline.execute(raise_on_error=False)
             _raise_first(now, written)
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("Redis cannot be asked for its time")
+        except (RedisUnavailable, TimeoutError) as error:
             self.available = False
-            self._log_once(describe_outage(error))
+            self._log_once(str(error) or f"it takes longer than {ANSWER_SECONDS:g} s")
             return
+        except Exception:
+            self.available = False
+            raise
         self.sample(now, sent_at, time.monotonic(), self._read_run_id(*info))
         if not self.available:
             log.info("Redis answers")
@@ -130,7 +130,7 @@ class RedisWatch:
         self._clock.sample(redis_time, sent_at, received_at)
 
     def _read_run_id(self, info: Any = None) -> str | None:
-        if isinstance(info, NoPermissionError):
+        if isinstance(info, RedisUnavailable) and info.code == "NOPERM":
             self._may_read_run_id = False  # the ACL of the server notes every refusal
         return info.get("run_id") if isinstance(info, dict) else None  # pyright: ignore[reportUnknownVariableType]
 
@@ -144,5 +144,5 @@ def _raise_first(now: Any, written: Any) -> None:
     if isinstance(now, Exception):
         raise now
     # A key that is not a stream is no outage: the consumer reports it.
-    if isinstance(written, Exception) and is_outage(written):
+    if isinstance(written, RedisUnavailable):
         raise written

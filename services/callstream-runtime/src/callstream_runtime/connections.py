@@ -1,7 +1,7 @@
-"""Redis clients with settings that are safe for streams, and which of their errors mean an outage.
+"""Redis clients with settings that are safe for streams.
 
-Both services make every client here. redis-py does the work: pools, TLS, Sentinel. Its defaults are not safe for
-streams, so this module sets:
+Both services make every client here. redis-py does the work: pools, TLS, Sentinel. While Redis cannot serve, they
+raise `RedisUnavailable`. The defaults of redis-py are not safe for streams, so this module sets:
 
 - No retries. A retried XADD whose reply was lost makes two entries, and a retried XREADGROUP leaves phantom entries in
   the caller's pending list. The ledger scripts are idempotent; the loops that run them retry.
@@ -15,7 +15,6 @@ Small subclasses add what redis-py lacks; each says what and why (ADR 0031, docs
 
 import asyncio
 import logging
-import re
 import socket
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,17 +31,19 @@ from redis.asyncio.sentinel import (
     SentinelManagedSSLConnection,
 )
 from redis.backoff import NoBackoff
+from redis.client import Pipeline as SyncPipeline
 from redis.connection import Connection as SyncConnection
 from redis.connection import UnixDomainSocketConnection as SyncUnixDomainSocketConnection
-from redis.exceptions import BusyLoadingError, InvalidResponse, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry as SyncRetry
 from redis.sentinel import Sentinel as SyncSentinel
 from redis.sentinel import SentinelConnectionPool as SyncSentinelConnectionPool
 
-from callstream_runtime.pipelined import CLOSED, NotSentError, PipelinedRedis
+from callstream_runtime.pipelined import CLOSED, PipelinedRedis
+from callstream_runtime.redis_errors import NEEDS_A_PERSON, code_of, described, translated, translating
 from callstream_runtime.settings import Login, RedisAddress, parse_redis_url
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ def blocking_client(address: RedisAddress | str, *, block_seconds: float) -> "Re
 def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEOUT) -> SyncRedis:
     """A synchronous client with one connection, for use in one thread. It connects when it is first used.
 
-    A command that is not answered within `timeout` seconds raises redis.exceptions.TimeoutError.
+    A command that is not answered within `timeout` seconds raises `RedisUnavailable`.
     """
     where = _read(address)
     options: dict[str, Any] = _options(where, timeout) | {"retry": SyncRetry(NoBackoff(), 0), "max_connections": 1}
@@ -96,7 +97,24 @@ def thread_client(address: RedisAddress | str, *, timeout: float = COMMAND_TIMEO
         tcp = SyncSSLConnection if where.tls else SyncConnection
         kind: Any = SyncUnixDomainSocketConnection if where.socket_path else tcp
         pool = SyncConnectionPool(kind, **options)
-    return SyncRedis.from_pool(pool)
+    return _ThreadRedis.from_pool(pool)
+
+
+class _ThreadRedis(SyncRedis):
+    """redis-py's client; while Redis cannot serve, it and its pipelines raise `RedisUnavailable`."""
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        with translating():
+            return super().execute_command(*args, **options)  # pyright: ignore[reportUnknownVariableType]
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> "_ThreadPipeline":
+        return _ThreadPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+
+class _ThreadPipeline(SyncPipeline):
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        with translating():
+            return [*map(translated, super().execute(raise_on_error))]
 
 
 class _Pool(BlockingConnectionPool):
@@ -165,7 +183,7 @@ def _missing_rights_logged() -> Callable[[Exception], None]:
     logged: set[str] = set()
 
     def note(error: Exception) -> None:
-        if _code(error) in _NEEDS_A_PERSON and (reason := describe_outage(error)) not in logged:
+        if code_of(error) in NEEDS_A_PERSON and (reason := described(error)) not in logged:
             logged.add(reason)
             log.error("Redis answers, and %s", reason)
 
@@ -251,92 +269,3 @@ def _sentinel_options(where: RedisAddress, retry: Any) -> dict[str, Any]:
 
 def _without_host(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("host", "port")}
-
-
-# Errors
-
-_LOGIN = frozenset({"NOAUTH", "WRONGPASS"})
-_CLUSTER = frozenset({"ASK", "CROSSSLOT", "MOVED"})
-_NEEDS_A_PERSON = _CLUSTER | {"NOPERM"}
-_NO_DATABASE = "NODB"
-"""A code of this module: servers send none for it."""
-_OUTAGES = _LOGIN | _NEEDS_A_PERSON | {
-    _NO_DATABASE, "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "NOSCRIPT", "OOM",
-    "READONLY", "TRYAGAIN",
-}  # fmt: skip
-_IN_PIPELINE = re.compile(r"of pipeline caused error: \(['\"](\w+) ")
-# Each server has its own text for these.
-_NO_SUCH_DATABASE = re.compile(r"DB index is out of range|SELECT is not allowed")
-_NO_PERMISSION_IN_SCRIPT = re.compile(r"ACL failure in script|The user executing the script can't (run|access)")
-
-_CLIENT = re.compile(r"<redis\.(?:asyncio\.)?client\.Redis\(.*?host=([^,)]+),port=(\d+).*?\)>\)>\)>")
-"""A client in the text of an error of redis-py's Sentinel."""
-_HOST = r"\1:\2"
-_REFUSED_SCHEME = re.compile("^Timeout connecting|^Connection closed by server|Connection reset by peer")
-
-
-def is_outage(error: Exception) -> bool:
-    """Whether `error` says that Redis cannot serve now, as opposed to: this command is wrong.
-
-    A full disk answers MISCONF to every write: that is an outage too, and nothing is wrong with what was sent. So is a
-    refused login, a missing right or a server that is not the right one: commands work again when a person has
-    corrected that, and nothing is lost until then.
-    """
-    if isinstance(error, (RedisConnectionError, RedisTimeoutError, InvalidResponse, OSError)):
-        return True
-    return isinstance(error, ResponseError) and _code(error) in _OUTAGES
-
-
-def was_refused(error: Exception) -> bool:
-    """Whether the command was certainly not run: it was not sent, or the server has answered with an error."""
-    return isinstance(error, (NotSentError, ResponseError, BusyLoadingError))
-
-
-def describe_outage(error: Exception) -> str:
-    """What happened, and the setting to check where one is to blame. Holds no secret."""
-    text = str(error) or type(error).__name__
-    code = _code(error)
-    if text.startswith("No master found"):
-        login = "check REDIS_SENTINEL_USERNAME and REDIS_SENTINEL_PASSWORD"
-        check = login if "AuthenticationError" in text else "check the hosts and the service in REDIS_URL"
-        return f"no Sentinel knows the master: {check}: {_CLIENT.sub(_HOST, text)}"
-    if code in _LOGIN:
-        return (
-            f"it refuses the login, {code}: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
-            " REDIS_URL"
-        )
-    if code == "NOPERM":
-        return f"its ACL does not let this user do it, NOPERM: {text}"
-    if code in _CLUSTER:
-        return (
-            f"it is a node of a Redis Cluster and does not hold all our keys, {code}: give REDIS_KEY_PREFIX a hash tag,"
-            " such as {callstream}:, and name the node of that slot in REDIS_URL"
-        )
-    if code == _NO_DATABASE:
-        return f"check the number of the database in REDIS_URL: {text}"
-    if "AUTH" in text and "without any password configured" in text:
-        return "it knows no password: unset REDIS_PASSWORD, or remove the password from REDIS_URL"
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        return f"its certificate is not trusted: check REDIS_TLS_CA_FILE and the host in REDIS_URL: {text}"
-    if "[SSL" in text or "SSL:" in text:
-        return f"TLS fails: check rediss:// in REDIS_URL, REDIS_TLS_CERT_FILE and REDIS_TLS_KEY_FILE: {text}"
-    described = text if text.startswith(type(error).__name__) else f"{type(error).__name__}: {text}"
-    # A server that expects TLS closes the connection or answers with a TLS alert; one without TLS waits for the end of
-    # what it takes for a command.
-    if isinstance(error, InvalidResponse) or _REFUSED_SCHEME.search(text):
-        return f"{described} (if it stays so: REDIS_URL must begin with rediss:// for TLS and with redis:// without)"
-    return described
-
-
-def _code(error: Exception) -> str:
-    """The first word of the server's answer, which redis-py keeps in one of three places."""
-    kept = getattr(error, "status_code", None)
-    if kept and kept != "ERR":
-        return str(kept)
-    text = str(error)
-    if _NO_PERMISSION_IN_SCRIPT.search(text):
-        return "NOPERM"
-    if _NO_SUCH_DATABASE.search(text):
-        return _NO_DATABASE
-    in_pipeline = _IN_PIPELINE.search(text)
-    return in_pipeline[1] if in_pipeline else text.partition(" ")[0]

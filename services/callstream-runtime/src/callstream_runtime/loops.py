@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +50,8 @@ async def follow(redis: Redis, channel: str, receive: Callable[[bytes | None], N
             async with contextlib.aclosing(messages(redis, channel)) as received:
                 async for data in received:
                     receive(data)
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("messages of %s cannot be received", channel)
+        except RedisUnavailable:
+            pass  # `receive` gets None after the next subscription
         await asyncio.sleep(RESTART_SECONDS)
 
 
@@ -63,7 +61,7 @@ async def messages(redis: Redis, channel: str) -> AsyncGenerator[bytes | None]:
     Pub/sub alone never notices a server that has fallen silent, so a quiet channel is checked with PING.
 
     Raises:
-        redis.exceptions.ConnectionError, redis.exceptions.TimeoutError: the connection broke, or the server is silent.
+        RedisUnavailable: the connection broke, or the server is silent.
     """
     async with redis.pubsub() as pubsub:
         await pubsub.subscribe(channel)
@@ -72,7 +70,7 @@ async def messages(redis: Redis, channel: str) -> AsyncGenerator[bytes | None]:
             message: Any = await _next_message(pubsub)
             if message is None:
                 if pinged:
-                    raise RedisTimeoutError(f"the server was silent for {2 * LISTEN_SECONDS:g} s")
+                    raise RedisUnavailable(f"the server was silent for {2 * LISTEN_SECONDS:g} s")
                 await pubsub.ping()
                 pinged = True
                 continue

@@ -13,25 +13,25 @@ from typing import Any, cast
 
 import hiredis
 from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.client import Pipeline, PubSub
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import DataError, InvalidResponse, ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from callstream_runtime.redis_errors import RedisUnavailable, translated, translating
 
 CLOSED = "the client was closed"
 _INCOMPLETE = object()
 _pack: Callable[[Any], bytes] = cast("Any", hiredis).pack_command
 
 
-class NotSentError(RedisConnectionError):
-    """There is no connection, so the command was not sent."""
-
-
 class PipelinedRedis(Redis):
     """redis-py's client, with one connection for all commands but those of pipelines and pub/sub. Replies are bytes.
 
     When the connection breaks, each command that waits for its reply fails, and the next command connects again. No
-    command is sent twice. After `aclose` each command fails with redis.exceptions.ConnectionError.
+    command is sent twice. While Redis cannot serve, and after `aclose`, each command fails with `RedisUnavailable`,
+    those of pipelines and pub/sub too.
     """
 
     def __init__(
@@ -70,6 +70,9 @@ class PipelinedRedis(Redis):
             if self._blocking:
                 link.lose(RedisConnectionError("a blocking command was cancelled"))
             raise
+        except (RedisError, OSError) as error:
+            error = translated(error)
+            raise error from error.__cause__
         options.pop("keys", None)  # for a cache of redis-py
         interpret = self.response_callbacks.get(args[0])
         return interpret(response, **options) if interpret else response
@@ -82,11 +85,16 @@ class PipelinedRedis(Redis):
             packed = [_packed(command) for command in commands]
             if link is None or link.lost:
                 link = await self._open()
-        except DataError as error:
+        except RedisError as error:
             return [error] * len(commands)
-        except (RedisError, OSError) as error:
-            return [NotSentError(*error.args)] * len(commands)
-        return await asyncio.gather(*map(link.send, packed), return_exceptions=True)
+        answers = await asyncio.gather(*map(link.send, packed), return_exceptions=True)
+        return [translated(answer) if isinstance(answer, Exception) else answer for answer in answers]
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> "_Pipeline":
+        return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+    def pubsub(self, **options: Any) -> "_PubSub":
+        return _PubSub(self.connection_pool, **options)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         self._closed = True
@@ -101,11 +109,12 @@ class PipelinedRedis(Redis):
     async def _open(self) -> "_Link":
         """Connect. All callers share one attempt and its error."""
         if self._closed:
-            raise RedisConnectionError(CLOSED)
+            raise RedisUnavailable(CLOSED, not_done=True)
         if self._opening is None:
             self._opening = asyncio.create_task(self._connect(), name="connect to Redis")
             self._opening.add_done_callback(_retrieve)
-        return await asyncio.shield(self._opening)
+        with translating(not_sent=True):
+            return await asyncio.shield(self._opening)
 
     async def _connect(self) -> "_Link":
         try:
@@ -116,6 +125,22 @@ class PipelinedRedis(Redis):
             return self._link
         finally:
             self._opening = None
+
+
+class _Pipeline(Pipeline):
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:
+        with translating():
+            return [*map(translated, await super().execute(raise_on_error))]
+
+
+class _PubSub(PubSub):
+    async def execute_command(self, *args: Any) -> None:
+        with translating():
+            await super().execute_command(*args)
+
+    async def get_message(self, *args: Any, **options: Any) -> Any:
+        with translating():
+            return await super().get_message(*args, **options)  # pyright: ignore[reportUnknownVariableType]
 
 
 class _Link(asyncio.Protocol):

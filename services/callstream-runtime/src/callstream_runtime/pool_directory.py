@@ -9,7 +9,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.pools import SILENT_MS, Member, Pools, readable
@@ -42,9 +42,7 @@ class PoolDirectory:
             found = (await self._pools(READ_AGAIN_SECONDS)).fitting(server, version)
             if not found:
                 found = (await self._pools(LOOK_AGAIN_SECONDS)).fitting(server, version)
-        except Exception as error:
-            if not is_outage(error):
-                raise
+        except RedisUnavailable:
             found = self._last.fitting(server, version)
         return random.choice(found) if found else None
 

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.catalog import (
     HEARTBEAT_SECONDS,
     HEARTBEAT_STALE_MS,
@@ -66,13 +66,12 @@ class CatalogPublisher:
 
     async def run(self) -> None:
         """Publish until cancelled."""
+        self._published.clear()
         while True:
             self._changed.clear()
             try:
                 await self.publish()
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("internal error while publishing catalogs")
+            except RedisUnavailable:
                 self._published.clear()
             try:
                 async with asyncio.timeout(HEARTBEAT_SECONDS):

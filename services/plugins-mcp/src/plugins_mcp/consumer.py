@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from callstream_runtime.connections import describe_outage, is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.encryption import Cipher, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import GROUP, Keys
@@ -158,8 +158,8 @@ class Consumer:
                 recover = True
                 if _no_group(error):
                     log.warning("the consumer group is missing (%s): creating it", error)
-                elif is_outage(error):
-                    log.warning("Redis is not available: %s", describe_outage(error))
+                elif isinstance(error, RedisUnavailable):
+                    log.warning("Redis is not available: %s", error)
                 else:
                     log.exception("internal error while reading requests")
                 pause = min(max(pause * 2, 0.1), 2.0)
@@ -408,9 +408,9 @@ class Consumer:
             await self._ledger.bury(
                 entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id, stream=stream
             )
-        except Exception as error:
-            if is_outage(error):
-                raise
+        except RedisUnavailable:
+            raise
+        except Exception:
             log.exception(
                 "entry %s cannot be made a dead letter", entry
             )  # it stays pending; other entries are processed

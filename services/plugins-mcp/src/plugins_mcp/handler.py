@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import describe_outage, is_outage
 from callstream_runtime.long_texts import reading
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import RECENT_SECONDS, Delivery
@@ -341,10 +341,8 @@ class CallHandler:
         while True:
             try:
                 return await write()
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                log.warning("Redis is not available (%s): retrying", describe_outage(error))
+            except RedisUnavailable as error:
+                log.warning("Redis is not available (%s): retrying", error)
             await asyncio.sleep(WRITE_RETRY_SECONDS)
 
 

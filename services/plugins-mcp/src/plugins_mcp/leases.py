@@ -24,10 +24,9 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from redis import Redis
-from redis.exceptions import ReadOnlyError
 
-from callstream_runtime.connections import describe_outage, is_outage
 from callstream_runtime.logs import call_ids
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale
@@ -205,15 +204,16 @@ class LeaseKeeper:
                     continue
                 self._write_what_is_known(loop)
                 due, logged = time.monotonic() + self._times.renew * random.uniform(0.9, 1.1), ""
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("internal error while renewing leases")
-                elif (reason := describe_outage(error)) != logged:
+            except RedisUnavailable as error:
+                if (reason := str(error)) != logged:
                     log.warning("leases cannot be renewed, and no once call is started meanwhile: %s", reason)
                     logged = reason
-                if isinstance(error, ReadOnlyError):
+                if error.code == "READONLY":
                     # The master was demoted: another connection may lead to the new one.
                     self._redis.connection_pool.disconnect()
+                due = 0.0
+            except Exception:
+                log.exception("internal error while renewing leases")
                 due = 0.0
 
     def _write_what_is_known(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -224,7 +224,7 @@ class LeaseKeeper:
             self._recent.forget_old()
         else:
             for error in complete_again(self._redis, self._recent):
-                if is_outage(error):
+                if isinstance(error, RedisUnavailable):
                     raise error
                 log.error("a call that had ended cannot be completed again", exc_info=error)
         if not report(self._redis, self._keys, self._worker, server):
@@ -249,7 +249,7 @@ class LeaseKeeper:
         if not leases:
             return
         asked_at = time.monotonic()
-        outage: Exception | None = None
+        outage: RedisUnavailable | None = None
         answers = renew_each(self._redis, self._keys, [(lease.delivery, lease.fence) for lease in leases])
         for lease, answer in zip(leases, answers, strict=True):
             match answer:
@@ -261,9 +261,9 @@ class LeaseKeeper:
                 case Stale():
                     self._count("stale")
                     loop.call_soon_threadsafe(self._check_stale, lease)
-                case error if is_outage(error):
+                case RedisUnavailable():
                     self._count("failed")
-                    outage = error
+                    outage = answer
                 case error:
                     self._count("failed")
                     log.error("a lease cannot be renewed", exc_info=error, extra=call_ids(lease.delivery.request))

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Sequence
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import is_outage
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.messages import NEWEST_VERSION
 from plugins_contract.pools import Member
 from plugins_mcp.leases import LeaseTimes
@@ -49,10 +49,8 @@ class PoolKeeper:
                     announce_at = loop.time() + self._times.announce
                 if self._steady_for() >= self._times.grace:
                     await self._recall()
-            except Exception as error:
+            except RedisUnavailable:
                 announce_at = 0.0
-                if not is_outage(error):
-                    log.exception("internal error while looking after pools")
             await asyncio.sleep(self._times.sweep * random.uniform(0.75, 1.25))
 
     async def leave(self) -> None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
 from plugins_mcp.mcp import Ambiguous, CallResult, SendState
@@ -145,9 +145,8 @@ class CallReports:
                 await self._publish(report)
                 if isinstance(report, CallStarted):
                     pause = 0  # the first progress is not late because of it
-            except Exception as error:
-                if is_outage(error):
-                    self._arrived.set()
-                else:
-                    log.exception("the %s cannot be published", self._name)
+            except RedisUnavailable:
+                self._arrived.set()
+            except Exception:
+                log.exception("the %s cannot be published", self._name)
             await asyncio.sleep(pause)

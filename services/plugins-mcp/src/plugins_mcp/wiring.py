@@ -11,10 +11,11 @@ from functools import partial
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
-from callstream_runtime.connections import blocking_client, command_client, is_outage, thread_client
+from callstream_runtime.connections import blocking_client, command_client, thread_client
 from callstream_runtime.loop_lag import observe_lag
 from callstream_runtime.loops import LISTEN_SECONDS, kept_running
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.rights_file import watched_rights
 from callstream_runtime.version import __version__, commit
 from callstream_runtime.watched_file import WatchedFile
@@ -223,9 +224,7 @@ async def _leave(consumer: Consumer, catalog: CatalogPublisher, keeper: PoolKeep
         await catalog.withdraw()
         await consumer.retire()
         await keeper.leave()
-    except Exception as error:
-        if not is_outage(error):
-            raise
+    except RedisUnavailable:
         log.warning("Redis is not available: this worker's heartbeat expires by itself")
 
 
@@ -254,7 +253,5 @@ async def _scrape(
 async def _backlogs(redis: Redis, keys: Keys, pools: PoolDirectory) -> Mapping[str, Backlog]:
     try:
         return await read_backlogs(redis, keys, await pools.streams())
-    except Exception as error:
-        if not is_outage(error):
-            raise
+    except RedisUnavailable:
         return {}

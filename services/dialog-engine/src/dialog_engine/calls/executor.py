@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses
 from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
@@ -226,9 +226,10 @@ class CallExecutor(ToolCalls):
                                 return None
                     case losses.LeaveIt():
                         return None
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("lost call %s cannot be settled", request.correlation_id)
+        except (RedisUnavailable, TimeoutError):
+            return None
+        except Exception:
+            log.exception("lost call %s cannot be settled", request.correlation_id)
             return None
 
     async def _end_all(self, requests: Sequence[ToolCallRequested], why: GivenUp) -> list[ToolOutcome | None]:
@@ -245,9 +246,9 @@ class CallExecutor(ToolCalls):
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 answer = await self._request_end(request, not_begun, unseen, offered_to)
-        except Exception as error:
-            if is_outage(error):
-                return given_up(why, Known.NOTHING, request)
+        except (RedisUnavailable, TimeoutError):
+            return given_up(why, Known.NOTHING, request)
+        except Exception:
             log.exception("call %s cannot be ended", request.correlation_id)
             return losses.of_class(request, losses.internal_error())
         match answer:
@@ -271,10 +272,8 @@ class CallExecutor(ToolCalls):
             where = offered_to.get(request.correlation_id, UNKNOWN_INCARNATION)
             try:
                 return await self._ledger.cancel(request, outcome, unseen=unseen, offered_to=where)
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            except RedisUnavailable:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
             # The relay may have offered it meanwhile.
             offered_to = await self._mailbox.unpublished([request.correlation_id])
 

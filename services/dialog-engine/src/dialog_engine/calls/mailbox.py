@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import msgspec
 from redis.asyncio import Redis
 
-from callstream_runtime.connections import is_outage
+from callstream_runtime.loops import kept_running
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.losses import LossDetector
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import Outbox, OutboxRow
@@ -81,9 +82,8 @@ class Mailbox:
 
     async def run(self) -> None:
         """Read and sweep until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._read(), name="mailbox reader")
-            tasks.create_task(self._sweep(), name="mailbox sweep")
+        async with kept_running(self._read, self._sweep):
+            await asyncio.Future()
 
     def look_up(self, correlation_ids: Iterable[str]) -> None:
         """Look these calls up soon: their replies may have come before they were waited for."""
@@ -102,14 +102,12 @@ class Mailbox:
                     self._deliver(correlation_id, found)
 
     async def _read(self) -> None:
-        pause = 0.0
+        pause, self._last = 0.0, ""
         while True:
             try:
                 await self._read_some()
                 pause = 0.0
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("the mailbox cannot be read")
+            except RedisUnavailable:
                 pause = min(max(pause * 2, 0.1), 2.0)
                 await asyncio.sleep(pause)
                 # A mailbox that was lost and created again may have lower ids: ask for its newest one.
@@ -141,11 +139,8 @@ class Mailbox:
             self._wake.clear()
             late, self._late = self._late, []
             self.auditor.keep(self._calls)
-            try:
+            with contextlib.suppress(RedisUnavailable):
                 await self.check(late or self._calls.quiet_for(QUIET_SECONDS))
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("the ledger cannot be swept")
 
     def _deliver(self, correlation_id: str, data: bytes) -> None:
         if correlation_id not in self._calls:
@@ -187,13 +182,12 @@ class Auditor:
         """The terminal replies, encoded, and the certain losses among up to AUDIT_BATCH calls.
 
         Raises:
-            RedisError, OSError: Redis cannot be asked now.
+            RedisUnavailable: Redis cannot be asked now.
         """
-        try:
+        with contextlib.ExitStack() as unanswered:
+            unanswered.callback(self._detector.clear)
             found = await self._ledger.audit(correlation_ids)
-        except Exception:
-            self._detector.clear()
-            raise
+            unanswered.pop_all()
         lost = [(correlation_id, each) for correlation_id, each in found if isinstance(each, Loss)]
         certain = self._detector.audited(correlation_ids, lost, asyncio.get_running_loop().time())
         ended = [(correlation_id, each) for correlation_id, each in found if not isinstance(each, Loss)]

@@ -13,7 +13,7 @@ from collections import deque
 import msgspec
 
 from callstream_runtime.clock import RedisWatch
-from callstream_runtime.connections import is_outage
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.ledger import RECENT_SECONDS, EngineLedger
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
@@ -61,8 +61,8 @@ class RecentEnds:
                 return_exceptions=True,
             )
             for error in answers:
+                if isinstance(error, RedisUnavailable):
+                    return
                 if isinstance(error, Exception):
-                    if is_outage(error):
-                        return
                     log.error("the end of a call cannot be written again", exc_info=error)
         self._server = server

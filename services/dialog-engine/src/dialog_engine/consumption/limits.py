@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from redis.asyncio import Redis
 
 from callstream_runtime.background import BackgroundTasks
-from callstream_runtime.connections import describe_outage, is_outage
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.model import Turn
 from plugins_contract.keys import Keys
@@ -222,11 +222,9 @@ class Consumption:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 answer = await question()
-        except Exception as error:
-            if not is_outage(error):
-                raise
+        except (RedisUnavailable, TimeoutError) as error:
             self._ask_again_at = loop.time() + PAUSE_SECONDS
-            self._outages.failed(RuntimeError(describe_outage(error)))
+            self._outages.failed(error)
             return None
         self._outages.worked()
         return answer

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from callstream_runtime.connections import describe_outage, is_outage
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 
@@ -125,10 +125,8 @@ class SubjectUse:
             try:
                 await self.publish()
                 self._outages.worked()
-            except Exception as error:
-                if not is_outage(error):
-                    raise
-                self._outages.failed(RuntimeError(describe_outage(error)))
+            except RedisUnavailable as error:
+                self._outages.failed(error)
 
     async def publish(self) -> None:
         """Write the numbers of this engine into Redis, and remove old ones. Raises the errors of redis."""
@@ -149,9 +147,8 @@ class SubjectUse:
         try:
             await self.publish()
             return added_up(await self._redis.hgetall(self._key), self._clock())
-        except Exception as error:
-            if not is_outage(error):
-                raise
+        except RedisUnavailable:
+            pass  # the report says that it is not complete
         own = {name.encode(): value for name, value in self._fields(self._periods).items()}
         report = added_up(own, self._clock())
         return Report(report.uses, report.engines, complete=False)

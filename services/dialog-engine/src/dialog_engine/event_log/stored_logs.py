@@ -9,10 +9,10 @@ from itertools import islice
 from typing import Any
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
-from callstream_runtime.connections import is_outage
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.events import DONE, Batch, Cursor, LogGoneError
 from dialog_engine.event_log.growing_log import Entry, GrowingLog, batches_of, entry_from_fields
 from dialog_engine.event_log.turn_log import LiveLog
@@ -29,7 +29,7 @@ PAGE = 100
 
 
 class LogStore:
-    """Appends to streams and reads them. Raises the errors of the Redis client: RedisError, OSError."""
+    """Appends to streams and reads them. Raises `RedisUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys, cipher: Cipher) -> None:
         self._redis = redis
@@ -193,7 +193,7 @@ class LogTails:
                 if not lost:
                     raise
                 # Redis had lost the entries after `after`, and the owner has stored them again by now.
-        except (RedisError, OSError):
+        except RedisUnavailable:
             return  # the reader must ask again
         finally:
             tail.readers -= 1
@@ -204,7 +204,7 @@ class LogTails:
         """The last entry; None when there is none, or Redis is unavailable."""
         try:
             return await self._store.newest(turn_id)
-        except (RedisError, OSError):
+        except RedisUnavailable:
             return None
 
     async def run(self) -> None:
@@ -217,9 +217,7 @@ class LogTails:
             try:
                 await self._read()
                 await asyncio.sleep(POLL_SECONDS)
-            except (RedisError, OSError) as error:
-                if not is_outage(error):
-                    log.exception("the logs of other engines cannot be read")
+            except RedisUnavailable:
                 await asyncio.sleep(OUTAGE_SECONDS)
 
     async def _read(self) -> None:

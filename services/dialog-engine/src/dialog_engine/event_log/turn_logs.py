@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
 
-from callstream_runtime.connections import is_outage
 from callstream_runtime.logs import turn_ids
+from callstream_runtime.loops import kept_running
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.event_log.growing_log import batches_of
@@ -120,15 +120,14 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         try:
             async with asyncio.timeout(READ_SECONDS):
                 entry = await self._store.newest(turn_id)
-        except (RedisError, OSError):
+        except (RedisUnavailable, TimeoutError):
             return None
         return entry.frame if entry else None
 
     async def run(self) -> None:
         """Store the logs of this engine and read those of others, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_stored(), name="turn logs: store")
-            tasks.create_task(self._tails.run(), name="turn logs: read")
+        async with kept_running(self._keep_stored, self._tails.run):
+            await asyncio.Future()
 
     async def _whole(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
         """The rest of the turn's earlier epochs, then the current one."""
@@ -161,7 +160,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                     for batch in batches_of(page, after):
                         yield batch
                     after = page[-1].cursor
-        except (RedisError, OSError) as error:
+        except (RedisUnavailable, TimeoutError) as error:
             raise LogGoneError(str(error)) from error
         if nothing:
             raise LogGoneError(f"there is no log of turn {turn_id}")
@@ -182,9 +181,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             try:
                 await self._append([*grown])
                 pause = STORE_SECONDS
-            except (RedisError, OSError) as error:
-                if not is_outage(error):
-                    log.exception("turn logs cannot be stored")
+            except RedisUnavailable:
                 self._put_back(grown)
                 pause = min(pause * 2, 2.0)
 
@@ -209,7 +206,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         """Store the entries that Redis does not have.
 
         Raises:
-            RedisError, OSError: Redis cannot be written now.
+            RedisUnavailable: Redis cannot be written now.
         """
         for live, last in zip(logs, await self._store.append(logs), strict=True):
             match last:
@@ -230,8 +227,8 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
                     live.set_stored(count)
                     if live.to_store():
                         self._note_growth(live)
-                case error if is_outage(error):
-                    raise error
+                case RedisUnavailable():
+                    raise last
                 case error:
                     # It is retried when it grows. The other logs are not held up.
                     log.error(

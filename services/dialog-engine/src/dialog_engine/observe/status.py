@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisWatch
-from callstream_runtime.connections import is_outage
 from callstream_runtime.pool_directory import PoolDirectory
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.turns import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.services import Readiness
@@ -175,7 +175,5 @@ class EngineStatus:
         try:
             async with asyncio.timeout(SCRAPE_SECONDS):
                 return await read_backlogs(self.redis, self.keys, await self.pools.streams())
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("the backlog of the request streams cannot be read")
+        except (RedisUnavailable, TimeoutError):
             return {}

@@ -6,7 +6,8 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.connections import command_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.settings import digest_of_subject
 from callstream_runtime.visible import visible
 from dialog_engine.config.store import OperatorSettings
@@ -32,10 +33,8 @@ async def _report(settings: OperatorSettings) -> Report:
     redis: Any = command_client(settings.redis_address, connections=1, timeout=REDIS_SECONDS)
     try:
         return added_up(await redis.hgetall(Keys(settings.redis_key_prefix).subjects), time.time())
-    except Exception as error:
-        if not is_outage(error):
-            raise
-        text = f"Redis at {settings.redis_address}: {describe_outage(error)}"
+    except RedisUnavailable as error:
+        text = f"Redis at {settings.redis_address}: {error}"
         raise ConfigurationError(f"{text}. Each engine has its own numbers at /operators/subjects") from None
     finally:
         await redis.aclose()

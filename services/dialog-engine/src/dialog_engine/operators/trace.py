@@ -16,7 +16,8 @@ from uuid import UUID
 
 import msgspec
 
-from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.connections import command_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.visible import visible
 from dialog_engine.config.store import OperatorSettings
 from dialog_engine.errors import StorageUnavailableError
@@ -219,10 +220,8 @@ async def _from_redis(story: Story, settings: OperatorSettings) -> None:
                 story.calls |= dict.fromkeys(await _calls_of_log(redis, keys, settings.cipher, turn))
         for call in [*story.calls][:MAX_CALLS]:
             await _ledger(story, redis, keys, call)
-    except Exception as error:
-        if not is_outage(error):
-            raise
-        story.unavailable.append(f"Redis at {settings.redis_address}: {describe_outage(error)}")
+    except RedisUnavailable as error:
+        story.unavailable.append(f"Redis at {settings.redis_address}: {error}")
     finally:
         await redis.aclose()
 

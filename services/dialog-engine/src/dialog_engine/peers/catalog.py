@@ -8,8 +8,8 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.connections import is_outage
 from callstream_runtime.loops import follow
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.tool_calls.exposure.descriptions import suggestion
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from plugins_contract.catalog import (
@@ -97,15 +97,16 @@ class CatalogReader(ToolDirectory):
         """Read the catalog now. When it cannot be read, the last copy stays in use."""
         try:
             await self.refresh()
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("the catalog cannot be read")
+        except RedisUnavailable:
+            pass  # `workers` and the metrics show it
+        except ResponseError:
+            log.exception("the catalog cannot be read")  # somebody wrote a value of another type in its place
 
     async def refresh(self) -> None:
         """Read the catalog now. An entry that this release cannot read is logged and left out.
 
         Raises:
-            RedisError, OSError: Redis cannot be asked now.
+            RedisUnavailable: Redis cannot be asked now.
         """
         async with self._reading:
             await self._refresh()
@@ -123,9 +124,9 @@ class CatalogReader(ToolDirectory):
                     raise fields
                 if view := await self._view(name, fields):
                     views.append(view)
+            except RedisUnavailable:
+                raise
             except (*NOT_READABLE, ResponseError) as error:
-                if is_outage(error):
-                    raise
                 log.error("the catalog entry of server %r is left out: %s", name, error)  # noqa: TRY400 -- said it all
         if any(view.workers for view in views):
             # Servers that no worker reports were removed from the configuration.

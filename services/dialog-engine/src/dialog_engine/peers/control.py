@@ -1,6 +1,7 @@
 """`dialog.control`: engines wake each other. The state is in the store, which each engine reads once a second anyway,
 so a lost message costs a second."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -8,8 +9,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.background import BackgroundTasks
-from callstream_runtime.connections import is_outage
 from callstream_runtime.loops import follow
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.ports import Control
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
@@ -48,11 +49,8 @@ class ControlPublisher(Control):
         self._sending.start(self._publish(message), f"control message {message.kind}")
 
     async def _publish(self, message: _Message) -> None:
-        try:
+        with contextlib.suppress(RedisUnavailable):
             await self._redis.publish(self._keys.engines, msgspec.json.encode(message))
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("a control message cannot be published")
 
 
 class ControlListener:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from redis.asyncio import Redis
 
-from callstream_runtime.connections import describe_outage, is_outage
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.personal_data.service import ErasedSession, Traces
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
@@ -46,10 +46,8 @@ class RedisEraser(Traces):
     async def erase(self, sessions: Sequence[ErasedSession]) -> Collection[str]:
         try:
             clean = await self._erase(sessions)
-        except Exception as error:
-            if not is_outage(error):
-                raise
-            self._outages.failed(RuntimeError(describe_outage(error)))
+        except RedisUnavailable as error:
+            self._outages.failed(error)
             return ()
         self._outages.worked()
         return clean

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from callstream_runtime.connections import is_outage
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, EngineLedger
@@ -35,9 +35,7 @@ class Offers:
         if self.incarnation == NEVER_OFFERED:
             try:
                 self.incarnation = await self._ledger.incarnation()
-            except Exception as error:
-                if not is_outage(error):
-                    log.exception("the incarnation of Redis cannot be read")
+            except RedisUnavailable:
                 return False
         return True
 

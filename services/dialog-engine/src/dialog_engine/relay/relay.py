@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from callstream_runtime.connections import is_outage, was_refused
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.pipelined import PipelinedRedis
+from callstream_runtime.redis_errors import RedisUnavailable, was_refused
 from dialog_engine.calls.mailbox import Publisher
 from dialog_engine.calls.subscriptions import CallObserver, NotPublished, Subscriptions, Unpublishable, reason_of
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow, TurnFinished
@@ -195,9 +195,7 @@ class Relay(Publisher, OutboxRelay):
             pipeline.hget(self._keys.call(call), "state")
         try:
             states: Any = await pipeline.execute()
-        except Exception as error:
-            if not is_outage(error):
-                log.exception("the states of published calls cannot be read")
+        except RedisUnavailable:
             return
         for call, state in zip(calls, states, strict=True):
             if state != b"published":
@@ -263,7 +261,7 @@ class Relay(Publisher, OutboxRelay):
                     case Moved() if is_new:  # nobody has it: it is offered to the incarnation that is there now
                         self._offers.forget_incarnation()
                         rows.append(replace(row, offered_to=NEVER_OFFERED))
-                    case Exception() if is_outage(answer):
+                    case RedisUnavailable():
                         failed.append(row)
                     case Conflict() if self._cipher.strict and not decode_request(row.payload).sealed:
                         # It was enqueued before, clear or sealed with another nonce.
@@ -298,7 +296,7 @@ class Relay(Publisher, OutboxRelay):
         for row, answer in zip(rows, answers, strict=True):
             if not isinstance(answer, Exception):
                 self._note_published(row)
-            elif is_outage(answer):
+            elif isinstance(answer, RedisUnavailable):
                 failed.append(row)
             else:
                 refused.append((row, _rejected(row, answer)))

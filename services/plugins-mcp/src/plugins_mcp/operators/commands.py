@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from callstream_runtime.connections import command_client, describe_outage, is_outage
+from callstream_runtime.connections import command_client
+from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.dead_letters import DeadLetter, DeadLetters, Requeued
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -70,10 +71,8 @@ def run(command: OperatorCommand) -> int:
         # The reader closed the pipe. Python must not flush to it at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_DONE
-    except Exception as error:
-        if not is_outage(error):
-            raise
-        return _fail(group, f"Redis at {settings.redis_address}: {describe_outage(error)} (REDIS_URL)", UNREACHABLE)
+    except RedisUnavailable as error:
+        return _fail(group, f"Redis at {settings.redis_address}: {error} (REDIS_URL)", UNREACHABLE)
 
 
 async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand) -> int:
@@ -238,11 +237,9 @@ async def _requeue_one(letters: DeadLetters, letter: DeadLetter, command: Requeu
     new = letters.again(letter.request, deadline=deadline, approved_by="operator" if command.approve else "")
     try:
         return await letters.requeue(letter, new)
-    except Exception as error:
-        if not is_outage(error):
-            raise
-    # The command may have taken effect and only its answer was lost. It is idempotent, so it is repeated.
-    return await letters.requeue(letter, new)
+    except RedisUnavailable:
+        # The command may have taken effect and only its answer was lost. It is idempotent, so it is repeated.
+        return await letters.requeue(letter, new)
 
 
 async def _outcome(letters: DeadLetters, requeued: Requeued) -> ToolOutcome | None:

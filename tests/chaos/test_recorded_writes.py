@@ -1,4 +1,4 @@
-"""What the recording engine notes: a refused write, and one that was taken although its turn was adopted."""
+"""What is noted of writes: a refused write, and one that was taken although its turn was adopted."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
@@ -11,7 +11,7 @@ from dialog_engine.storage import fence as rules
 from dialog_engine.storage import turns
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.turns import SqlTurns
-from tests.chaos.recording_engine import Became, watch_writes
+from tests.chaos.recorded_writes import Became, watch_writes
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 

@@ -1,16 +1,9 @@
-"""`python -m tests.chaos.recording_engine [--idle] SECONDS NOTES`: the engine, with a lease of SECONDS.
-
-It does not check whether its turns were adopted by another engine, so that only the fences stop its writes, and records
-in the file NOTES which writes were refused, and which were taken although the turn was adopted.
-
-With `--idle` it adopts no turns: a turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
-"""
+"""Notes which writes of adopted turns were refused, and which were taken although the turn was adopted."""
 
 import logging
 import os
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,14 +11,10 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.chat import ownership
 from dialog_engine.chat.outbox import TurnFinished
-from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.errors import TurnFencedError
-from dialog_engine.main import serve
 from dialog_engine.model import Turn
 from dialog_engine.storage import fence as rules
-from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.storage.turns import SqlTurns
 
@@ -122,29 +111,8 @@ class _RefusedLogs(logging.Handler):
             self._take(str(record.args[0]), 0, Became.LOG_REFUSED)
 
 
-def _notice_nothing() -> None:
-    async def none(self: SqlEngines, turns: Sequence[Turn]) -> Sequence[str]:
-        return []
-
-    SqlEngines.fenced = none
-
-
-def _adopt_nothing() -> None:
-    async def no_engines(self: SqlEngines) -> Sequence[SeenEngine]:
-        return []
-
-    SqlEngines.others = no_engines
-
-
-if __name__ == "__main__":
-    if "--idle" in sys.argv:
-        sys.argv.remove("--idle")
-        _adopt_nothing()
-    notes = _taking(Path(sys.argv.pop()))
-    ownership.LEASE_SECONDS = float(sys.argv.pop())
-    ownership.RENEW_SECONDS = ownership.LEASE_SECONDS / 4
-    ownership.LOOK_SECONDS = ownership.LEASE_SECONDS / 10
-    watch_writes(notes)
-    logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(notes))
-    _notice_nothing()
-    serve()
+def record(path: Path) -> None:
+    """Note the writes of this process in the file `path`."""
+    take = _taking(path)
+    watch_writes(take)
+    logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(take))

@@ -1,13 +1,12 @@
-"""`python -m tests.chaos.crashing_engine FILE`: the engine, which kills itself (SIGKILL) at the step that FILE names.
+"""Steps of a turn at which an engine kills itself (SIGKILL).
 
-FILE holds a number of turns and a step. Turns that reach the step wait there; when that number of turns waits, the
-engine kills itself. The file is read again at every step and may be missing. This engine adopts no turns.
+A file holds a number of turns and a step. Turns that reach the step wait there; when that number of turns waits, the
+engine kills itself. The file is read again at every step and may be missing.
 """
 
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -15,16 +14,13 @@ from typing import Any
 
 from dialog_engine.chat.events import DONE, encode
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.chat.service import ChatService
 from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.llm.openai_client import OpenAIChatClient
-from dialog_engine.main import serve
 from dialog_engine.model import ChatEvent, ChatRequest, TextDelta, ToolMessage, Turn, TurnEvent
 from dialog_engine.relay.relay import Relay
 from dialog_engine.sideband import ModelStream
-from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.store import Store
 from plugins_contract.ledger import EngineLedger
@@ -45,7 +41,7 @@ class CrashPoint:
         self._there = 0
 
     def is_at(self, step: str) -> int:
-        """The number of turns that must reach this step; 0 when FILE names another one."""
+        """The number of turns that must reach this step; 0 when the file names another one."""
         number, _, name = self._file.read_text().partition(" ") if self._file.exists() else ("0", "", "")
         return int(number) if name == step else 0
 
@@ -73,7 +69,6 @@ def arm(crash_point: CrashPoint) -> None:
     _log(crash_point)
     _model(crash_point)
     _sent_events(crash_point)
-    _adopt_nothing()
 
 
 def _commits(crash_point: CrashPoint) -> None:
@@ -173,17 +168,3 @@ def _sent_events(crash_point: CrashPoint) -> None:
 
     LiveLog.append = appended
     ChatService.end = ended
-
-
-def _adopt_nothing() -> None:
-    """Adopted turns would be counted among those that must reach the step."""
-
-    async def none(self: SqlEngines) -> Sequence[SeenEngine]:
-        return []
-
-    SqlEngines.others = none
-
-
-if __name__ == "__main__":
-    arm(CrashPoint(Path(sys.argv.pop())))
-    serve()
