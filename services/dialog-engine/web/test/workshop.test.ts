@@ -2,18 +2,17 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Workshop } from "../src/markdown/workshop";
+import { BEGUN, Workshop } from "../src/markdown/workshop";
 import { highlight } from "../src/worker/highlight";
 import { math } from "../src/worker/math";
 
-/** A worker that answers what `answer` says of a request, and nothing to `undefined`. */
+/** A worker that sends what `answer` says to a request. */
 class Scripted {
   onmessage: ((event: { data: unknown }) => void) | null = null;
   ended = false;
-  constructor(readonly answer: (request: object) => unknown) {}
+  constructor(readonly answer: (request: object) => unknown[]) {}
   postMessage(request: object) {
-    const data = this.answer(request);
-    if (data !== undefined) queueMicrotask(() => this.onmessage?.({ data }));
+    for (const data of this.answer(request)) queueMicrotask(() => this.onmessage?.({ data }));
   }
   terminate() {
     this.ended = true;
@@ -25,7 +24,7 @@ const wanted = () => true;
 test("a block that takes too long ends the worker; the next one gets another", async () => {
   const workers: Scripted[] = [];
   const answer = (request: object) =>
-    "load" in request ? true : JSON.stringify(request).includes("slow") ? undefined : [["made", null]];
+    "load" in request ? [true] : JSON.stringify(request).includes("slow") ? [BEGUN] : [BEGUN, [["made", null]]];
   const shop = new Workshop(() => {
     workers.push(new Scripted(answer));
     return workers.at(-1) as unknown as Worker;
@@ -41,7 +40,7 @@ test("a block that takes too long ends the worker; the next one gets another", a
 
 test("a kind of work that cannot be loaded is asked for once, and what is not wanted any more not at all", async () => {
   const asked: object[] = [];
-  const shop = new Workshop(() => new Scripted((request) => (asked.push(request), null)) as unknown as Worker);
+  const shop = new Workshop(() => new Scripted((request) => (asked.push(request), [null])) as unknown as Worker);
   const work = { tex: "a", display: false };
   assert.equal(await shop.make("math", work, () => false), null);
   assert.deepEqual(asked, []);

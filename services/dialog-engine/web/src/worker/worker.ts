@@ -1,6 +1,6 @@
 /** The worker: loads what a kind of work needs when it is first asked for. It may be ended at any moment. */
 
-import type { Jobs, Request } from "../markdown/workshop";
+import type { BEGUN, Jobs, Request } from "../markdown/workshop";
 
 type Makers = { [Kind in keyof Jobs]: () => Promise<(work: Jobs[Kind]["work"]) => Jobs[Kind]["result"] | null> };
 
@@ -16,6 +16,7 @@ onmessage = async ({ data }: MessageEvent<Request>) => {
       postMessage(true);
     } else {
       const make = (await MAKERS[data.make]()) as (work: unknown) => unknown;
+      postMessage("begun" satisfies typeof BEGUN);
       postMessage(make(data.work));
     }
   } catch {
