@@ -45,10 +45,11 @@ from types import FrameType
 import httpx2
 
 from benchmarks.arguments import at_least
+from callstream_runtime.settings_sources import read_settings
 from deploy.local.ports import free_port
-from dialog_engine.config import Settings as EngineSettings
 from dialog_engine.http.app import server_of
-from dialog_engine.wiring import build_app
+from dialog_engine.settings import Settings as EngineSettings
+from dialog_engine.wiring.engine import build_app
 from examples.demo_model.request import MODEL_ID
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.wiring import run_worker
@@ -267,7 +268,7 @@ async def _worker(redis_url: str, folder: Path) -> AsyncGenerator[None]:
     config.write_text(json.dumps({"mcpServers": {"demo": server}}))
     values = {"redis_url": redis_url, "mcp_config": config, "health_port": 0, "drain_seconds": 1, "_env_file": None}
     stopping = asyncio.Event()
-    running_worker = asyncio.create_task(run_worker(WorkerSettings(**values), stopping))  # type: ignore[arg-type]
+    running_worker = asyncio.create_task(run_worker(read_settings(WorkerSettings, **values), stopping))
     try:
         yield
     finally:
@@ -287,7 +288,7 @@ async def _engine(redis_url: str, folder: Path, model_url: str, settings: Mappin
         **settings,
     }
     closing = asyncio.Event()
-    app = build_app(EngineSettings(**values), closing)  # type: ignore[arg-type]
+    app = build_app(read_settings(EngineSettings, **values), closing)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = server_of(app, closing, grace_seconds=0.1)
         serving = asyncio.create_task(server.serve(sockets=[listener]))

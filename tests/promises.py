@@ -1,4 +1,4 @@
-"""`python -m tests.promises`: the lines of `tests/` by folder, and of the tests that prove each promise.
+"""`python -m tests.promises`: the lines of `tests/` by folder and of each promise's tests, and the words of docs.
 
 With `--write` it writes `promises.txt` instead, the list of what is promised, in which a review sees what came or went.
 """
@@ -76,6 +76,17 @@ def lines_by_folder() -> Counter[str]:
     return lines
 
 
+def words_of_documents() -> Counter[str]:
+    """The words of the Markdown files of each folder that has documents, and of the README, as `wc -w` counts them."""
+    words = Counter[str]()
+    for top in ("README.md", "docs", "deploy", "services"):
+        root = TESTS.parent / top
+        for path in root.rglob("*.md") if root.is_dir() else (root,):
+            if "node_modules" not in path.parts:
+                words[top] += len(path.read_text().split())
+    return words
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.promises", description=__doc__)
     parser.add_argument("--write", action="store_true", help="write promises.txt")
@@ -90,6 +101,9 @@ def main() -> None:
         lines[proof.promise] += proof.lines
         tests[proof.promise] += 1
     print(*(f"{count:5} {tests[promise]:3} {promise}" for promise, count in lines.most_common()), sep="\n")
+    documents = words_of_documents()
+    print("", "words of docs:", *(f"{words:7,} {top}" for top, words in documents.items()), sep="\n")
+    print(f"{documents.total():7,} in all")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from dialog_engine.config import Settings as EngineSettings
+from callstream_runtime.settings_sources import fields_of
+from dialog_engine.settings import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
 
 Inherits: TypeAlias = Callable[[str], bool]
@@ -19,6 +20,7 @@ _NETWORK = re.compile(r"(?i:https?|all|no)_proxy|SSL_CERT_FILE|SSL_CERT_DIR|SSLK
 """Proxies, certificates and the export of traces."""
 _PROVIDERS = re.compile(r"(AWS|AZURE|GOOGLE|CLOUDSDK|OPENAI|ANTHROPIC|PG)\w+")
 """What the SDKs of the model providers and libpq read themselves."""
+_ENGINE, _WORKER = fields_of(EngineSettings), fields_of(WorkerSettings)
 _REFERENCE = re.compile(r"\$\{(?:env:)?(\w+)")
 
 
@@ -29,7 +31,7 @@ def system(name: str) -> bool:
 
 def engine(name: str) -> bool:
     """What the engine inherits."""
-    return _service(name, EngineSettings.model_fields) or _PROVIDERS.fullmatch(name) is not None
+    return _service(name, _ENGINE) or _PROVIDERS.fullmatch(name) is not None
 
 
 def worker(config: Path | None) -> Inherits:
@@ -38,7 +40,7 @@ def worker(config: Path | None) -> Inherits:
         references = frozenset(_REFERENCE.findall(config.read_text())) if config else frozenset[str]()
     except (OSError, UnicodeDecodeError):
         references = frozenset[str]()  # the worker reports what is wrong with the file
-    return lambda name: name in references or _service(name, WorkerSettings.model_fields)
+    return lambda name: name in references or _service(name, _WORKER)
 
 
 def _service(name: str, settings: Mapping[str, object]) -> bool:

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 from deploy.local import own_variables
 from deploy.local.own_variables import Inherits
+from dialog_engine.llm.providers import Providers
 
 DATA = Path(".data")
 MCP_CONFIG = Path("examples/mcp.json")
@@ -153,14 +154,12 @@ def _socket() -> Path:
 def _model(
     given: Mapping[str, str], shared: dict[str, str], facts: dict[str, str], free_port: Callable[[], int]
 ) -> list[Program]:
-    if "OPENAI_API_KEY" in given or "OPENAI_BASE_URL" in given:
-        name, where = given.get("OPENAI_MODEL", "the default model"), given.get("OPENAI_BASE_URL", "OpenAI")
-        facts["Model"] = f"{name} at {_without_password(where)}"
-        return []
-    if "ANTHROPIC_API_KEY" in given or "ANTHROPIC_BASE_URL" in given:
-        name, where = given.get("ANTHROPIC_MODEL", "the default model"), given.get("ANTHROPIC_BASE_URL", "Anthropic")
-        facts["Model"] = f"{name} at {_without_password(where)}"
-        return []
+    for kind in Providers.kinds().values():
+        if values := [given[each.upper()] for each in kind.selected_by if each.upper() in given]:
+            model = given.get(kind.model_setting.upper(), "the default model")
+            where = next((value for value in values if "://" in value), kind.__name__)
+            facts["Model"] = f"{model} at {_without_password(where)}"
+            return []
     port = free_port()
     shared |= {
         "OPENAI_BASE_URL": f"http://{LOCAL}:{port}/v1",

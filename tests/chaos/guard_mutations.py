@@ -173,7 +173,7 @@ MUTATIONS = {
             Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
             Edit(
                 f"{LEDGER}/cancel.lua",
-                "redis.call('PUBLISH', ARGV[6], ARGV[7])",
+                "redis.call('PUBLISH', control, message)",
                 "",
             ),
         ),

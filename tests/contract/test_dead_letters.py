@@ -119,8 +119,8 @@ async def test_the_entry_of_a_requeued_call_says_that_it_has_a_ledger(bench: Ben
 
 
 @promise("operators list, show, requeue and discard dead letters")
-@pytest.mark.guard("requeue", "if not stands(dead, ARGV[1], ARGV[2])", "if false")
-@pytest.mark.guard("requeue", "redis.call('XDEL', dead, ARGV[1])")
+@pytest.mark.guard("requeue", "if not stands(dead, letter, event)", "if false")
+@pytest.mark.guard("requeue", "redis.call('XDEL', dead, letter)")
 async def test_one_of_many_operators_requeues(bench: Bench) -> None:
     letter = await dead(bench)
     answers: list[Requeued | None] = []
@@ -171,7 +171,7 @@ async def test_a_letter_that_is_another_by_now_is_not_discarded(bench: Bench) ->
     assert (await only(bench)).reason == "another"
 
 
-@pytest.mark.guard("discard", "if not stands(KEYS[1], ARGV[1], ARGV[2])", "if false")
+@pytest.mark.guard("discard", "if not stands(dead, letter, event)", "if false")
 async def test_a_letter_is_discarded_once(bench: Bench) -> None:
     letter = await dead(bench)
 
@@ -197,7 +197,7 @@ async def test_a_requeue_makes_stream_and_group_when_they_are_gone(bench: Bench)
     assert await bench.next_delivery("c") is not None
 
 
-@pytest.mark.guard("requeue", "keep_while_open(call, ARGV[8])")
+@pytest.mark.guard("requeue", "keep_while_open(call, deadline)")
 async def test_the_ledger_of_a_requeued_call_expires(bench: Bench) -> None:
     letter = await dead(bench)
     new = await again(bench, letter)

@@ -94,7 +94,9 @@ async def test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_th
 
 
 @pytest.mark.guard("adopt", "if replies > 0 or", "if")
-@pytest.mark.guard("start", "append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')")
+@pytest.mark.guard(
+    "start", "append_reply(channel, mailbox, id, tool_call_id, 'started', started_reply .. starts .. '}')"
+)
 async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, "once"))
     await bench.run(delivery)
@@ -220,7 +222,7 @@ async def refused(bench: Bench, delivery: Delivery, *, channel: str = "", correl
     )
 
 
-@pytest.mark.guard("bury", "ARGV[9] == '0'", "false")
+@pytest.mark.guard("bury", "enqueued == 0", "false")
 async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench) -> None:
     delivery = await submitted(bench)
     for _ in range(2):
@@ -239,7 +241,7 @@ async def test_a_request_that_is_refused_is_answered_once_and_kept(bench: Bench)
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
-@pytest.mark.guard("bury", "if KEYS[6] ~= channel then", "if false then")
+@pytest.mark.guard("bury", "if named ~= channel then", "if false then")
 async def test_a_refusal_goes_to_the_channel_that_was_named_as_well(bench: Bench) -> None:
     delivery = await submitted(bench)
     named = bench.keys.response("of-my-own")
@@ -261,7 +263,7 @@ async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alon
     assert await bench.backlog() == 0
 
 
-@pytest.mark.guard("bury", "and ARGV[9] == '0'")
+@pytest.mark.guard("bury", "and enqueued == 0")
 async def test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine(bench: Bench) -> None:
     await bench.engine.enqueue(request := await bench.request())
     delivery = await bench.deliver()

@@ -44,7 +44,7 @@ async def test_the_cancellation_of_a_running_call_is_requested(bench: Bench) -> 
     assert await bench.worker.complete(delivery, fence, CANCELLED) == replies.Completed()
 
 
-@pytest.mark.guard("cancel", "redis.call('PUBLISH', ARGV[6], ARGV[7])", begun=False)
+@pytest.mark.guard("cancel", "redis.call('PUBLISH', control, message)", begun=False)
 @pytest.mark.parametrize("begun", [True, False])
 async def test_the_workers_are_notified_at_once(bench: Bench, begun: bool) -> None:
     request = (await bench.running())[0].request if begun else await bench.request()

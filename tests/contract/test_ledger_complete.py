@@ -156,7 +156,7 @@ async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
     assert decode_reply((await bench.mailbox())[-1][1], cipher=CLEAR) == step
 
 
-@pytest.mark.guard("progress", "known[2] ~= ARGV[2]", "false")
+@pytest.mark.guard("progress", "known[2] ~= fence", "false")
 async def test_progress_under_an_old_fence_is_refused(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))

@@ -38,7 +38,7 @@ async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
     assert (await _queued(bench, await bench.request())).backlog == 1
 
 
-@pytest.mark.guard("enqueue", "and redis.call('EXISTS', requests) == 0", "and false")
+@pytest.mark.guard("enqueue", "backlog == 0 and redis.call('EXISTS', requests) == 0", "false")
 async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench) -> None:
     """Also after a flush, and before any worker was ever there."""
     await bench.redis.delete(bench.keys.requests)

@@ -137,7 +137,7 @@ async def test_a_released_call_cannot_be_renewed_completed_or_released_by_its_fo
     assert (await bench.ledger(delivery.request))["starts"] == "0"
 
 
-@pytest.mark.guard("release", "known[2] ~= ARGV[4]", "false")
+@pytest.mark.guard("release", "known[2] ~= fence", "false")
 async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))

@@ -41,7 +41,7 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 
 
 @promise("what Redis lost of a running call is put back by its worker")
-@pytest.mark.guard("renew", "  keep_while_open(call, ARGV[7])")
+@pytest.mark.guard("renew", "  keep_while_open(call, deadline)")
 async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -93,7 +93,7 @@ async def test_a_call_that_was_put_back_can_be_given_back(bench: Bench) -> None:
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=1)
 
 
-@pytest.mark.guard("renew", "'class', ARGV[6],")
+@pytest.mark.guard("renew", "'class', class,")
 async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.forget(delivery.request)
@@ -260,7 +260,7 @@ async def test_the_audit_finds_nothing_lost_of_calls_that_wait_or_run(bench: Ben
 
 
 @pytest.mark.guard("audit", "if bytes >= max_bytes then", "if false then")
-@pytest.mark.guard("audit", "return {n, rows}", "return {(#KEYS - 1) / 2, rows}")
+@pytest.mark.guard("audit", "return {n, rows}", "return {#calls / 2, rows}")
 async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(bench: Bench) -> None:
     answers: list[Any] = []
     run = Scripts.run
@@ -413,7 +413,7 @@ async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("it is failed already")
 
 
-@pytest.mark.guard("lose", "~= ARGV[4]", "== ''")
+@pytest.mark.guard("lose", "~= found", "== ''")
 async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
@@ -436,7 +436,7 @@ async def test_a_call_that_its_worker_ended_meanwhile_keeps_its_result(bench: Be
 # --- CANCEL of what the ledger does not know ---
 
 
-@pytest.mark.guard("cancel", "ARGV[unseen and 8 or 4],\n  ARGV[unseen and 9 or 5]", "ARGV[4], ARGV[5]")
+@pytest.mark.guard("cancel", "unseen and unseen_state or state, unseen and unseen_reply or reply", "state, reply")
 async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine_says(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
@@ -447,7 +447,7 @@ async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine
     assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
 
 
-@pytest.mark.guard("cancel", "redis.call('PUBLISH', ARGV[6], ARGV[7])")
+@pytest.mark.guard("cancel", "redis.call('PUBLISH', control, message)")
 async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> None:
     delivery, _ = await bench.running()
     await bench.flush()

@@ -321,7 +321,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert found == call.lost(self.group(entry) if entry else None)
         if not isinstance(found, replies.Loss) or not call.sent:
             return
-        match losses.decide(found, call.request, 0):
+        match losses.remedy(found, call.request, 0):
             case losses.EnqueueAgain():
                 assert not call.once
                 self.send(call)

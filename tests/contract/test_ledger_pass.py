@@ -8,7 +8,7 @@ from tests.support.ledger import LEASE_MS, Bench
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
-@pytest.mark.guard("pass", "'IDLE', tonumber(ARGV[4]) + 1", "'IDLE', 0")
+@pytest.mark.guard("pass", "'IDLE', lease_ms + 1", "'IDLE', 0")
 async def test_a_call_that_is_passed_on_can_be_claimed_at_once_and_has_not_begun(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
@@ -26,7 +26,7 @@ async def test_a_call_that_has_begun_is_not_passed_on(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
-@pytest.mark.guard("pass", "pending_owner(stream, group, entry) ~= consumer", "false")
+@pytest.mark.guard("pass", "pending_owner(requests, group, entry) ~= consumer", "false")
 async def test_a_call_in_the_hands_of_another_is_not_passed_on(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")

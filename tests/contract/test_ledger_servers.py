@@ -66,7 +66,7 @@ async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
 
 
 @promise("a call that another incarnation of Redis may have had is not published as if it were new")
-@pytest.mark.guard("enqueue", "ARGV[10] ~= '*' and", "false and", offered_to="x/y")
+@pytest.mark.guard("enqueue", "offered_to ~= '*' and", "false and", offered_to="x/y")
 @pytest.mark.parametrize("offered_to", ["", "?", "x/y", f"x/{ELSEWHERE}"])
 async def test_a_call_that_was_offered_to_another_incarnation_and_is_not_known_is_not_queued(
     bench: Bench, offered_to: str
@@ -130,7 +130,7 @@ async def test_a_call_that_may_run_twice_or_whose_server_is_not_known_is_started
     assert await start(bench, delivery) == RAN
 
 
-@pytest.mark.guard("start", "ARGV[12] ~= '' and", "false and")
+@pytest.mark.guard("start", "reported_at ~= '' and", "false and")
 async def test_a_worker_starts_no_once_call_where_it_has_not_reported(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
@@ -138,7 +138,7 @@ async def test_a_worker_starts_no_once_call_where_it_has_not_reported(bench: Ben
     assert await start(bench, delivery, reported_at=server_of(bench.thread, bench.keys)) == RAN
 
 
-@pytest.mark.guard("start", "ARGV[12] ~= here then", "ARGV[12] ~= here and known[6] ~= token then")
+@pytest.mark.guard("start", "reported_at ~= here then", "reported_at ~= here and known[6] ~= token then")
 async def test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_that_it_started_a_call(
     bench: Bench,
 ) -> None:
@@ -150,7 +150,7 @@ async def test_a_server_at_which_a_worker_has_not_reported_does_not_say_again_th
     assert await start(bench, delivery, reported_at=here) == RAN
 
 
-@pytest.mark.guard("start", "not since or now_ms() - since < tonumber(ARGV[13])", "false")
+@pytest.mark.guard("start", "not since or now_ms() - since < known_ms", "false")
 async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
     reported(bench, "a")
@@ -160,7 +160,7 @@ async def test_a_new_worker_starts_no_once_call_of_an_earlier_server(bench: Benc
 
 
 @promise("a stop that Redis lost is written again")
-@pytest.mark.guard("start", "or known_for(workers, here) < tonumber(ARGV[14])")
+@pytest.mark.guard("start", "or known_for(workers, here) < stops_ms")
 async def test_a_once_call_of_an_earlier_server_waits_until_engines_had_the_time_to_write_their_stops(
     bench: Bench,
 ) -> None:
@@ -180,7 +180,7 @@ async def test_while_a_call_waits_its_entry_is_not_taken_over(bench: Bench) -> N
     assert await bench.sweep("b") == []
 
 
-@pytest.mark.guard("report", "ARGV[2] == here", "true")
+@pytest.mark.guard("report", "server == here", "true")
 async def test_a_report_counts_at_the_server_to_which_it_was_written_and_keeps_its_first_time(bench: Bench) -> None:
     assert not report(bench.thread, bench.keys, "a", ELSEWHERE)
     assert await bench.redis.hgetall(bench.keys.workers) == {}
@@ -219,7 +219,7 @@ async def test_once_calls_are_unknown_at_the_server_after_that_one_too(bench: Be
     assert (await start(bench, before), await start(bench, after)) == (ABANDONED, RAN)
 
 
-@pytest.mark.guard("retire", "forget_worker(KEYS[2], consumer, run_id())")
+@pytest.mark.guard("retire", "forget_worker(workers, consumer, run_id())")
 @pytest.mark.guard("tidy", "forget_worker(workers, rows[i], here)")
 async def test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up(bench: Bench) -> None:
     delivery = await from_elsewhere(bench)
@@ -249,8 +249,8 @@ async def test_a_stop_says_that_a_call_did_not_run_only_when_no_earlier_server_m
     assert (await bench.ledger(delivery.request))["state"] == state
 
 
-@pytest.mark.guard("cancel", "ARGV[10] ~= incarnation(KEYS[5])", "true", offered_to="here", ran=False)
-@pytest.mark.guard("cancel", "ARGV[10] ~= '' and", offered_to="", ran=False)
+@pytest.mark.guard("cancel", "offered_to ~= incarnation(incarnation_key)", "true", offered_to="here", ran=False)
+@pytest.mark.guard("cancel", "offered_to ~= '' and", offered_to="", ran=False)
 @pytest.mark.parametrize(("offered_to", "ran"), [(NEVER_OFFERED, False), ("here", False), ("elsewhere/1", True)])
 async def test_a_stop_of_a_call_that_is_not_known_here_says_where_it_was_offered(
     bench: Bench, offered_to: str, ran: bool

@@ -184,7 +184,7 @@ async def test_the_lease_runs_from_a_repeated_start_too(bench: Bench) -> None:
     assert await bench.sweep("b") == []
 
 
-@pytest.mark.guard("progress", "keep_while_open(KEYS[2], known[3])")
+@pytest.mark.guard("progress", "keep_while_open(channel, known[3])")
 async def test_the_channel_of_a_running_call_has_a_lifetime(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.progress(delivery.request, fence, CallStarted(1))
@@ -194,7 +194,7 @@ async def test_the_channel_of_a_running_call_has_a_lifetime(bench: Bench) -> Non
     assert await bench.command("TTL", bench.keys.mailbox(ENGINE)) > 0
 
 
-@pytest.mark.guard("start", "if class == 'repeatable' then class = ARGV[15] end")
+@pytest.mark.guard("start", "if class == 'repeatable' then class = requested_class end")
 async def test_a_once_call_does_not_run_again_because_somebody_has_edited_its_ledger(bench: Bench) -> None:
     delivery, _ = await bench.running("once")
     await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "class", "repeatable")

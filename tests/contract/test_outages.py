@@ -52,9 +52,10 @@ async def test_a_server_without_memory_is_an_outage_in_commands_pipelines_and_sc
     pipeline.set("key", "value")
     bench = Bench(admin, admin)
 
-    assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
-    assert isinstance(await failure(pipeline.execute()), RedisUnavailable)
-    assert isinstance(await failure(bench.engine.enqueue(await bench.request())), RedisUnavailable)
+    for attempt in (admin.set("key", "value"), pipeline.execute(), bench.engine.enqueue(await bench.request())):
+        error = await failure(attempt)
+        assert isinstance(error, RedisUnavailable)
+        assert (error.code, error.not_done) == ("OOM", True)
 
 
 async def test_missing_replicas_are_an_outage_in_pipelines_too(admin: Any) -> None:

@@ -72,7 +72,7 @@ async def test_while_all_workers_have_the_same_servers_every_call_is_on_the_comm
 
 
 @pytest.mark.guard(
-    "enqueue", "if requests ~= KEYS[2] and redis.call('EXISTS', KEYS[5]) == 0 then requests = KEYS[2] end"
+    "enqueue", "if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end"
 )
 async def test_without_the_stream_of_its_pool_a_call_is_put_on_the_common_one(bench: Bench) -> None:
     await opened(bench)
@@ -208,7 +208,7 @@ async def test_a_worker_that_only_seemed_to_be_gone_keeps_the_call_that_came_bac
     assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
-@pytest.mark.guard("pass", "fields[#fields + 1], fields[#fields + 2] = 'correlationId', ARGV[5]")
+@pytest.mark.guard("pass", "fields[#fields + 1], fields[#fields + 2] = 'correlationId', id")
 async def test_a_request_of_another_producer_that_names_no_id_comes_back_with_its_ledger(bench: Bench) -> None:
     pools = await opened(bench)
     request = await bench.request()

@@ -13,11 +13,12 @@ import msgspec
 from fastapi import FastAPI
 
 from callstream_runtime.http_connection import ConnectionLimits
+from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
-from dialog_engine.config import Settings
 from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
-from dialog_engine.wiring import build_app
+from dialog_engine.settings import Settings
+from dialog_engine.wiring.engine import build_app
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
@@ -299,7 +300,12 @@ def settings(folder: Path, redis_url: str, model_url: str, **changes: Any) -> Se
         "tools_wait_seconds": 0,
         "_env_file": None,
     }
-    return Settings(**(values | changes))
+    return read_settings(Settings, **(values | changes))
+
+
+def in_store(configured: Settings, **changes: Any) -> Settings:
+    """The same settings, but for some of the store."""
+    return configured.model_copy(update={"store": configured.store.model_copy(update=changes)})
 
 
 @asynccontextmanager
@@ -309,14 +315,14 @@ async def running_engine(
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
     app = build_app(configured, closing)
-    [listener] = bind(configured.model_copy(update={"port": port}))
-    listeners = [listener, *bind_operations(configured)]
+    [listener] = bind(configured.http.model_copy(update={"port": port}))
+    listeners = [listener, *bind_operations(configured.http)]
     server = server_of(
         app,
         closing,
-        grace_seconds=configured.shutdown_grace_seconds,
+        grace_seconds=configured.http.shutdown_grace_seconds,
         limits=limits,
-        forwarded_allow_ips=configured.forwarded_allow_ips,
+        forwarded_allow_ips=configured.http.forwarded_allow_ips,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, listener.getsockname()[1])

@@ -192,13 +192,13 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
     monkeypatch.setattr(PipelinedRedis, "aclose", closed_now)
     monkeypatch.setattr(PipelinedRedis, "publish", publish_late)
     configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
-    configured.shutdown_grace_seconds = 20
+    configured.http.shutdown_grace_seconds = 20
     model.held.clear()
     async with running_engine(configured) as engine:
         acts_as(engine, "a")
         session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
         await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
-        with closing(sqlite3.connect(configured.outbox_path, timeout=10)) as file:
+        with closing(sqlite3.connect(configured.store.outbox_path, timeout=10)) as file:
             waiting = "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ('next', ?, 'another')"
             file.execute(waiting, [session])
             file.commit()

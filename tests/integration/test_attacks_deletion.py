@@ -239,7 +239,7 @@ async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp
         engine.client.headers["authorization"] = f"Bearer {'m' * 40}"
         session = (await engine.chat(SECRET))[0].data["sessionId"]
         assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 202
-    with closing(sqlite3.connect(configured.outbox_path)) as file:
+    with closing(sqlite3.connect(configured.store.outbox_path)) as file:
         kept = [row for table in ("erasures", "outbox") for row in file.execute(f"SELECT * FROM {table}")]  # noqa: S608
     assert session in repr(kept)
     assert subject not in repr(kept)

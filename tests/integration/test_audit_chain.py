@@ -11,7 +11,8 @@ import pytest
 
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.operators import audit, audit_chain, commands
 from dialog_engine.storage.audit import COLUMNS, read_digest_key
@@ -82,7 +83,7 @@ async def seal(chain: AuditChain) -> str:
 
 
 def verified(expected: str = "", cipher: Cipher = CLEAR) -> audit_chain.Verified:
-    with audit.opened(load_store_settings()) as query:
+    with audit.opened(load(StoreSettings)) as query:
         return audit_chain.verify(query, cipher, expected)
 
 
@@ -311,7 +312,7 @@ async def test_a_running_engine_seals_what_it_records_and_measures_what_waits(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = settings(tmp_path, redis_url, model.url)
-    monkeypatch.setenv("OUTBOX_PATH", str(chosen.outbox_path))
+    monkeypatch.setenv("OUTBOX_PATH", str(chosen.store.outbox_path))
     async with running_engine(chosen) as engine:
         await engine.chat()
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from dialog_engine.config import Settings
-from tests.integration.engines import Engine, Model, running_engine, settings
+from dialog_engine.settings import Settings
+from tests.integration.engines import Engine, Model, in_store, running_engine, settings
 from tests.integration.test_engine_and_providers import offers, publish
 from tests.marks import promise
 from tests.support.fakes import tool
@@ -121,7 +121,7 @@ async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
 ) -> None:
     publish(redis_url, tool("a__good"))
     model.held.clear()
-    configured = allowing(tmp_path, redis_url, model).model_copy(update={"database_url": SecretStr(postgres_url)})
+    configured = in_store(allowing(tmp_path, redis_url, model), database_url=SecretStr(postgres_url))
     async with running_engine(configured) as there:
         await wait_until(lambda: offers(there, 1), what="the tool")
         async with running_engine(configured) as here:

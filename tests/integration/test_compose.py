@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from callstream_runtime.settings_sources import fields_of
 from deploy.local.ports import free_port
-from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.settings import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.marks import exhaustive, promise
 from tests.support.compose import Stack
@@ -51,8 +52,7 @@ def test_without_keys_it_says_what_to_set() -> None:
 
 @pytest.mark.parametrize(("service", "settings"), [("engine", EngineSettings), ("worker", WorkerSettings)])
 def test_every_setting_of_a_service_can_be_set(file: Stack, service: str, settings: Any) -> None:
-    fields: dict[str, Any] = settings.model_fields
-    names = {name.upper() for name in fields}
+    names = {name.upper() for name in fields_of(settings)}
 
     assert names <= set(file.config()["services"][service]["environment"])
 

@@ -28,7 +28,7 @@ from dialog_engine.storage.outbox import SqlOutbox, add_event
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed, open_value
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.wiring import run_engine
+from dialog_engine.wiring.engine import run_engine
 from plugins_contract.dead_letters import DeadLetters
 from plugins_contract.encryption import CLEAR, DecryptionError, fact_owner, open_request, seal_request
 from plugins_contract.keys import Keys

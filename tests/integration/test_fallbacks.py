@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.config import Settings
 from dialog_engine.context.fitting import NOTE
+from dialog_engine.settings import Settings
 from tests.integration.engines import Engine, Event, running_engine, settings
 from tests.marks import promise
 from tests.support.protocols import anthropic_sse

@@ -11,11 +11,12 @@ import yaml
 from redis import Redis
 from redis.exceptions import AuthenticationError
 
+from callstream_runtime.settings import ServiceSettings
+from callstream_runtime.settings_sources import read_settings
 from deploy.check import OVERLAYS, built, problems
-from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.config.identity import IdentitySettings
 from dialog_engine.config.store import OperatorSettings
 from plugins_contract.keys import GROUP, Keys
-from plugins_mcp.config import OperatorSettings as WorkerSettings
 from tests.support.processes import ROOT
 from tests.support.servers import LocalServer, embedded_binary, missing
 
@@ -56,8 +57,8 @@ def mounted(name: str, workload: str) -> dict[str, list[Resource]]:
 @pytest.mark.parametrize(
     ("service", "workload", "kind"),
     [
-        ("engine", "engine", EngineSettings),
-        ("worker", "worker", WorkerSettings),
+        ("engine", "engine", ServiceSettings),
+        ("worker", "worker", ServiceSettings),
         ("operator", "engine", OperatorSettings),
     ],
 )
@@ -72,13 +73,13 @@ def test_a_service_reads_its_login_and_the_request_keys_from_its_secrets(
             if "items" not in source or file in [each["path"] for each in source["items"]]:
                 (tmp_path / file).write_text(text)
 
-    settings = kind(_secrets_dir=tmp_path, _env_file=None, request_keys_file=tmp_path / "request_keys")
+    settings = read_settings(kind, _secrets_dir=tmp_path, _env_file=None, request_keys_file=tmp_path / "request_keys")
 
     assert settings.redis_address.login.username == f"callstream-{service}"
     assert settings.redis_address.login.password == secrets[f"callstream-{service}"]["redis_password"]
     assert settings.request_keys
     if service == "engine":
-        assert set(settings.api_keys) == {"me"}
+        assert set(read_settings(IdentitySettings, _secrets_dir=tmp_path, _env_file=None).api_keys) == {"me"}
     if service == "operator":
         assert settings.database_url
         assert not (tmp_path / "api_keys").exists()

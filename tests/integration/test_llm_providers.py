@@ -18,7 +18,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from dialog_engine.config import load_settings
 from dialog_engine.errors import (
     ConfigurationError,
     LLMAuthenticationError,
@@ -28,8 +27,9 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
 )
 from dialog_engine.llm.bedrock import EventStreamParser
-from dialog_engine.llm.providers import open_llm
+from dialog_engine.llm.opening import open_llm
 from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest, Choice, StreamEnd, TextDelta
+from dialog_engine.settings import load_settings
 from tests.marks import promise
 from tests.support.hello import REQUEST, TURN
 from tests.support.protocols import PROTOCOLS
@@ -62,7 +62,7 @@ async def provider() -> AsyncGenerator[Provider]:
 async def ask(monkeypatch: pytest.MonkeyPatch, **settings: str) -> list[ChatEvent]:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    async with open_llm(load_settings()) as llm:
+    async with open_llm(load_settings().models) as llm:
         return [event async for event in await llm(REQUEST)]
 
 
@@ -100,7 +100,7 @@ async def test_the_models_of_one_provider_share_its_connections(
     provider.scripts = [answer(PROTOCOLS["openai"].hello)]
     monkeypatch.setenv("OPENAI_BASE_URL", provider.url)
     monkeypatch.setenv("ALLOWED_MODELS", "openai:another")
-    async with open_llm(load_settings()) as llm:
+    async with open_llm(load_settings().models) as llm:
         for model in ("", "openai:another"):
             turn = replace(TURN, choice=Choice(model=model))
             assert [event async for event in await llm(ChatRequest(REQUEST.messages, turn))]

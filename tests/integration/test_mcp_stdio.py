@@ -144,15 +144,6 @@ async def test_progress_comes_in_order_and_before_the_answer(trace: Path, protoc
         assert seen == [CallProgress(step, 200, f"step {step}") for step in range(1, 201)]
 
 
-async def test_an_observer_of_progress_that_fails_has_no_effect(trace: Path) -> None:
-    def fail(progress: CallProgress) -> None:
-        raise RuntimeError(progress)
-
-    async with connected(demo_stdio(trace)) as server:
-        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20, on_progress=fail), Answered)
-        assert isinstance(await server.call("count", {"to": 3}, timeout_s=20), Answered)
-
-
 async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(trace: Path) -> None:
     async with connected(demo_stdio(trace)) as server:
         for _ in range(3):

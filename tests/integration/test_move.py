@@ -10,7 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import audit, audit_chain, commands
@@ -18,9 +19,9 @@ from dialog_engine.storage.audit import read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.wiring import run_engine
+from dialog_engine.wiring.engine import run_engine
 from plugins_contract.encryption import CLEAR
-from tests.integration.engines import Model, running_engine, settings
+from tests.integration.engines import Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, tool_call
@@ -93,7 +94,7 @@ async def test_every_row_is_moved_and_the_keys_go_on_behind_them(
     for name, key in (("messages", "message_id"), ("outbox", "seq"), ("audit", "seq")):
         last = dict(file.rows("SELECT name, seq FROM sqlite_sequence"))[name]
         assert moved.rows(f"SELECT nextval(pg_get_serial_sequence('{name}', '{key}'))") == [(last + 1,)]
-    with audit.opened(load_store_settings()) as query:
+    with audit.opened(load(StoreSettings)) as query:
         verified = audit_chain.verify(query, CLEAR)
     assert verified.head.number
     assert not verified.problems
@@ -125,9 +126,7 @@ async def test_an_engine_goes_on_in_the_postgresql_with_sealed_texts_and_none_st
     with pytest.raises(ConfigurationError, match="this file was moved to "):
         async with run_engine(on_file, asyncio.Event(), NoCredentials()):
             pass
-    async with running_engine(
-        on_file.model_copy(update={"database_url": load_store_settings().database_url})
-    ) as engine:
+    async with running_engine(in_store(on_file, database_url=load(StoreSettings).database_url)) as engine:
         messages = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
         assert [message["content"] for message in messages] == [f"What is {LETTER}?", f"It is {LETTER}."]
         assert (await engine.chat("And now?", sessionId=session))[-1].data["reason"] == "stop"
@@ -154,7 +153,7 @@ async def test_a_move_that_is_killed_goes_on_where_it_was_and_meanwhile_no_engin
             process.kill()
             await process.wait()
     unfinished = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    for half in (unfinished, unfinished.model_copy(update={"database_url": None})):
+    for half in (unfinished, in_store(unfinished, database_url=None)):
         with pytest.raises(ConfigurationError, match="run it again"):
             async with run_engine(half, asyncio.Event(), NoCredentials()):
                 pass

@@ -14,7 +14,8 @@ import pytest
 
 from callstream_runtime.client_waits import begin_client_wait
 from deploy.local.ports import free_port
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn
 from dialog_engine.operators.encrypt import open_store
@@ -389,7 +390,7 @@ async def test_a_statement_of_an_operators_command_may_take_longer(
     url: str, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DATABASE_URL", url)
-    async with open_store(load_store_settings()) as database:
+    async with open_store(load(StoreSettings)) as database:
         assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
 
 

@@ -10,7 +10,7 @@ import httpx2
 import psycopg
 import pytest
 
-from dialog_engine.observe.status import STORE_SECONDS
+from dialog_engine.observe.gauges import STORE_SECONDS
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise
 from tests.support.postgres import PostgresServer

@@ -10,9 +10,9 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.calls import losses, mailbox
-from dialog_engine.config import Settings
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.operators.backup import back_up, restore, restored
+from dialog_engine.settings import Settings
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ExecutionClass
@@ -40,7 +40,7 @@ def configured(tmp_path: Path, redis_url: str, model: Model) -> Settings:
 
 def backup_of(configured: Settings) -> bytes:
     output = io.BytesIO()
-    back_up(configured, output)
+    back_up(configured.store, output)
     return output.getvalue()
 
 
@@ -57,10 +57,10 @@ async def engine_with(
     configured: Settings, execution_class: str, approval: ApprovalPolicy = ApprovalPolicy.NEVER
 ) -> AsyncGenerator[Engine]:
     """An engine on an empty Redis whose only tool is of this class. Nobody runs its calls."""
-    with SyncRedis.from_url(configured.redis_url) as redis:
+    with SyncRedis.from_url(configured.service.redis_url) as redis:
         redis.flushdb()
     delete = tool("files__delete", execution_class=ExecutionClass(execution_class), approval=approval)
-    publish(configured.redis_url, delete)
+    publish(configured.service.redis_url, delete)
     async with running_engine(configured) as engine:
         yield engine
 
@@ -86,7 +86,7 @@ async def test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_agai
         await wait_until(lambda: requested(redis_url), what="the request")
         backup = backup_of(configured)
     backup = edited(backup, tmp_path / "backup", ROWS[row])
-    assert await restore(configured, io.BytesIO(backup)) == 1
+    assert await restore(configured.store, io.BytesIO(backup)) == 1
 
     async with engine_with(configured, execution_class) as engine:
         turn = f"/v1/turns/{begun.json()['turnId']}"
@@ -116,7 +116,7 @@ async def test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as
         backup = backup_of(configured)
         await approve(engine)
         await wait_until(lambda: requested(redis_url), what="the request")
-    await restore(configured, io.BytesIO(backup))
+    await restore(configured.store, io.BytesIO(backup))
 
     async with engine_with(configured, execution_class, ApprovalPolicy.ALWAYS) as engine:
         await approve(engine)
@@ -145,10 +145,10 @@ async def test_what_is_no_backup_is_refused_and_the_file_stays(configured: Setti
     before = backup_of(configured)
 
     with pytest.raises(StorageUnavailableError, match="cannot be restored"):
-        await restore(configured, io.BytesIO(wrong))
+        await restore(configured.store, io.BytesIO(wrong))
 
     assert backup_of(configured) == before
-    assert {each.name for each in configured.outbox_path.parent.glob("engine.sqlite3*")} <= {
+    assert {each.name for each in configured.store.outbox_path.parent.glob("engine.sqlite3*")} <= {
         "engine.sqlite3", "engine.sqlite3-wal", "engine.sqlite3-shm", "engine.sqlite3.lock",
     }  # fmt: skip
 
@@ -159,21 +159,21 @@ async def test_a_backup_of_a_later_release_is_refused(configured: Settings, tmp_
         backup = edited(backup_of(configured), tmp_path / "backup", "PRAGMA user_version = 9999")
 
     with pytest.raises(ConfigurationError, match="9999"):
-        await restore(configured, io.BytesIO(backup))
+        await restore(configured.store, io.BytesIO(backup))
 
 
 @promise("a backup that is none, or is that of a later release, changes nothing")
 async def test_nothing_is_restored_under_an_engine(configured: Settings) -> None:
     async with engine_with(configured, "once"):
         with pytest.raises(StorageUnavailableError, match="another engine is using it"):
-            await restore(configured, io.BytesIO(backup_of(configured)))
+            await restore(configured.store, io.BytesIO(backup_of(configured)))
         with pytest.raises(StorageUnavailableError, match="another engine is using it"):
-            await restored(configured)
+            await restored(configured.store)
 
 
 def test_a_postgresql_is_left_to_its_own_tools(tmp_path: Path, redis_url: str) -> None:
     configured = settings(tmp_path, redis_url, "http://model", database_url="postgresql://u:secret@db/x")
 
     with pytest.raises(ConfigurationError, match="pg_dump") as refused:
-        back_up(configured, io.BytesIO())
+        back_up(configured.store, io.BytesIO())
     assert "secret" not in str(refused.value)

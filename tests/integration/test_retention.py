@@ -14,7 +14,7 @@ from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Idle, Retention, one_pass
 from dialog_engine.storage import erasures
 from dialog_engine.storage.database import Database
-from tests.integration.engines import Model, running_engine, settings
+from tests.integration.engines import Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
@@ -123,11 +123,11 @@ async def test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_
     configured = settings(tmp_path, redis_url, model.url)
     async with running_engine(configured) as engine:
         begun = (await engine.chat("the-hidden-marzipan"))[0].data
-    async with opener("sqlite", configured.outbox_path, None)() as database:  # pyright: ignore[reportArgumentType]
+    async with opener("sqlite", configured.store.outbox_path, None)() as database:  # pyright: ignore[reportArgumentType]
         await idle(database, begun["sessionId"], 31)
     assert await redis.exists(f"dialog.turns:{begun['turnId']}")
 
-    async with running_engine(configured.model_copy(update={"retention_days": 30})) as engine:
+    async with running_engine(in_store(configured, retention_days=30)) as engine:
 
         async def gone() -> bool:
             return not await redis.exists(f"dialog.turns:{begun['turnId']}")

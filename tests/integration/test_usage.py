@@ -36,11 +36,11 @@ from dialog_engine.model import (
 from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Retention, one_pass
 from dialog_engine.storage.usage import SHARDS, SqlUsage
-from dialog_engine.wiring import run_engine
+from dialog_engine.wiring.engine import run_engine
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
@@ -207,7 +207,7 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
         "prices_file": tmp_path / "prices.toml",
     }
     configured = settings(tmp_path, redis_url, model.url, **options)
-    async with opener("sqlite", configured.outbox_path, None)() as database:  # pyright: ignore[reportArgumentType]
+    async with opener("sqlite", configured.store.outbox_path, None)() as database:  # pyright: ignore[reportArgumentType]
         turn = await begin((other := EngineStore(database)).turns, HOSTILE, None, "Hi")
         await end(other, turn, AnsweredBy("b"), StreamEnd(FinishReason.STOP, Usage(1, 1)))
     async with running_engine(configured) as engine:
@@ -233,7 +233,7 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
             refused = await engine.client.get(f"/operators/usage?{wrong}")
             assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, field)
 
-        monkeypatch.setenv("OUTBOX_PATH", str(configured.outbox_path))
+        monkeypatch.setenv("OUTBOX_PATH", str(configured.store.outbox_path))
         monkeypatch.setenv("PRICES_FILE", str(tmp_path / "prices.toml"))
         shown = [await printed(capsys, form) for form in ("--csv", "--json", "--tool=")]
         assert shown[0] == "".join([first.text, second.text.partition("\r\n")[2]])
@@ -247,9 +247,7 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
     assert await asyncio.to_thread(commands.run, ["usage"]) == 2
     assert re.search(r"OUTBOX_PATH .* cannot be read.*\n.*PRICES_FILE: .*keys: is not a file", capsys.readouterr().err)
     with pytest.raises(ConfigurationError, match=r"PRICES_FILE: .*: is not a file of prices"):
-        async with run_engine(
-            configured.model_copy(update={"prices_file": tmp_path / "keys"}), asyncio.Event(), NoCredentials()
-        ):
+        async with run_engine(in_store(configured, prices_file=tmp_path / "keys"), asyncio.Event(), NoCredentials()):
             pass
 
 
@@ -262,7 +260,7 @@ async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be
 ) -> None:
     url = request.getfixturevalue("postgres_url") if dialect == "postgres" else None
     configured = settings(tmp_path, redis_url, model.url, database_url=url)
-    async with opener(dialect, configured.outbox_path, request)() as database:
+    async with opener(dialect, configured.store.outbox_path, request)() as database:
         turn = await begin((other := EngineStore(database)).turns, "ann", None, "Hi")
         await end(other, turn, AnsweredBy("b"), StreamEnd(FinishReason.STOP, Usage(1, 1)))
     async with running_engine(configured) as engine:
@@ -274,7 +272,7 @@ async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be
         await engine.client.delete("/v1/me/data")
         await wait_until(lambda: nothing_exported(engine), what="the end of the erasure")
 
-        with closing(psycopg.connect(url) if url else sqlite3.connect(configured.outbox_path)) as connection:
+        with closing(psycopg.connect(url) if url else sqlite3.connect(configured.store.outbox_path)) as connection:
             connection.execute("ALTER TABLE usage RENAME TO elsewhere")
             connection.commit()
         for path in ("/v1/me/data", "/operators/usage"):

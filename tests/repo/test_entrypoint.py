@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dialog_engine.llm.providers import Providers
 from tests.marks import promise
 
 SCRIPT = Path(__file__).parents[2] / "services" / "dialog-engine" / "docker-entrypoint.sh"
@@ -20,7 +21,7 @@ def model_used(folder: Path, **env: str) -> str:
     return subprocess.run(argv, env=path | env, check=True, capture_output=True, text=True).stdout.strip()
 
 
-NAMES = ["openai_api_key", "openai_base_url", "anthropic_api_key", "anthropic_base_url"]
+NAMES = [name for kind in Providers.kinds().values() for name in kind.selected_by]
 
 
 @promise("the scripted model is used only where no real one is configured")

@@ -17,7 +17,7 @@ NOT_AT_START = {
         "truststore",
         "uvloop",
     ),
-    "dialog_engine.main, dialog_engine.wiring": (
+    "dialog_engine.main, dialog_engine.wiring.engine": (
         "anthropic",  # with the first request to such a model
         "boto3",
         "botocore",

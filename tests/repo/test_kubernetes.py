@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from callstream_runtime.settings_sources import fields_of
 from deploy.check import OVERLAYS, built, problems
-from dialog_engine.config import Settings as EngineSettings
+from dialog_engine.settings import Settings as EngineSettings
 from plugins_contract.keys import Keys
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.marks import promise
@@ -164,7 +165,7 @@ def test_the_number_of_workers_is_left_to_the_autoscaler() -> None:
     ("name", "settings"), [("callstream-engine", EngineSettings), ("callstream-worker", WorkerSettings)]
 )
 def test_what_is_configured_is_a_setting(name: str, settings: Any) -> None:
-    assert {setting.lower() for setting in settings_of(name)} <= settings.model_fields.keys()
+    assert {setting.lower() for setting in settings_of(name)} <= fields_of(settings).keys()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -189,7 +190,7 @@ def test_the_ingress_has_the_routes_of_the_page_and_none_of_operators() -> None:
 def test_the_address_of_the_ingress_may_have_every_connection_of_an_engine() -> None:
     limit = int(settings_of("callstream-engine")["MAX_CONNECTIONS_PER_ADDRESS"])
 
-    assert limit == EngineSettings.model_fields["max_connections"].default
+    assert limit == fields_of(EngineSettings)["max_connections"].default
 
 
 def test_prometheus_reads_the_metrics_of_engines_at_the_port_that_needs_no_key() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from dialog_engine.config import Settings as EngineSettings
+from callstream_runtime.settings_sources import fields_of
+from dialog_engine.settings import Settings as EngineSettings
 from plugins_mcp.config import Settings as WorkerSettings
 from tests.marks import promise
 from tests.support.processes import ROOT
@@ -15,7 +16,7 @@ EXAMPLE = (ROOT / ".env.example").read_text()
 LINE = re.compile(r"^# ([A-Z][A-Z0-9_]*)=(.*)$", re.MULTILINE)
 SHOWN = dict(LINE.findall(EXAMPLE))
 SERVICES: list[type[BaseModel]] = [EngineSettings, WorkerSettings]
-FIELDS = [(name.upper(), field) for service in SERVICES for name, field in service.model_fields.items()]
+FIELDS = [(name.upper(), field) for service in SERVICES for name, field in fields_of(service).items()]
 
 
 def shown(default: Any) -> str:

@@ -9,7 +9,8 @@ from tests.support.processes import ROOT
 
 _PROGRAM = """
 import asyncio, os, signal
-from dialog_engine.config import load_store_settings
+from dialog_engine.config import load
+from dialog_engine.config.store import StoreSettings
 from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage import postgres  # imported before the loop runs
 
@@ -17,7 +18,7 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
-    async with open_store(load_store_settings()) as database:
+    async with open_store(load(StoreSettings)) as database:
 """
 
 

@@ -19,6 +19,7 @@ from dialog_engine.chat.outbox import (
     TurnUsage,
 )
 from dialog_engine.chat.service import Draft
+from dialog_engine.http import described
 from dialog_engine.model import (
     AnsweredBy,
     ApprovalStatus,
@@ -126,6 +127,12 @@ def documented(name: str, data: dict[str, Any]) -> tuple[set[str], set[str]]:
 
 def test_every_kind_of_event_has_an_example_here() -> None:
     assert {type(event) for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS]} == set(get_args(TurnEvent))
+
+
+def test_the_description_of_the_api_names_every_event() -> None:
+    schema: Any = described.EVENTS[200]["content"]["text/event-stream"]["schema"]
+    sent = {encode(event)[0] for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS]}
+    assert set(schema["properties"]["event"]["enum"]) == sent
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

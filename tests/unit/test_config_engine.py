@@ -1,15 +1,16 @@
 """The engine's settings: each wrong value names itself, and none of a secret is shown."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dialog_engine.config import Settings, load_settings
+from callstream_runtime.settings_sources import fields_of, read_settings
 from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.context_tokens import context_tokens_of
-from dialog_engine.llm.providers import rooms_of
+from dialog_engine.llm.opening import rooms_of
+from dialog_engine.llm.providers.openai import OpenAI
+from dialog_engine.settings import Settings, load_settings
 from tests.marks import promise
 
 MODEL = {"OPENAI_API_KEY": "hunter2"}
@@ -18,7 +19,7 @@ SIGN_IN = {"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "page"}
 
 @pytest.fixture(autouse=True)
 def _nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    for name in Settings.model_fields:
+    for name in fields_of(Settings):
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.chdir(tmp_path)
 
@@ -31,8 +32,8 @@ def load(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
 
 def test_the_key_of_a_provider_is_the_only_required_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch)
-    assert (settings.host, settings.port, settings.mcp_max_tool_rounds) == ("127.0.0.1", 8000, 5)
-    assert settings.api_keys == {}
+    assert (settings.http.host, settings.http.port, settings.tools.mcp_max_tool_rounds) == ("127.0.0.1", 8000, 5)
+    assert settings.identity.api_keys == {}
 
 
 def test_the_dot_env_file_is_read_and_the_environment_goes_first(
@@ -40,14 +41,14 @@ def test_the_dot_env_file_is_read_and_the_environment_goes_first(
 ) -> None:
     (tmp_path / ".env").write_text("PORT=1234\nMAX_BACKLOG=7\nUNHEARD_OF=1\nMODEL_LABEL=\n")
     settings = load(monkeypatch, MAX_BACKLOG="8")
-    assert (settings.port, settings.max_backlog, settings.model_label) == (1234, 8, None)
+    assert (settings.http.port, settings.limits.max_backlog, settings.models.options.model_label) == (1234, 8, None)
 
 
 def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(
         monkeypatch, API_KEYS=" ann:a:key-of-sixteen-characters , bob:key-of-sixteen-characters,", HOST="0.0.0.0"
     )
-    assert {name: key.get_secret_value() for name, key in settings.api_keys.items()} == {
+    assert {name: key.get_secret_value() for name, key in settings.identity.api_keys.items()} == {
         "ann": "a:key-of-sixteen-characters",
         "bob": "key-of-sixteen-characters",
     }
@@ -124,7 +125,7 @@ def test_a_wrong_value_names_its_setting_and_shows_no_secret(
 @promise("header fields, organisation and project of the environment arrive as from the official SDKs, and are secrets")
 def test_header_fields_are_read_line_by_line_and_are_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(monkeypatch, OPENAI_CUSTOM_HEADERS="api-key: a:b \n\nAuthorization:\n")
-    fields = settings.openai_custom_headers
+    fields = settings.models.providers.openai.openai_custom_headers
     assert {name: value.get_secret_value() for name, value in fields.items()} == {"api-key": "a:b", "Authorization": ""}
     assert "a:b" not in repr(settings)
 
@@ -137,8 +138,7 @@ def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_secrets_may_be_files(tmp_path: Path) -> None:
     (tmp_path / "openai_api_key").write_text("from a file\n")
-    options: dict[str, Any] = {"_secrets_dir": tmp_path}
-    key = Settings(**options).openai_api_key
+    key = read_settings(OpenAI, _secrets_dir=tmp_path).openai_api_key
     assert key is not None
     assert key.get_secret_value() == "from a file"
 
@@ -149,11 +149,13 @@ def test_loopback_is_reachable_from_this_machine_only(host: str) -> None:
 
 
 def test_the_configured_provider_answers_and_openai_if_both_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load(monkeypatch).default_model == "openai:gpt-4.1-mini"
-    assert load(monkeypatch, ANTHROPIC_API_KEY="k", ANTHROPIC_MODEL="claude").default_model == "openai:gpt-4.1-mini"
-    assert load(monkeypatch, LLM_PROVIDER="anthropic").default_model == "anthropic:claude"
+    assert load(monkeypatch).models.default_model == "openai:gpt-4.1-mini"
+    assert (
+        load(monkeypatch, ANTHROPIC_API_KEY="k", ANTHROPIC_MODEL="claude").models.default_model == "openai:gpt-4.1-mini"
+    )
+    assert load(monkeypatch, LLM_PROVIDER="anthropic").models.default_model == "anthropic:claude"
     monkeypatch.delenv("LLM_PROVIDER")
-    assert load(monkeypatch, OPENAI_API_KEY="").default_model == "anthropic:claude"
+    assert load(monkeypatch, OPENAI_API_KEY="").models.default_model == "anthropic:claude"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +181,8 @@ def test_a_cloud_provider_answers_when_it_is_the_only_one(
     monkeypatch: pytest.MonkeyPatch, values: dict[str, str], model: str
 ) -> None:
     settings = load(monkeypatch, OPENAI_API_KEY="", **values)
-    assert settings.default_model == model
-    assert settings.every_model == (model,)
+    assert settings.models.default_model == model
+    assert settings.models.every_model == (model,)
 
 
 def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +192,8 @@ def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPat
         ALLOWED_MODELS="anthropic:claude, openai:gpt-4.1-mini",
         LLM_FALLBACKS="openai:x:free,anthropic:claude",
     )
-    assert settings.choosable_models == ("openai:gpt-4.1-mini", "anthropic:claude")
-    assert settings.every_model == ("openai:gpt-4.1-mini", "anthropic:claude", "openai:x:free")
+    assert settings.models.choosable_models == ("openai:gpt-4.1-mini", "anthropic:claude")
+    assert settings.models.every_model == ("openai:gpt-4.1-mini", "anthropic:claude", "openai:x:free")
 
 
 @pytest.mark.parametrize(
@@ -210,9 +212,9 @@ def test_each_model_has_its_context_less_what_the_answer_needs(
 ) -> None:
     models = {"ANTHROPIC_API_KEY": "k", "LLM_FALLBACKS": "openai:qwen3:8b,anthropic:claude-haiku-4-5"}
     expected = {name: tokens - min(16_384, tokens // 4) for name, tokens in rooms.items()}
-    assert rooms_of(load(monkeypatch, CONTEXT_TOKENS=configured, **models)) == expected
+    assert rooms_of(load(monkeypatch, CONTEXT_TOKENS=configured, **models).models) == expected
     short = load(monkeypatch, CONTEXT_TOKENS=configured, LLM_MAX_TOKENS="500", **models)
-    assert rooms_of(short) == {name: tokens - 500 for name, tokens in rooms.items()}
+    assert rooms_of(short.models) == {name: tokens - 500 for name, tokens in rooms.items()}
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ def test_a_real_model_is_not_called_a_script() -> None:
     assert "MODEL_SCRIPTED" not in settings_of(plan, "dialog-engine")
     assert plan.facts["Model"] == "gpt-x at OpenAI"
     assert planned(ANTHROPIC_API_KEY="sk-1", ANTHROPIC_MODEL="claude-x").facts["Model"] == "claude-x at Anthropic"
+    azure = planned(AZURE_OPENAI_ENDPOINT="https://r.openai.azure.com", AZURE_OPENAI_DEPLOYMENT="mine")
+    assert azure.facts["Model"] == "mine at https://r.openai.azure.com"
+    assert "demo-model" not in {program.name for program in azure.programs}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:

@@ -12,9 +12,9 @@ from dialog_engine.calls.losses import (
     Known,
     LeaveIt,
     LossDetector,
-    decide,
     given_up,
     of_class,
+    remedy,
 )
 from dialog_engine.tool_calls.results.for_model import for_model
 from dialog_engine.tool_calls.results.steps import status_of
@@ -44,7 +44,7 @@ REPEATABLE = msgspec.structs.replace(ONCE, execution_class=ExecutionClass.REPEAT
 )
 def test_each_kind_of_loss_has_its_outcome(loss: Loss, call: ToolCallRequested, state: CallState) -> None:
     for now in (0, 2000):
-        match decide(loss, call, now):
+        match remedy(loss, call, now):
             case EndAs(outcome):
                 assert outcome.state is state
                 assert outcome.error is not None
@@ -54,8 +54,8 @@ def test_each_kind_of_loss_has_its_outcome(loss: Loss, call: ToolCallRequested, 
 
 
 def test_a_repeatable_call_is_published_again_before_its_deadline() -> None:
-    assert decide(Loss.MISSING, REPEATABLE, 999) == EnqueueAgain()
-    assert decide(Loss.MISSING, REPEATABLE, 1000) == LeaveIt()
+    assert remedy(Loss.MISSING, REPEATABLE, 999) == EnqueueAgain()
+    assert remedy(Loss.MISSING, REPEATABLE, 1000) == LeaveIt()
 
 
 C, E, G, K = CallState, ErrorCode, GivenUp, Known

@@ -4,16 +4,21 @@ import asyncio
 import re
 import threading
 import time
+from typing import cast
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
 
 from callstream_runtime.loop_lag import lag_histogram, observe_lag
 from callstream_runtime.metrics import MAX_TOOLS, OTHER, StreamMetrics, ToolLabels
+from dialog_engine.consumption.subjects import SubjectUse
+from dialog_engine.observe.facts import Facts
 from dialog_engine.observe.metrics import Metrics as EngineMetrics
 from dialog_engine.observe.observed import ObservedCalls
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.ledger.group import Backlog
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.observe.calls import CallObserver
@@ -25,6 +30,7 @@ from tests.support.waiting import wait_until
 
 DOCUMENT = ROOT / "docs" / "observability.md"
 OF_PROCESSES = "process_"
+TOOL = ToolEntry(name="t", server="demo", tool="t", input_schema={})
 SUCCEEDED = ToolOutcome(CallState.SUCCEEDED)
 SUFFIXES = {"counter": "_total", "info": "_info"}
 
@@ -40,6 +46,19 @@ def exported(metrics: EngineMetrics | WorkerMetrics) -> set[str]:
 def test_the_documented_metrics_are_the_declared_ones() -> None:
     documented = re.findall(r"^\| `(\w+)` \| (?:counter|gauge|histogram) ", DOCUMENT.read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(exported(EngineMetrics()) | exported(WorkerMetrics()))
+
+
+@pytest.mark.parametrize(("package", "kind"), [("dialog-engine", EngineMetrics), ("plugins-mcp", WorkerMetrics)])
+def test_each_metric_is_counted_or_measured_in_observe_and_nowhere_else(
+    package: str, kind: type[EngineMetrics] | type[WorkerMetrics]
+) -> None:
+    declared = {name for name, value in vars(kind()).items() if isinstance(value, MetricWrapperBase)} - {"build"}
+    source = ROOT / "services" / package / "src"
+    used: dict[bool, set[str]] = {True: set(), False: set()}
+    for file in source.rglob("*.py"):
+        used["observe" in file.parts] |= set(re.findall(r"metrics\.(\w+)", file.read_text()))
+    assert declared - used[True] == set()
+    assert declared & used[False] == set()
 
 
 def families(registry: CollectorRegistry) -> dict[str, str]:
@@ -85,13 +104,13 @@ def test_a_server_with_very_many_tools_does_not_make_as_many_series() -> None:
 @promise("metrics are declared once, documented, and bounded in number")
 def test_neither_service_makes_a_series_for_each_of_very_many_tools() -> None:
     engine, worker = EngineMetrics(), WorkerMetrics()
-    calls, runs = ObservedCalls(engine), CallObserver(worker)
+    calls, runs, facts = ObservedCalls(engine), CallObserver(worker), Facts(engine, cast("SubjectUse", None))
     for n in range(10 * MAX_TOOLS):
         request = msgspec.structs.replace(delivery().request, tool=f"tool_{n}", tool_name=f"demo__tool_{n}")
         calls.finished(request, SUCCEEDED, 0.1)
         runs.finished(request, SUCCEEDED)
         runs.retried(request, 0.1, "away")
-        engine.tool_refused(request.tool_name, "openai:x")
+        facts.tool_refused(msgspec.structs.replace(TOOL, name=request.tool_name), "openai:x")
     for metrics, name in (
         (engine, "dialog_tool_call_seconds"),
         (engine, "dialog_tools_refused"),

@@ -6,21 +6,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_settings import BaseSettings
 
 from callstream_runtime.connections import blocking_client, command_client, thread_client
-from callstream_runtime.settings import Login, RedisAddress, RedisSettings, Tls, parse_redis_url, readable_by_all
-from dialog_engine.config import Settings as EngineSettings
-from dialog_engine.config import load_settings as load_engine
+from callstream_runtime.settings import Login, RedisAddress, RedisSettings, ServiceSettings, Tls, parse_redis_url
+from callstream_runtime.settings_sources import fields_of, read_settings, readable_by_all
 from dialog_engine.errors import ConfigurationError
-from plugins_mcp.config import OperatorSettings, load_operator_settings
+from dialog_engine.settings import Settings as EngineSettings
+from dialog_engine.settings import load_settings
 from plugins_mcp.config import Settings as WorkerSettings
+from plugins_mcp.config import load_operator_settings
 from plugins_mcp.config import load_settings as load_worker
 from plugins_mcp.errors import SettingsError
 from tests.marks import promise
 from tests.support.certificates import Certificates, make_certificates
 
 SECRET = "s3cr3t-of-mine"
+
+
+def load_engine() -> RedisSettings:
+    return load_settings().service
+
+
 PROGRAMS: tuple[Callable[[], RedisSettings], ...] = (load_engine, load_worker, load_operator_settings)
 
 
@@ -29,7 +35,7 @@ def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No `.env`, and nothing but what each program cannot do without."""
     monkeypatch.chdir(tmp_path)
     for kind in (EngineSettings, WorkerSettings):
-        for name in kind.model_fields:
+        for name in fields_of(kind):
             monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
@@ -190,13 +196,11 @@ def test_a_password_is_shown_nowhere(monkeypatch: pytest.MonkeyPatch, variable: 
         assert not [text for value in shown for text in (repr(value), str(value)) if SECRET in text]
 
 
-@pytest.mark.parametrize("kind", [EngineSettings, WorkerSettings, OperatorSettings])
-def test_passwords_may_be_files(kind: type[BaseSettings], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ServiceSettings, WorkerSettings, RedisSettings])
+def test_passwords_may_be_files(kind: type[RedisSettings], tmp_path: Path) -> None:
     (tmp_path / "redis_password").write_text(f"{SECRET}\n")
-    options: dict[str, Any] = {"_secrets_dir": tmp_path}
-    settings: Any = kind(**options)
 
-    assert settings.redis_address.login == Login(None, SECRET)
+    assert read_settings(kind, _secrets_dir=tmp_path).redis_address.login == Login(None, SECRET)
 
 
 @pytest.mark.parametrize("load", PROGRAMS)

@@ -396,10 +396,10 @@ plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
-dialog_engine: config.__init__ consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens
-    llm.openai_client operators.audit_chain operators.commands operators.encrypt operators.trace
+dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
+    llm.providers.base operators.audit_chain operators.commands operators.encrypt operators.trace
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
-callstream_runtime: redis_errors settings
+callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
 """,

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from callstream_runtime.garbage import THRESHOLDS, tune_gc
-from dialog_engine import config
+from dialog_engine import settings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.main import serve
 from plugins_mcp import main as worker
@@ -38,7 +38,7 @@ def test_an_engine_begins_with_that(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong() -> None:
         raise ConfigurationError("PORT: is wrong")
 
-    monkeypatch.setattr(config, "load_settings", wrong)
+    monkeypatch.setattr(settings, "load_settings", wrong)
     with pytest.raises(SystemExit):
         serve()
 

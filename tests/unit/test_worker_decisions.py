@@ -14,7 +14,7 @@ from plugins_mcp.decisions import (
     Retry,
     Situation,
     cancelled,
-    decide,
+    conclude,
     decide_interrupted,
     timed_out,
 )
@@ -60,7 +60,7 @@ def answered(text: str, *, is_error: bool = False) -> Answered:
 def test_only_what_provably_did_not_run_or_may_run_again_is_retried(
     result: CallResult, execution_class: ExecutionClass, retried: bool
 ) -> None:
-    assert isinstance(decide(result, at(execution_class)), Retry) is retried
+    assert isinstance(conclude(result, at(execution_class)), Retry) is retried
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_only_what_provably_did_not_run_or_may_run_again_is_retried(
 def test_when_no_retry_is_left_the_call_ends_with_what_is_known(
     result: CallResult, execution_class: ExecutionClass, state: CallState, code: ErrorCode
 ) -> None:
-    decision = decide(result, at(execution_class, retries=2))
+    decision = conclude(result, at(execution_class, retries=2))
     assert isinstance(decision, Finish)
     assert decision.outcome.state is state
     assert decision.outcome.error is not None
@@ -90,7 +90,7 @@ def test_when_no_retry_is_left_the_call_ends_with_what_is_known(
 
 
 def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
-    decision = decide(answered("x" * 10_000), at(ONCE))
+    decision = conclude(answered("x" * 10_000), at(ONCE))
     assert isinstance(decision, Finish)
     assert decision.outcome.state is CallState.SUCCEEDED
     assert decision.outcome.truncated
@@ -101,21 +101,21 @@ def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
 
 @promise("only what is safe is retried, with back-off and Retry-After")
 def test_a_retry_after_of_the_server_is_kept() -> None:
-    assert decide(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
+    assert conclude(RetryLater("429", 7.5), at(ONCE)) == Retry(7.5)
 
 
 @pytest.mark.parametrize(("retries", "longest"), [(0, 0.5), (1, 1.0), (4, 5.0), (9, 5.0)])
 def test_the_pause_grows_with_every_retry_up_to_a_limit(retries: int, longest: float) -> None:
     now = Situation("demo", REPEATABLE, retries, max_retries=10, seconds_left=30, result_max_bytes=4096)
-    pauses = [decide(NEVER_LEFT, now) for _ in range(300)]
+    pauses = [conclude(NEVER_LEFT, now) for _ in range(300)]
     assert all(isinstance(pause, Retry) and 0 <= pause.after_seconds <= longest for pause in pauses)
     assert max(pause.after_seconds for pause in pauses if isinstance(pause, Retry)) > longest / 2
 
 
 @pytest.mark.parametrize("result", [NEVER_LEFT, BUSY, GONE])
 def test_nothing_is_retried_that_would_come_after_the_deadline(result: CallResult) -> None:
-    assert isinstance(decide(result, at(REPEATABLE, seconds_left=0.0)), Finish)
-    refused = decide(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9))
+    assert isinstance(conclude(result, at(REPEATABLE, seconds_left=0.0)), Finish)
+    refused = conclude(RetryLater("503", 5.0), at(REPEATABLE, seconds_left=4.9))
     assert isinstance(refused, Finish)
     assert refused.outcome.error is not None
     assert "refused the call for now: 503; it asked for a pause of 5 s" in refused.outcome.error.message
@@ -129,14 +129,14 @@ def test_a_call_that_was_cut_off_while_it_ran_is_unknown_unless_it_may_run_again
 
 
 def test_a_server_in_trouble_is_given_until_it_is_tried_again() -> None:
-    decision = decide(NotSent("circuit open", retry_in=3.0), at(ONCE))
+    decision = conclude(NotSent("circuit open", retry_in=3.0), at(ONCE))
     assert isinstance(decision, Retry)
     assert 3.0 <= decision.after_seconds <= 3.5
 
 
 @pytest.mark.parametrize("retry_in", [5.1, 30.0])
 def test_a_call_fails_at_once_when_its_server_is_tried_again_much_later(retry_in: float) -> None:
-    decision = decide(NotSent("circuit open, it is tried again in 30.0 s", retry_in=retry_in), at(ONCE))
+    decision = conclude(NotSent("circuit open, it is tried again in 30.0 s", retry_in=retry_in), at(ONCE))
     assert isinstance(decision, Finish)
     assert decision.outcome.error is not None
     assert decision.outcome.error.code is ErrorCode.NETWORK_ERROR
@@ -145,7 +145,7 @@ def test_a_call_fails_at_once_when_its_server_is_tried_again_much_later(retry_in
 
 def test_a_call_whose_earlier_attempt_may_have_run_is_not_said_to_be_unsent() -> None:
     now = Situation("demo", REPEATABLE, 1, 2, seconds_left=9, result_max_bytes=4096, may_have_run=True)
-    decision = decide(TimedOut(sent=False), now)
+    decision = conclude(TimedOut(sent=False), now)
     assert isinstance(decision, Finish)
     assert "not run" not in (decision.outcome.error or pytest.fail("no error")).message
 

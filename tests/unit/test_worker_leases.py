@@ -17,6 +17,7 @@ from redis.exceptions import ResponseError
 from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, RecentCompletions
+from plugins_contract.ledger.scripts import Command
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.errors import ServerChangedError
@@ -391,7 +392,7 @@ def test_after_an_outage_all_leases_are_renewed_before_anything_new_is_taken() -
 async def test_at_another_server_a_worker_writes_all_that_it_knows_before_it_reports() -> None:
     scripts, running, ended = Scripts(), delivery(ExecutionClass.ONCE), "plugins.calls:ended"
     recent = RecentCompletions()
-    recent.add(([ended], ["", "", "", "", "", b""]))
+    recent.add(Command("complete", [ended], []))
     async with keeping(scripts, replace(TIMES, renew=60.0), recent=recent) as keeper:
         assert await keeper.reported() == "server"
         with hold(keeper, Reports(), running):

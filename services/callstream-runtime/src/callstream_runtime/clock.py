@@ -11,6 +11,7 @@ import time
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import GROUP, Keys
@@ -101,13 +102,10 @@ class RedisWatch:
             async with asyncio.timeout(ANSWER_SECONDS):
                 now, written, *info = await pipeline.execute(raise_on_error=False)
             _raise_first(now, written)
-        except (RedisUnavailable, TimeoutError) as error:
+        except (RedisError, TimeoutError) as error:
             self.available = False
             self._log_once(str(error) or f"it takes longer than {ANSWER_SECONDS:g} s")
             return
-        except Exception:
-            self.available = False
-            raise
         self.sample(now, sent_at, time.monotonic(), self._read_run_id(*info))
         if not self.available:
             log.info("Redis answers")

@@ -19,9 +19,21 @@ def read_encryption_keys(path: Path | None) -> Cipher:
 
 def cipher_of(secrets: Sequence[str]) -> Cipher:
     """Seals with the first of these secrets and opens with any."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- slow, and mostly not used
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- slow, and mostly not used
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
-    return Cipher({key_id(secret): AESGCM(_derived("key", secret)) for secret in secrets})
+    class AesKey:
+        def __init__(self, key: bytes) -> None:
+            self._aes = AESGCM(key)
+            self.encrypt = self._aes.encrypt
+
+        def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
+            try:
+                return self._aes.decrypt(nonce, data, associated_data)
+            except InvalidTag as error:
+                raise ValueError from error
+
+    return Cipher({key_id(secret): AesKey(_derived("key", secret)) for secret in secrets})
 
 
 def key_id(secret: str) -> str:

@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +9,8 @@ from redis.asyncio import Redis
 
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
-from plugins_contract.keys import GROUP, Keys
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import steps
 from plugins_contract.ledger.scripts import Scripts
 from plugins_contract.pools import SILENT_MS, Member, Pools, readable
 
@@ -22,7 +22,7 @@ RECALLED_AT_ONCE = 100
 
 
 class PoolDirectory:
-    """The pools, as workers announce them in Redis. Raises what redis raises."""
+    """The pools, as workers announce them in Redis. Raises `RedisUnavailable`."""
 
     def __init__(self, redis: Redis, keys: Keys, clock: Clock, *, silent_ms: int = SILENT_MS) -> None:
         self._redis: Any = redis  # redis-py types its commands only partly
@@ -64,17 +64,20 @@ class PoolDirectory:
         pools = await self._pools(0)
         kept, moved = set[str](), 0
         for pool in pools.abandoned():
-            arguments = [GROUP, lease_ms, RECALLED_AT_ONCE, self._keys.call("")]
-            count, left = await self._scripts.run("recall", self._streams(pool), arguments)
+            step = steps.recall(
+                requests=self._keys.requests,
+                stream=self._keys.requests_of(pool),
+                lease_ms=lease_ms,
+                most=RECALLED_AT_ONCE,
+                calls=self._keys.call(""),
+            )
+            count, left = await self._scripts.run(step)
             moved += count
             kept |= {pool} if left else set()
         gone = [n for n, each in pools.members.items() if not pools.is_live(each) and kept.isdisjoint(each.pools)]
         if gone:
             await self._redis.execute_command("HDEL", self._keys.pools, *gone)
         return moved
-
-    def _streams(self, pool: str) -> Sequence[str]:
-        return [self._keys.requests, self._keys.requests_of(pool)]
 
     async def _pools(self, max_age: float) -> Pools:
         if time.monotonic() - self._read_at >= max_age:

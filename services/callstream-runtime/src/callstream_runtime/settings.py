@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from callstream_runtime.encryption_keys import read_encryption_keys
+from callstream_runtime.settings_sources import Subject
 from plugins_contract.encryption import Cipher
 from plugins_contract.signing import RequestKeys, read_request_keys
 
@@ -146,7 +147,7 @@ def _readable_url(url: str) -> str:
     return url
 
 
-class EncryptionSettings(BaseModel):
+class EncryptionSettings(Subject):
     """The keys of encryption at rest, which every program that reads texts needs."""
 
     encryption_keys_file: Path | None = Field(
@@ -165,17 +166,6 @@ class EncryptionSettings(BaseModel):
         except ValueError as error:
             raise ValueError(f"ENCRYPTION_KEYS_FILE: {error}") from None
         return self
-
-
-def readable_by_all(settings: BaseModel) -> list[str]:
-    """A warning for each file of keys in the settings that every user of this machine can read."""
-    names = [name for name in type(settings).model_fields if name.endswith(("_key_file", "_keys_file"))]
-    files = [(name.upper(), path) for name in names if (path := getattr(settings, name)) and path.exists()]
-    return [
-        f"{name}: every user of this machine can read {path}: make it private with `chmod o-rwx {path}`"
-        for name, path in files
-        if path.stat().st_mode & 0o006
-    ]
 
 
 class RedisSettings(EncryptionSettings):
@@ -317,14 +307,6 @@ class ServiceSettings(RedisSettings):
 def digest_of_subject(keys: RequestKeys, subject: str) -> str:
     """The digest that stands for a subject in the logs of all services with the same first key: 16 hex digits."""
     return keys.sign_as(b"callstream subject in logs", subject.encode())[:16]
-
-
-def problems(error: ValidationError) -> str:
-    """The errors, one line for each setting, by the name of its variable. No value is shown."""
-    return "\n".join(
-        f"{'.'.join(map(str, each['loc'])).upper()}: {each['msg']}".removeprefix(": ").replace("Value error, ", "")
-        for each in error.errors(include_input=False, include_url=False)
-    )
 
 
 def _secret(secret: SecretStr | None) -> str | None:

@@ -18,7 +18,7 @@ from callstream_runtime.listening import listeners
 from dialog_engine.errors import ConfigurationError, EngineError
 
 if TYPE_CHECKING:
-    from dialog_engine.config import Settings
+    from dialog_engine.config.http import HttpSettings
 
 log = logging.getLogger("dialog_engine")
 
@@ -42,22 +42,23 @@ def serve() -> None:
     gc.disable()
     from callstream_runtime.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
     from callstream_runtime.logs import set_up_logging  # noqa: PLC0415 -- see above
-    from callstream_runtime.settings import readable_by_all  # noqa: PLC0415 -- see above
+    from callstream_runtime.settings_sources import readable_by_all  # noqa: PLC0415 -- see above
     from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above
-    from dialog_engine.config import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
-    from dialog_engine.wiring import build_app  # noqa: PLC0415 -- see above
+    from dialog_engine.settings import load_settings  # noqa: PLC0415 -- see above
+    from dialog_engine.wiring.engine import build_app  # noqa: PLC0415 -- see above
 
     os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
     try:
         settings = load_settings()
         # First: when another engine has the port, this one must not have touched its turns.
-        sockets = [*bind(settings), *bind_operations(settings)]
+        sockets = [*bind(settings.http), *bind_operations(settings.http)]
         app = build_app(settings, closing := asyncio.Event())
     except EngineError as error:
         _give_up(error)
-    set_up_logging(settings.log_level, settings.log_format, subject_as=settings.subject_as_logged)
+    service = settings.service
+    set_up_logging(service.log_level, service.log_format, subject_as=service.subject_as_logged)
     for warning in readable_by_all(settings):
         log.warning("%s", warning)
     for library in ("aiohttp", "aiosqlite", "sse_starlette"):
@@ -70,13 +71,13 @@ def serve() -> None:
             stack.enter_context(listener)
             host, port = listener.getsockname()[:2]
             log.info("listening on http://%s:%d", f"[{host}]" if ":" in host else host, port)
-        limits = ConnectionLimits(settings.max_connections, settings.max_connections_per_address)
+        limits = ConnectionLimits(settings.http.max_connections, settings.http.max_connections_per_address)
         server = server_of(
             start,
             closing,
-            grace_seconds=settings.shutdown_grace_seconds,
+            grace_seconds=settings.http.shutdown_grace_seconds,
             limits=limits,
-            forwarded_allow_ips=settings.forwarded_allow_ips,
+            forwarded_allow_ips=settings.http.forwarded_allow_ips,
         )
         # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.
         signal.signal(signal.SIGHUP, _terminate)
@@ -91,7 +92,7 @@ def serve() -> None:
             _give_up(start.failure)
 
 
-def bind(settings: "Settings") -> list[socket.socket]:
+def bind(settings: "HttpSettings") -> list[socket.socket]:
     """The sockets to listen on.
 
     Raises:
@@ -100,7 +101,7 @@ def bind(settings: "Settings") -> list[socket.socket]:
     return _listeners("HOST", settings.host, "PORT", settings.port)
 
 
-def bind_operations(settings: "Settings") -> list[socket.socket]:
+def bind_operations(settings: "HttpSettings") -> list[socket.socket]:
     """The sockets of OPERATIONS_PORT, if it is set. Raises ConfigurationError as `bind` does."""
     if settings.operations_port is None:
         return []

@@ -9,8 +9,8 @@ import msgspec
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import Cipher, DecryptionError, open_request, seal_request
-from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import decode_reply
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import decode_reply, steps
 from plugins_contract.ledger.scripts import Scripts, finished
 from plugins_contract.messages import (
     EVENT_VERSION,
@@ -137,32 +137,28 @@ class DeadLetters:
         original = letter.request or new
         event = encode_request(new)
         answer = await self._scripts.run(
-            "requeue",
-            [
-                self._keys.dead,
-                self._keys.requests,
-                self._keys.call(new.correlation_id),
-                self._keys.call(original.correlation_id),
-            ],
-            [
-                letter.id,
-                letter.event,
-                new.correlation_id,
-                GROUP,
-                event,
-                arguments_hash(new),
-                new.execution_class,
-                new.deadline,
-                new.mailbox,
-                original.correlation_id,
-                self._request_keys.sign(event, has_ledger=True),
-            ],
+            steps.requeue(
+                dead=self._keys.dead,
+                requests=self._keys.requests,
+                call=self._keys.call(new.correlation_id),
+                dead_call=self._keys.call(original.correlation_id),
+                letter=letter.id,
+                event=letter.event,
+                id_=new.correlation_id,
+                hash_=arguments_hash(new),
+                class_=new.execution_class,
+                deadline=new.deadline,
+                mailbox=new.mailbox,
+                new_event=event,
+                signature=self._request_keys.sign(event, has_ledger=True),
+                dead_id=original.correlation_id,
+            )
         )
         return Requeued(new.correlation_id, new.deadline) if answer[0] == b"QUEUED" else None
 
     async def discard(self, letter: DeadLetter) -> bool:
         """Delete it. False when it was gone already."""
-        answer = await self._scripts.run("discard", [self._keys.dead], [letter.id, letter.event])
+        answer = await self._scripts.run(steps.discard(dead=self._keys.dead, letter=letter.id, event=letter.event))
         return answer[0] == b"OK"
 
     async def outcome(self, correlation_id: str) -> ToolOutcome | None:

@@ -28,14 +28,14 @@ ID_CHARS = 8
 
 
 class Key(Protocol):
-    """AES-256-GCM with one key, as cryptography's `AESGCM` has it."""
+    """AES-256-GCM with one key."""
 
     def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
         """The encrypted data, with its tag."""
         ...
 
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None, /) -> bytes:
-        """The data. Raises an error of the library's when it was changed or is bound to something else."""
+        """The data. Raises ValueError when it was changed, cut short, or is bound to something else."""
         ...
 
 
@@ -117,7 +117,7 @@ class Cipher:
             raise DecryptionError(f"{owner} is encrypted with the key {name}: add this key to ENCRYPTION_KEYS_FILE")
         try:
             return key.decrypt(data[:_NONCE], data[_NONCE:], owner.encode())
-        except Exception:  # noqa: BLE001 -- InvalidTag, or ValueError for too few bytes; neither has a text
+        except ValueError:  # it has no text
             raise DecryptionError(f"{owner} cannot be decrypted: it was changed, or belongs elsewhere") from None
 
 

@@ -108,7 +108,7 @@ class RequestAdopter:
     async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes], stream: str = "") -> Delivery | None:
         """The delivery of such an entry of `stream`; None when it was refused, or another worker has it.
 
-        Raises the errors of redis.
+        Raises `RedisUnavailable`.
         """
         try:
             submitted = self._read(fields)

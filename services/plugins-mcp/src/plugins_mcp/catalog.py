@@ -80,7 +80,7 @@ class CatalogPublisher:
                 pass  # nothing changed: time for the next heartbeat
 
     async def publish(self) -> None:
-        """Write heartbeats and new catalogs. Raises the errors of redis.
+        """Write heartbeats and new catalogs. Raises `RedisUnavailable`.
 
         One transaction: a reader that sees this worker sees all of its configured servers, including those that were
         not listed yet, and no server is ready before its tools can be read.
@@ -106,7 +106,7 @@ class CatalogPublisher:
         self._published = views
 
     async def withdraw(self) -> None:
-        """Remove this worker's view, at its shutdown. Raises the errors of redis."""
+        """Remove this worker's view, at its shutdown. Raises `RedisUnavailable`."""
         pipeline = self._redis.pipeline(transaction=False)
         for name in self._servers.health():
             pipeline.hdel(self._keys.catalog_of(name), *fields_of(self._worker))

@@ -3,29 +3,15 @@
 from pathlib import Path
 from typing import Self, TypeVar
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, SecretStr, model_validator
 
-from callstream_runtime.settings import RedisSettings, ServiceSettings, problems
+from callstream_runtime.settings import RedisSettings, ServiceSettings
+from callstream_runtime.settings_sources import InvalidSettingsError, read_settings
 from plugins_contract.messages import MAX_TIMEOUT_MS
 from plugins_mcp.errors import SettingsError
 
-SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
-"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
-
-class OperatorSettings(RedisSettings, BaseSettings):
-    """The settings of the operator commands: Redis, and no MCP server."""
-
-    model_config = SettingsConfigDict(
-        env_file=".env",
-        env_ignore_empty=True,
-        extra="ignore",
-        secrets_dir=SECRETS_DIRS or None,
-    )
-
-
-class Settings(ServiceSettings, OperatorSettings):
+class Settings(ServiceSettings):
     """All settings of the worker. Each name is its environment variable in lower case."""
 
     mcp_config: Path | None = Field(None, description="A servers file (mcp.json), in the format of other MCP clients.")
@@ -82,20 +68,16 @@ def load_settings() -> Settings:
     return _load(Settings)
 
 
-def load_operator_settings() -> OperatorSettings:
-    """The settings of the commands for operators.
-
-    Raises:
-        SettingsError: the text names every wrong setting, and shows no secret.
-    """
-    return _load(OperatorSettings)
+def load_operator_settings() -> RedisSettings:
+    """The settings of the commands for operators: Redis, and no MCP server. Raises as `load_settings` does."""
+    return _load(RedisSettings)
 
 
-_S = TypeVar("_S", bound=OperatorSettings)
+_S = TypeVar("_S", bound=RedisSettings)
 
 
 def _load(kind: type[_S]) -> _S:
     try:
-        return kind()  # pyright: ignore[reportCallIssue]  # its values come from the environment
-    except ValidationError as error:
-        raise SettingsError(problems(error)) from None
+        return read_settings(kind)
+    except InvalidSettingsError as error:
+        raise SettingsError(str(error)) from None

@@ -137,7 +137,7 @@ class Consumer:
 
     async def run(self) -> None:
         """Consume until cancelled. Calls in progress then continue: see `drain`."""
-        recover = True
+        recover, self.reading = True, False
         pause = 0.0
         while True:
             free = await self._free_slots()
@@ -152,7 +152,7 @@ class Consumer:
                     await self._read(free)
                     pause = 0.0
                 self._mark_served()
-            except Exception as error:
+            except RedisError as error:
                 self._served_since = None
                 self.reading = False
                 recover = True
@@ -178,7 +178,7 @@ class Consumer:
             await asyncio.wait(rest)
 
     async def retire(self) -> None:
-        """Leave the group. Entries still pending here become free for others. Raises the errors of redis."""
+        """Leave the group. Entries still pending here become free for others. Raises `RedisUnavailable`."""
         await self._ledger.retire(self._name, self._member_of, lease_ms=self._times.lease_ms)
 
     async def _recover(self) -> None:
@@ -408,12 +408,11 @@ class Consumer:
             await self._ledger.bury(
                 entry, reason, event, call.correlation_id, code=code, tool_call_id=call.tool_call_id, stream=stream
             )
-        except RedisUnavailable:
-            raise
-        except Exception:
-            log.exception(
-                "entry %s cannot be made a dead letter", entry
-            )  # it stays pending; other entries are processed
+        except ResponseError as error:
+            if isinstance(error, RedisUnavailable):
+                raise
+            # It stays pending; other entries are processed.
+            log.exception("entry %s cannot be made a dead letter", entry)
 
     async def _free_slots(self) -> int:
         while len(self._in_progress) >= self._concurrency:

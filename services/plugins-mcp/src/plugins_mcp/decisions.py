@@ -76,7 +76,7 @@ class Situation:
     may_have_run: bool = False
 
 
-def decide(result: CallResult, now: Situation) -> Finish | Retry:
+def conclude(result: CallResult, now: Situation) -> Finish | Retry:
     """What to do with a call that returned `result`. The caller fills in the duration and the attempts."""
     match result:
         case Answered(answer):

@@ -259,7 +259,7 @@ class CallHandler:
             if result is not None:
                 size = size_of(result.result) if isinstance(result, Answered) else 0
                 situation = self._situation(request, retries, running)
-                match await reading(size, decisions.decide, result, situation):
+                match await reading(size, decisions.conclude, result, situation):
                     case Finish() as finish:
                         return finish
                     case Retry(after) if running.interruption is None:

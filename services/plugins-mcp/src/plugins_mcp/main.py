@@ -35,7 +35,7 @@ def work() -> None:
     gc.disable()  # while modules are imported, which makes many objects and hardly any garbage
     from callstream_runtime.event_loop import EventLoop  # noqa: PLC0415 -- these take a second to import, and no command
     from callstream_runtime.logs import set_up_logging  # noqa: PLC0415
-    from callstream_runtime.settings import readable_by_all  # noqa: PLC0415
+    from callstream_runtime.settings_sources import readable_by_all  # noqa: PLC0415
     from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- needs them
     from plugins_mcp.mcp import NOISY_LOGGERS  # noqa: PLC0415
 

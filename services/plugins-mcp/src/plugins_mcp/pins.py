@@ -52,7 +52,7 @@ class PinKeeper:
         """The newest signed pins that this worker has seen, by server and tool."""
 
     async def review_all(self) -> None:
-        """Review what is listed now. Raises the errors of redis."""
+        """Review what is listed now. Raises `RedisUnavailable`."""
         for server in self._servers.trusted():
             listed = server.listed
             if listed is None:

@@ -54,7 +54,7 @@ class PoolKeeper:
             await asyncio.sleep(self._times.sweep * random.uniform(0.75, 1.25))
 
     async def leave(self) -> None:
-        """Say that this worker runs nothing any more. Raises what redis raises."""
+        """Say that this worker runs nothing any more. Raises `RedisUnavailable`."""
         await self._directory.announce(self._worker, self._member(0))
 
     async def _recall(self) -> None:

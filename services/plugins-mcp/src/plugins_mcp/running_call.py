@@ -6,6 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from redis.exceptions import RedisError
+
 from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
@@ -147,6 +149,6 @@ class CallReports:
                     pause = 0  # the first progress is not late because of it
             except RedisUnavailable:
                 self._arrived.set()
-            except Exception:
+            except RedisError:
                 log.exception("the %s cannot be published", self._name)
             await asyncio.sleep(pause)

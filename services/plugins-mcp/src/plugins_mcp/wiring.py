@@ -5,14 +5,13 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client, thread_client
-from callstream_runtime.loop_lag import observe_lag
 from callstream_runtime.loops import LISTEN_SECONDS, kept_running
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
@@ -34,6 +33,8 @@ from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import EchoServer, McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.calls import CallObserver
+from plugins_mcp.observe.facts import Facts
+from plugins_mcp.observe.gauges import Gauges
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.pools import PoolKeeper
@@ -63,7 +64,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         keys = Keys(settings.redis_key_prefix)
         clock = RedisClock()
         metrics = Metrics({"version": __version__, "commit": commit("plugins_mcp")})
-        metrics.slots.set(settings.worker_concurrency)
+        facts = Facts(metrics)
         redis = _closing(stack, command_client(settings.redis_address))
         reader = _closing(stack, blocking_client(settings.redis_address, block_seconds=BLOCK_SECONDS))
         control = _closing(stack, blocking_client(settings.redis_address, block_seconds=LISTEN_SECONDS))
@@ -107,7 +108,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             times,
             worker=name,
             recent=ledger.recent,
-            count=lambda outcome: metrics.lease_renewals.labels(outcome).inc(),
+            count=facts.lease_renewed,
         )
         observer = CallObserver(metrics)
         rights = _rights(settings)
@@ -156,9 +157,15 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 settings.health_host,
                 settings.health_port,
                 readiness=lambda: _readiness(consumer, servers, handler),
-                metrics=lambda accept: _scrape(
-                    metrics, handler, servers, consumer, watch, lambda: _backlogs(redis, keys, directory), accept
-                ),
+                metrics=Gauges(
+                    metrics,
+                    handler,
+                    servers,
+                    consumer,
+                    watch,
+                    partial(_backlogs, redis, keys, directory),
+                    settings.worker_concurrency,
+                ).scrape,
             )
         )
         await watch.ask()
@@ -170,7 +177,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             keeper.run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
-            partial(observe_lag, metrics.loop_lag),
+            facts.observe_loop,
             partial(
                 remove_dead_consumers,
                 redis,
@@ -178,7 +185,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 name,
                 member_of,
                 steady_for=watch.steady_for,
-                removed=metrics.workers_died,
+                removed=facts.workers_died,
             ),
         ):
             async with kept_running(consumer.run):
@@ -231,23 +238,6 @@ async def _leave(consumer: Consumer, catalog: CatalogPublisher, keeper: PoolKeep
 def _readiness(consumer: Consumer, servers: McpServers, handler: CallHandler) -> Readiness:
     states = {name: health.as_json() for name, health in servers.health().items()}
     return Readiness(consumer.reading, {"consuming": consumer.reading, "running": len(handler), "servers": states})
-
-
-async def _scrape(
-    metrics: Metrics,
-    handler: CallHandler,
-    servers: McpServers,
-    consumer: Consumer,
-    watch: RedisWatch,
-    backlogs: Callable[[], Awaitable[Mapping[str, Backlog]]],
-    accept: str,
-) -> tuple[bytes, str]:
-    metrics.running.set(len(handler))
-    metrics.consuming.set(consumer.reading)
-    metrics.redis_up.set(watch.available)
-    metrics.set_servers(dict(servers.health()))
-    metrics.stream.backlogs = await backlogs()
-    return metrics.text(accept)
 
 
 async def _backlogs(redis: Redis, keys: Keys, pools: PoolDirectory) -> Mapping[str, Backlog]:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
@@ -41,6 +41,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 GRACE_SECONDS = 2.0
 """How long after a deadline the worker's own answer is waited for."""
 TOGETHER_SECONDS = 0.1
@@ -211,26 +212,20 @@ class CallExecutor(ToolCalls):
     async def _settle(self, request: ToolCallRequested, loss: Loss) -> CallUpdate | None:
         """Settle a lost call. None when its state does not change, or when Redis cannot be asked now."""
         self._observer.lost(request, loss)
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                match losses.decide(loss, request, self._clock.now_ms()):
-                    case losses.EnqueueAgain():
-                        return of_enqueued(request.correlation_id, await self._ledger.enqueue(request))
-                    case losses.EndAs(outcome):
-                        match await self._ledger.lose(request, loss, outcome):
-                            case EndedLost():
-                                return CallAnswered(request.correlation_id, outcome)
-                            case AlreadyFinished(finished):
-                                return CallAnswered(request.correlation_id, finished)
-                            case NotLost():
-                                return None
-                    case losses.LeaveIt():
+        match losses.remedy(loss, request, self._clock.now_ms()):
+            case losses.EnqueueAgain():
+                answer = await self._asked(request, self._ledger.enqueue(request))
+                return answer and of_enqueued(request.correlation_id, answer)
+            case losses.EndAs(outcome):
+                match await self._asked(request, self._ledger.lose(request, loss, outcome)):
+                    case EndedLost():
+                        return CallAnswered(request.correlation_id, outcome)
+                    case AlreadyFinished(finished):
+                        return CallAnswered(request.correlation_id, finished)
+                    case NotLost() | None:
                         return None
-        except (RedisUnavailable, TimeoutError):
-            return None
-        except Exception:
-            log.exception("lost call %s cannot be settled", request.correlation_id)
-            return None
+            case losses.LeaveIt():
+                return None
 
     async def _end_all(self, requests: Sequence[ToolCallRequested], why: GivenUp) -> list[ToolOutcome | None]:
         """End calls, all together: see `_end`."""
@@ -243,15 +238,9 @@ class CallExecutor(ToolCalls):
         Returns its outcome; None while a worker runs it.
         """
         not_begun, unseen = given_up(why, Known.NOT_BEGUN, request), given_up(why, Known.LOST, request)
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                answer = await self._request_end(request, not_begun, unseen, offered_to)
-        except (RedisUnavailable, TimeoutError):
-            return given_up(why, Known.NOTHING, request)
-        except Exception:
-            log.exception("call %s cannot be ended", request.correlation_id)
-            return losses.of_class(request, losses.internal_error())
-        match answer:
+        match await self._asked(request, self._request_end(request, not_begun, unseen, offered_to)):
+            case None:
+                return given_up(why, Known.NOTHING, request)
             case CancelledAtOnce():
                 outcome = not_begun
             case CancelledUnseen():
@@ -263,6 +252,20 @@ class CallExecutor(ToolCalls):
         if outcome in (not_begun, unseen):  # also when this engine ended it and the first answer was lost
             self._ended.add(request, outcome)
         return outcome
+
+    async def _asked(self, request: ToolCallRequested, question: Awaitable[T]) -> T | AlreadyFinished | None:
+        """The answer of the ledger about a call; None when it cannot be asked now.
+
+        A mistake of this program ends the call: the answer says that it has ended so.
+        """
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await question
+        except (RedisUnavailable, TimeoutError):
+            return None
+        except Exception:
+            log.exception("call %s cannot be ended", request.correlation_id)
+            return AlreadyFinished(losses.of_class(request, losses.internal_error()))
 
     async def _request_end(
         self, request: ToolCallRequested, outcome: ToolOutcome, unseen: ToolOutcome, offered_to: Mapping[str, str]

@@ -94,7 +94,7 @@ class LeaveIt:
     """Do nothing: its deadline has passed, and its wait ends."""
 
 
-def decide(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain | EndAs | LeaveIt:
+def remedy(loss: Loss, request: ToolCallRequested, now_ms: int) -> EnqueueAgain | EndAs | LeaveIt:
     """What to do with a call that is certainly lost. `now_ms` is Unix milliseconds on the clock of Redis."""
     once = request.execution_class is ExecutionClass.ONCE
     match loss:

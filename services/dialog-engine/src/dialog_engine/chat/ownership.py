@@ -11,7 +11,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from callstream_runtime.loops import kept_running
 from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.outbox import OutboxRelay
 from dialog_engine.chat.ports import Adopted, Engines, SeenEngine
@@ -99,9 +101,10 @@ class Ownership:
 
     async def run(self) -> None:
         """Renew the lease and look at those of others, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._repeat(self.renew, RENEW_SECONDS), name="engine lease")
-            tasks.create_task(self._repeat(self.look, LOOK_SECONDS), name="leases of other engines")
+        async with kept_running(
+            partial(self._repeat, self.renew, RENEW_SECONDS), partial(self._repeat, self.look, LOOK_SECONDS)
+        ):
+            await asyncio.Future()
 
     async def renew(self) -> None:
         """Renew the lease, drop running turns that the store has not, and resume those that only the store has.
@@ -155,8 +158,6 @@ class Ownership:
             except StorageUnavailableError as error:
                 self._seen.clear()  # no engine could renew its lease
                 self._outages.failed(error)
-            except Exception:
-                log.exception("the leases of engines cannot be handled")
             else:
                 self._outages.worked()
 

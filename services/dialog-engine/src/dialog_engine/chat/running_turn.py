@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from callstream_runtime.logs import set_log_ids, turn_ids
@@ -146,7 +146,8 @@ class RunningTurn(SideBand):
                 log.exception("turn %s failed", self.turn.turn_id)
                 await self._fail(error)
         finally:
-            await self._close_log()
+            if self._log is not None:
+                await self._log.close()
 
     async def _ending(self) -> _Ending:
         if self.turn.epoch > 1 and await self._credentials.revoked(self.turn.credential):
@@ -172,7 +173,7 @@ class RunningTurn(SideBand):
         except Exception as error:
             if scope.expired() or _is_cancelled():
                 if not isinstance(error, TimeoutError):
-                    log.warning("turn %s failed while it was being cancelled: %s", self.turn.turn_id, error)
+                    log.warning("turn %s failed while it was being cancelled", self.turn.turn_id, exc_info=True)
                 if not scope.expired():
                     raise asyncio.CancelledError from None
                 return self._early_end()
@@ -192,29 +193,25 @@ class RunningTurn(SideBand):
         await self.ready()
         known = isinstance(error, EngineError)
         failure = TurnFailed(error.code, str(error)) if known else TurnFailed(EngineError.code, _INTERNAL_ERROR)
-        if not isinstance(error, StorageUnavailableError):
-            try:
-                await run_shielded(self._end(_Ending(DoneReason.ERROR, failure)))
-                return
-            except TurnFencedError:
-                self.fence()
-                return
-            except Exception:
-                log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
+        ended = not isinstance(error, StorageUnavailableError)
+        if ended and await run_shielded(self._committed_end(failure, self.emit)):
+            return
         self.emit(failure)
         self.emit(self._draft.done(self.turn.turn_id, DoneReason.ERROR))
         self.finish()
         while True:
-            if await self._committed_end(failure):
+            if await self._committed_end(failure, _unseen):
                 return
             await asyncio.sleep(FINISH_RETRY_SECONDS)
 
-    async def _committed_end(self, failure: TurnFailed) -> bool:
-        """Commit the end that the user has seen. False when it must be tried again."""
+    async def _committed_end(self, failure: TurnFailed, emit: Callable[[TurnEvent], None]) -> bool:
+        """Commit the end, and emit its events. False when it must be tried again."""
         try:
-            await self._service.end(self.turn, self._draft, _unseen, DoneReason.ERROR, failure)
-        except TurnFencedError:
-            return True  # its new owner ends it
+            await self._service.end(self.turn, self._draft, emit, DoneReason.ERROR, failure)
+        except TurnFencedError:  # its new owner ends it
+            if not self.finished.done():
+                self.fence()
+            return True
         except StorageUnavailableError as error:
             self._outages.failed(error)
             return False
@@ -222,15 +219,8 @@ class RunningTurn(SideBand):
             log.exception("the end of turn %s cannot be committed", self.turn.turn_id)
             return False
         self._outages.worked()
+        self.finish()
         return True
-
-    async def _close_log(self) -> None:
-        if self._log is None:
-            return
-        try:
-            await self._log.close()
-        except Exception:
-            log.exception("the log of turn %s cannot be closed", self.turn.turn_id)
 
 
 def _unseen(event: TurnEvent) -> None:

@@ -315,6 +315,8 @@ class RunningTurns:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         running = self._tasks.pop(task)
         turn = running.turn
+        if not task.cancelled() and (error := task.exception()):
+            log.error("the task of turn %s failed", turn.turn_id, exc_info=error)
         if self._running.get(turn.turn_id) is running:  # otherwise the turn was adopted again meanwhile
             del self._running[turn.turn_id]
         running.finish()

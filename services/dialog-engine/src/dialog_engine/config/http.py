@@ -1,10 +1,12 @@
 """Where the engine listens, and which connections it takes."""
 
 import ipaddress
+from typing import Self
 
-from pydantic import BaseModel, Field
+from pydantic import Field, model_validator
 
-from dialog_engine.config.values import HttpUrl, ProxyAddresses
+from callstream_runtime.settings_sources import Subject
+from dialog_engine.config.values import ProxyAddresses
 
 
 def is_loopback(host: str) -> bool:
@@ -15,7 +17,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class HttpSettings(BaseModel):
+class HttpSettings(Subject):
     """The ports, and what is in front of them."""
 
     host: str = Field("127.0.0.1", description="Address to listen on. Any other than loopback needs API_KEYS.")
@@ -25,7 +27,6 @@ class HttpSettings(BaseModel):
         description="Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed,"
         " separated by commas. Unset: nobody's.",
     )
-    public_url: HttpUrl | None = Field(None, description="Address of the page in browsers, where sign-ins come back.")
     operations_host: str = Field("127.0.0.1", description="Addresses of OPERATIONS_PORT, separated by commas.")
     operations_port: int | None = Field(
         None,
@@ -40,3 +41,9 @@ class HttpSettings(BaseModel):
         description="Largest number of open connections from one address, such as that of a proxy.",
     )
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
+
+    @model_validator(mode="after")
+    def _check_ports(self) -> Self:
+        if self.operations_port == self.port:
+            raise ValueError("OPERATIONS_PORT must be another port than PORT")
+        return self

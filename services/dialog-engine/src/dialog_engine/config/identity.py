@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import NoDecode
 
-from dialog_engine.config.http import HttpSettings, is_loopback
+from callstream_runtime.settings_sources import Subject
+from dialog_engine.config.http import is_loopback
 from dialog_engine.config.values import HttpUrl
 from plugins_contract.signing import is_placeholder
 
@@ -19,7 +20,7 @@ SHORTEST_KEY = 16
 """Characters of an API key: shorter ones can be guessed."""
 
 
-class IdentitySettings(HttpSettings):
+class IdentitySettings(Subject):
     """What a request must prove. Without any of it the engine listens on loopback only."""
 
     api_keys: Annotated[dict[str, SecretStr], NoDecode] = Field(
@@ -38,6 +39,7 @@ class IdentitySettings(HttpSettings):
     oidc_audience: str | None = Field(None, description="Audience of the access tokens that the API accepts.")
     oidc_client_id: str | None = Field(None, description="The page signs people in as this client of the provider.")
     oidc_client_secret: SecretStr | None = Field(None, description="The client's secret, if it has one.")
+    public_url: HttpUrl | None = Field(None, description="Address of the page in browsers, where sign-ins come back.")
     oidc_scopes: str = Field("openid profile email", description="Scopes of the sign-in, separated by spaces.")
     oidc_roles_claim: str = Field("roles", description="Claim with the roles of a person; dots lead into objects.")
     oidc_operator_role: str = Field("operator", description="The value in that claim that makes an operator.")
@@ -68,15 +70,6 @@ class IdentitySettings(HttpSettings):
 
     @model_validator(mode="after")
     def _check_identity(self) -> Self:
-        if self.operations_port and not self.needs_sign_in:
-            raise ValueError("OPERATIONS_PORT is for engines with API_KEYS, API_KEYS_FILE or OIDC_ISSUER: unset it")
-        if self.operations_port == self.port:
-            raise ValueError("OPERATIONS_PORT must be another port than PORT")
-        if not self.needs_sign_in and not is_loopback(self.host):
-            raise ValueError(
-                f"HOST {self.host} can be reached from other machines: set API_KEYS, API_KEYS_FILE or OIDC_ISSUER, or"
-                " HOST=127.0.0.1"
-            )
         if self.oidc_issuer is None:
             for name in ("oidc_audience", "oidc_client_id"):
                 if getattr(self, name):
@@ -103,16 +96,3 @@ class IdentitySettings(HttpSettings):
     def needs_sign_in(self) -> bool:
         """Whether a request must prove who makes it."""
         return bool(self.api_keys or self.api_keys_file or self.oidc_issuer)
-
-    @property
-    def proxy_warning(self) -> str | None:
-        """What is wrong with FORWARDED_ALLOW_IPS; None if nothing is known to be."""
-        if self.forwarded_allow_ips == "*":
-            return "FORWARDED_ALLOW_IPS is *: every client can claim any address; name the addresses of your proxies"
-        proxied = not is_loopback(self.host) or (self.public_url or "").startswith("https://")
-        if self.needs_sign_in and proxied and not self.forwarded_allow_ips:
-            return (
-                "FORWARDED_ALLOW_IPS is not set: behind a proxy all clients share its address, and the limit of failed"
-                " attempts; set it to the addresses of the proxy"
-            )
-        return None

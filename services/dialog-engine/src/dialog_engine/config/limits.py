@@ -1,9 +1,11 @@
 """How much one message, one reply and one subject may be."""
 
-from pydantic import BaseModel, Field
+from pydantic import Field
+
+from callstream_runtime.settings_sources import Subject
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(Subject):
     """Limits of texts, of what waits, and of what one subject may use."""
 
     max_message_chars: int = Field(100_000, ge=1, description="Largest number of characters of a user's message.")

@@ -4,25 +4,14 @@ from pathlib import Path
 from typing import Self
 
 from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from callstream_runtime.settings import EncryptionSettings, RedisSettings
 from dialog_engine.config.values import DatabaseUrl
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
-SECRETS_DIRS = [path for path in (Path("/run/callstream"), Path("/run/secrets")) if path.is_dir()]
-"""Folders with one file per setting: those that deploy/compose creates, and those of the operator, which win."""
 
-
-class StoreSettings(EncryptionSettings, BaseSettings):
+class StoreSettings(EncryptionSettings):
     """Which store is used: the part that the commands for operators need."""
-
-    model_config = SettingsConfigDict(
-        env_file=".env",
-        env_ignore_empty=True,
-        extra="ignore",
-        secrets_dir=SECRETS_DIRS or None,
-    )
 
     outbox_path: Path = Field(
         Path(".data/dialog-engine.sqlite3"),
@@ -68,7 +57,7 @@ class OperatorSettings(RedisSettings, StoreSettings):
     """The store and Redis: what the commands for operators need that read both."""
 
 
-class EngineStoreSettings(OperatorSettings):
+class EngineStoreSettings(StoreSettings):
     """The part that the commands for operators do not need."""
 
     database_pool_size: int = Field(

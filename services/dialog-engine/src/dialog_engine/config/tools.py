@@ -2,12 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
+from callstream_runtime.settings_sources import Subject
 from plugins_contract.messages import MAX_TIMEOUT_MS
 
 
-class ToolSettings(BaseModel):
+class ToolSettings(Subject):
     """Which tools there are, and the limits of their calls and results."""
 
     accept_unsigned_catalogs: bool = Field(

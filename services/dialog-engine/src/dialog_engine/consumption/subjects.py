@@ -129,7 +129,7 @@ class SubjectUse:
                 self._outages.failed(error)
 
     async def publish(self) -> None:
-        """Write the numbers of this engine into Redis, and remove old ones. Raises the errors of redis."""
+        """Write the numbers of this engine into Redis, and remove old ones. Raises `RedisUnavailable`."""
         period = int(self._clock()) // PERIOD_SECONDS
         pipeline = self._redis.pipeline(transaction=False)
         # The period before too: its last numbers may not have been written.

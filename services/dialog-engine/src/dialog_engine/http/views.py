@@ -22,10 +22,10 @@ from dialog_engine.tool_calls.results.steps import (
     decision_details,
     outcome_details,
     question_details,
+    rfc3339,
     shown_arguments,
     status_of,
 )
-from dialog_engine.tool_calls.results.steps import timestamp as tool_calls_timestamp
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -41,7 +41,7 @@ def timestamp(milliseconds: int | None) -> str | None:
     """Unix milliseconds as RFC 3339 text."""
     if milliseconds is None:
         return None
-    return tool_calls_timestamp(milliseconds)
+    return rfc3339(milliseconds)
 
 
 def milliseconds(moment: datetime) -> int:

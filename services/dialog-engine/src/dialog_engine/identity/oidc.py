@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dialog_engine.config import Settings
+from dialog_engine.config.identity import IdentitySettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.page_sessions import Seal
 from dialog_engine.identity.provider import IdentityProvider
@@ -19,7 +19,7 @@ class Oidc:
     sign_in: SignIn | None
 
 
-def open_oidc(settings: Settings, issuer: str) -> Oidc:
+def open_oidc(settings: IdentitySettings, issuer: str) -> Oidc:
     """Nothing is asked of the provider yet.
 
     Raises:

@@ -176,19 +176,6 @@ class Metrics:
         begin_at_zero(self.approvals, "approved", "edited", "refused", "expired")
         begin_at_zero(self.lease_renewals, "ok", "failed")
 
-    def llm_retried(self, model: str, times: int) -> None:
-        """One request to `model` was repeated so many times."""
-        self.llm_retries.labels(model).inc(times)
-
-    def retention_passed(self, erased: int, left: int) -> None:
-        """A pass of the retention has erased and left so many sessions."""
-        self.retention_erased.inc(erased)
-        self.retention_left.set(left)
-
-    def tool_refused(self, tool: str, model: str) -> None:
-        """The provider of `model` refuses this tool."""
-        self.tools_refused.labels(self.tools.of(tool), model).inc()
-
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics and their content type, in the format that the `Accept` field asks for."""
         return exposition(self.registry, accept)

@@ -63,7 +63,7 @@ class ObservedModel(ModelObserver):
         return _Answer(self._metrics, self._model, turn)
 
     def retried(self, times: int) -> None:
-        self._metrics.llm_retried(self._model, times)
+        self._metrics.llm_retries.labels(self._model).inc(times)
 
 
 class _Answer(AnswerObserver):

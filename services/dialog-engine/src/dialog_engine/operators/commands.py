@@ -11,7 +11,8 @@ from pathlib import Path
 
 from callstream_runtime.settings import digest_of_subject
 from dialog_engine.chat.audit import AuditAction
-from dialog_engine.config import load_operator_settings, load_store_settings
+from dialog_engine.config import load
+from dialog_engine.config.store import OperatorSettings, StoreSettings
 from dialog_engine.consumption.subjects import COUNTED, OPEN, first
 from dialog_engine.consumption.usage import Wanted
 from dialog_engine.errors import ConfigurationError, EngineError
@@ -41,16 +42,16 @@ def run(argv: list[str]) -> int:
             case "usage":
                 return _usage(found)
             case "trace":
-                return trace(load_operator_settings(), found.id, found.log)
+                return trace(load(OperatorSettings), found.id, found.log)
             case "split-media":
                 return asyncio.run(_split_media())
             case "backup":
-                backup.back_up(load_store_settings(), sys.stdout.buffer)
+                backup.back_up(load(StoreSettings), sys.stdout.buffer)
                 return 0
             case "restore":
-                return _marked(asyncio.run(backup.restore(load_store_settings(), sys.stdin.buffer)))
+                return _marked(asyncio.run(backup.restore(load(StoreSettings), sys.stdin.buffer)))
             case "restored":
-                return _marked(asyncio.run(backup.restored(load_store_settings())))
+                return _marked(asyncio.run(backup.restored(load(StoreSettings))))
             case "retention":
                 return _retention()
             case "move":
@@ -67,7 +68,7 @@ def run(argv: list[str]) -> int:
 
 
 def _audit(found: argparse.Namespace) -> int:
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     with audit.opened(settings) as query:
         if found.what == "head":
             sys.stdout.write(audit_chain.named(audit_chain.head_of(query)) + "\n")
@@ -83,7 +84,7 @@ def _audit(found: argparse.Namespace) -> int:
 
 
 def _subjects(found: argparse.Namespace) -> int:
-    settings = load_operator_settings()
+    settings = load(OperatorSettings)
     if found.of:
         if settings.request_keys_file is None:
             raise ConfigurationError("REQUEST_KEYS_FILE: is not set: its first key makes the digests")
@@ -100,7 +101,7 @@ def _subjects(found: argparse.Namespace) -> int:
 
 
 def _usage(found: argparse.Namespace) -> int:
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     prices = usage.prices_of(settings)
     names = {"subject": found.subject, "model": found.model, "tool": found.tool}
     try:
@@ -114,7 +115,7 @@ def _usage(found: argparse.Namespace) -> int:
 
 
 async def _encrypt(found: argparse.Namespace) -> int:
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     cipher = settings.cipher
     if not cipher.active:
         raise ConfigurationError("ENCRYPTION_KEYS_FILE: is not set: it names the file with the keys")
@@ -132,7 +133,7 @@ async def _encrypt(found: argparse.Namespace) -> int:
 
 
 async def _split_media() -> int:
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     async with encrypt.open_store(settings) as database:
         count = await split_media(database, settings.cipher)
     sys.stdout.write(f"The media of {count} results were moved into rows of their own.\n")
@@ -148,7 +149,7 @@ def _marked(calls: int) -> int:
 
 
 def _retention() -> int:
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     with audit.opened(settings) as query:
         lines = retention.would_be_erased(query, Retention.of(settings.retention_rules), round(time.time() * 1000))
         sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -158,7 +159,7 @@ def _retention() -> int:
 async def _move(found: argparse.Namespace) -> int:
     from dialog_engine.operators import move  # noqa: PLC0415 -- psycopg is slow to import
 
-    settings = load_store_settings()
+    settings = load(StoreSettings)
     if found.cancel:
         await move.cancel(settings)
         sys.stdout.write("The file stays. Delete what was copied before the PostgreSQL is used for another move.\n")

@@ -6,27 +6,23 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
+from callstream_runtime.settings_sources import Subject, read_settings
 from dialog_engine.identity.api_keys import ApiKey, add_key, list_keys, revoke_key
 from dialog_engine.identity.principal import OPERATOR, USER
 
 NOT_FOUND, WRONG = 1, 2
 
 
-class _Settings(BaseSettings):
+class _Settings(Subject):
     """The one setting that the command needs."""
 
-    model_config = SettingsConfigDict(env_file=".env", env_ignore_empty=True, extra="ignore")
-
-    api_keys_file: Path | None = Field(None)
+    api_keys_file: Path | None = None
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command. Returns its exit code: 0; 1 when there is no such key; 2 for a wrong argument or file."""
     options = _parser().parse_args(words)
-    path: Path | None = options.file or _Settings().api_keys_file  # pyright: ignore[reportCallIssue]  # from the environment
+    path: Path | None = options.file or read_settings(_Settings).api_keys_file
     if path is None:
         sys.stderr.write("API_KEYS_FILE is not set: set it, or name the file with --file\n")
         return WRONG

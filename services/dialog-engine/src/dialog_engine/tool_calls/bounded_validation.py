@@ -20,9 +20,10 @@ from typing import Any, ParamSpec, TypeVar, cast
 import msgspec
 import re2
 from jsonschema import Draft202012Validator, validators
-from jsonschema.exceptions import ValidationError
+from jsonschema.exceptions import UnknownType, ValidationError
 from jsonschema.protocols import Validator
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 LOOP_SECONDS = 0.005
 """Processor time of one decision in the event loop. Ordinary arguments take 10 microseconds."""
@@ -60,6 +61,11 @@ class _Limit:
             raise _LimitExceeded
 
 
+_BROKEN = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, UnknownType, Unresolvable, ValueError,
+    re.error,
+)  # fmt: skip
+"""What jsonschema and referencing raise for a schema that is broken."""
 _limit: ContextVar[_Limit] = ContextVar("_limit")
 
 
@@ -106,8 +112,7 @@ def read_errors(schema: Mapping[str, Any], value: object, read: Callable[[Iterat
             raise
         known.too_slow = True
         raise UnusableSchemaError(TOO_SLOW) from None
-    except Exception as error:
-        # jsonschema and referencing raise many kinds of errors on a broken schema.
+    except _BROKEN as error:
         raise UnusableSchemaError(f"is broken: {error}") from error
 
 

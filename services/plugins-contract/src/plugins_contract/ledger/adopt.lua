@@ -1,18 +1,13 @@
 -- ADOPT: create the ledger entry of a request that another producer put on the stream; ENQUEUE does so for engines. The
 -- request needs no ledger entry until it is started, and START leaves two traces of it, in the ledger and in the channel.
--- KEYS call, requests, channel
--- ARGV group, consumer, entry, argumentsHash, executionClass, deadline ('': none), timeoutMs, mailbox ('': none), server,
--- tool
 -- -> {'ADOPTED', executionClass, deadline}: the values in the ledger, from now or from before
 --  | {'CONFLICT'}: another request has this id, or its channel is no stream
 --  | {'MISSING'}: it may have been started, and Redis has lost its ledger entry
 --  | {'NOT_OWNER'}
-local call, requests, channel = KEYS[1], KEYS[2], KEYS[3]
-local group, consumer, entry, hash, class, deadline = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local owner, deliveries = pending_owner(requests, group, entry)
 if owner ~= consumer then return {'NOT_OWNER'} end
-if deadline == '' then deadline = now_ms() + tonumber(ARGV[7]) end
+if deadline == '' then deadline = now_ms() + timeout_ms end
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'class', 'deadline')
 if known[1] then
@@ -26,8 +21,8 @@ if type(replies) == 'table' then return {'CONFLICT'} end
 local written_at = tonumber(string.match(entry, '%d+'))
 if replies > 0 or (deliveries > 1 and now_ms() - written_at > 86400000) then return {'MISSING'} end
 
-redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[8],
-  'server', ARGV[9], 'tool', ARGV[10], 'deadline', deadline, 'fence', next_fence(), 'starts', 0,
+redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', mailbox,
+  'server', server, 'tool', tool, 'deadline', deadline, 'fence', next_fence(), 'starts', 0,
   'publishedAt', now_ms(), 'stream', requests)
 keep_while_open(call, deadline)
 return {'ADOPTED', class, tostring(deadline)}

@@ -8,9 +8,9 @@ import msgspec
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import Cipher
-from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import replies
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, finished, reply_to, unexpected
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import replies, steps
+from plugins_contract.ledger.scripts import LOST_REPLY, Call, Command, Scripts, finished, reply_to, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
 from plugins_contract.signing import RequestKeys
@@ -61,7 +61,8 @@ class EngineLedger:
         A flush changes the first part; a restart and a failover change the second one, which is empty where it cannot
         be read.
         """
-        answer: Any = await self._scripts.run("incarnation", [self._keys.incarnation], [uuid.uuid4().hex])
+        step = steps.incarnation(incarnation_key=self._keys.incarnation, id_=uuid.uuid4().hex)
+        answer: Any = await self._scripts.run(step)
         return answer.decode()
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
@@ -83,7 +84,7 @@ class EngineLedger:
             self._enqueue(request, offered_to, backlog_limit, await self._stream_for(request))
             for request, offered_to in requests
         ]
-        answers = await self._scripts.run_each("enqueue", commands)
+        answers = await self._scripts.run_each(commands)
         return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
 
     async def _stream_for(self, request: ToolCallRequested) -> str:
@@ -93,18 +94,22 @@ class EngineLedger:
     def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, stream: str) -> Command:
         event = encode_request(request)
         keys = self._keys
-        return [keys.call(request.correlation_id), keys.requests, request.response_channel, keys.incarnation, stream], [
-            request.correlation_id,
-            arguments_hash(request),
-            event,
-            request.deadline,
-            request.execution_class,
-            backlog_limit,
-            request.mailbox,
-            GROUP,
-            self._request_keys.sign(event, has_ledger=True),
-            offered_to,
-        ]
+        return steps.enqueue(
+            call=keys.call(request.correlation_id),
+            common=keys.requests,
+            requests=stream,
+            channel=request.response_channel,
+            incarnation_key=keys.incarnation,
+            id_=request.correlation_id,
+            hash_=arguments_hash(request),
+            class_=request.execution_class,
+            deadline=request.deadline,
+            mailbox=request.mailbox,
+            event=event,
+            signature=self._request_keys.sign(event, has_ledger=True),
+            limit=backlog_limit,
+            offered_to=offered_to,
+        )
 
     def _enqueued(self, request: ToolCallRequested, answer: Any) -> replies.Enqueued | Exception:
         match answer:
@@ -141,27 +146,19 @@ class EngineLedger:
         """
         absent = unseen or outcome
         answer = await self._scripts.run(
-            "cancel",
-            [
-                self._keys.call(request.correlation_id),
-                self._keys.requests,
-                request.response_channel,
-                request.mailbox,
-                self._keys.incarnation,
-                self._keys.workers,
-            ],
-            [
-                request.correlation_id,
-                request.tool_call_id,
-                GROUP,
-                outcome.state,
-                reply_to(request, CallFinished(outcome), self._cipher),
-                self._keys.control,
-                msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id}),
-                absent.state,
-                reply_to(request, CallFinished(absent), self._cipher),
-                offered_to,
-            ],
+            steps.cancel(
+                of=Call.of(request, self._keys),
+                requests=self._keys.requests,
+                incarnation_key=self._keys.incarnation,
+                workers=self._keys.workers,
+                state=outcome.state,
+                reply=reply_to(request, CallFinished(outcome), self._cipher),
+                unseen_state=absent.state,
+                unseen_reply=reply_to(request, CallFinished(absent), self._cipher),
+                control=self._keys.control,
+                message=msgspec.json.encode({"kind": "cancel", "correlationId": request.correlation_id}),
+                offered_to=offered_to,
+            )
         )
         match answer:
             case [b"ENDED"]:
@@ -187,8 +184,8 @@ class EngineLedger:
         left = correlation_ids
         while left:
             keys = [key(correlation_id) for correlation_id in left for key in (self._keys.call, self._keys.response)]
-            arguments = [GROUP, silent_ms, AUDIT_BYTES]
-            checked, rows = await self._scripts.run("audit", [self._keys.requests, *keys], arguments)
+            step = steps.audit(requests=self._keys.requests, calls=keys, silent_ms=silent_ms, max_bytes=AUDIT_BYTES)
+            checked, rows = await self._scripts.run(step)
             for number, reply, *loss in rows:
                 found.append((left[int(number) - 1], replies.Loss(loss[0].decode()) if loss else reply or LOST_REPLY))
             left = left[int(checked) :]
@@ -199,22 +196,14 @@ class EngineLedger:
     ) -> replies.Lost:
         """End a call with `outcome`, if it is still lost as the audit found it."""
         answer = await self._scripts.run(
-            "lose",
-            [
-                self._keys.call(request.correlation_id),
-                self._keys.requests,
-                request.response_channel,
-                request.mailbox,
-            ],
-            [
-                request.correlation_id,
-                GROUP,
-                silent_ms,
-                loss,
-                outcome.state,
-                reply_to(request, CallFinished(outcome), self._cipher),
-                request.tool_call_id,
-            ],
+            steps.lose(
+                of=Call.of(request, self._keys),
+                requests=self._keys.requests,
+                silent_ms=silent_ms,
+                found=loss,
+                state=outcome.state,
+                reply=reply_to(request, CallFinished(outcome), self._cipher),
+            )
         )
         match answer:
             case [b"ENDED"]:

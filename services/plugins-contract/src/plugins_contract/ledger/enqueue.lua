@@ -1,36 +1,31 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
--- KEYS call, requests, channel, incarnation, stream (of the pool that the call is for; `requests`: of all workers)
--- ARGV id, argumentsHash, event, deadline, executionClass, backlogLimit (0: none), mailbox, group,
--- signature ('': none), offeredTo (the incarnation that it was or may have been offered to; '*': any)
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
 --  | {'MOVED'}: nothing is known of it here, and this is not the incarnation that it was offered to
-local call, requests = KEYS[1], KEYS[5]
-local id, hash, event, deadline, class, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'entry')
 if known[1] then
   -- No hash: the call was ended before it was enqueued, or was lost and restored by its worker.
   if known[2] and known[2] ~= hash then return {'CONFLICT'} end
-  if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, KEYS[3])} end
+  if TERMINAL[known[1]] then return {'FINISHED', reply_of(call, channel)} end
   return {'EXISTS', known[3]}
 end
 
 local server = run_id()
-if ARGV[10] ~= '*' and ARGV[10] ~= (redis.call('HGET', KEYS[4], 'id') or '') .. '/' .. server then return {'MOVED'} end
+if offered_to ~= '*' and offered_to ~= (redis.call('HGET', incarnation_key, 'id') or '') .. '/' .. server then return {'MOVED'} end
 
 -- The workers of a pool create its stream: without it they are gone.
-if requests ~= KEYS[2] and redis.call('EXISTS', KEYS[5]) == 0 then requests = KEYS[2] end
+if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end
 -- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
 local backlog = redis.call('XLEN', requests)
 if backlog == 0 and redis.call('EXISTS', requests) == 0 then
-  redis.call('XGROUP', 'CREATE', requests, ARGV[8], '0', 'MKSTREAM')
+  redis.call('XGROUP', 'CREATE', requests, group, '0', 'MKSTREAM')
 end
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
 
 -- `ledger` marks a request that has a ledger entry: one without it comes from a producer that does not use the ledger.
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
-  'event', event, 'signature', ARGV[9])
-redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', ARGV[7],
+  'event', event, 'signature', signature)
+redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', mailbox,
   'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', server, 'stream', requests)
 keep_while_open(call, deadline)
 return {'QUEUED', entry, backlog}

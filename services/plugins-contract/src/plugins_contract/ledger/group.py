@@ -8,6 +8,7 @@ from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
 from plugins_contract.keys import GROUP, Keys
+from plugins_contract.ledger import steps
 from plugins_contract.ledger.scripts import Scripts
 
 _LAST = f"{2**64 - 1}-{2**64 - 2}"  # one more would be the id that means: new entries
@@ -80,8 +81,14 @@ async def tidy_consumers(
     Returns the names of those that left `events.plugins`. `consumer` is the caller, which stays. Idle
     times keep growing while Redis is away: give living workers the time to read again before. Raises what redis raises.
     """
-    streams = [keys.requests, keys.workers, *map(keys.requests_of, pools)]
-    gone = await Scripts(redis).run("tidy", streams, [GROUP, consumer, silent_ms])
+    step = steps.tidy(
+        requests=keys.requests,
+        workers=keys.workers,
+        pools=[*map(keys.requests_of, pools)],
+        consumer=consumer,
+        silent_ms=silent_ms,
+    )
+    gone = await Scripts(redis).run(step)
     return [name.decode() for name in gone]
 
 

@@ -1,10 +1,6 @@
 -- RENEW: renew the lease of a running call, if the fence is current. An unfenced claim would steal it back after a stall.
 -- Restores what Redis has lost of the call meanwhile (a flush, a failover).
--- KEYS call, requests
--- ARGV group, consumer, entry, fence, token, executionClass, deadline, mailbox
 -- -> {'OK', cancelRequested} | {'STALE'}
-local call, requests = KEYS[1], KEYS[2]
-local group, consumer, entry, fence = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local known = redis.call('HMGET', call, 'state', 'fence', 'cancel', 'publishedAt', 'entry', 'stream')
 local state = known[1]
@@ -22,15 +18,15 @@ if owner and owner ~= consumer and deliveries > 1 then return {'STALE'} end
 if owner then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 
 if not state then
-  redis.call('HSET', call, 'class', ARGV[6], 'deadline', ARGV[7], 'mailbox', ARGV[8])
-  keep_while_open(call, ARGV[7])
+  redis.call('HSET', call, 'class', class, 'deadline', deadline, 'mailbox', mailbox)
+  keep_while_open(call, deadline)
 end
 if state ~= 'started' or known[2] ~= fence then
   -- The call was put on the stream again meanwhile, and not started there: that entry must not run.
   if known[5] and known[5] ~= entry then forget_entry(known[6] or requests, group, known[5]) end
   note(call, 'put back', consumer)
   redis.call('HINCRBY', call, 'starts', 1)
-  redis.call('HSET', call, 'state', 'started', 'fence', fence, 'entry', entry, 'stream', requests, 'owner', consumer, 'token', ARGV[5],
+  redis.call('HSET', call, 'state', 'started', 'fence', fence, 'entry', entry, 'stream', requests, 'owner', consumer, 'token', token,
     'verdict', 'RUN', 'startedAt', now_ms())
 end
 redis.call('HSET', call, 'renewedAt', now_ms())

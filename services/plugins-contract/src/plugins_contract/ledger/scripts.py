@@ -1,10 +1,13 @@
 """The Lua files of this package, run by redis-py's registered scripts; their arguments and answers as bytes."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Annotated, Any, NamedTuple, ParamSpec, get_type_hints
 
 import msgspec
 from redis import Redis as SyncRedis
@@ -13,12 +16,86 @@ from redis.exceptions import NoScriptError
 
 from plugins_contract.encryption import SEALED, Cipher, DecryptionError, reply_owner
 from plugins_contract.errors import ErrorCode
+from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallReply, CallState, ToolOutcome
 
-Arg = str | bytes | int
-Command = tuple[Sequence[str], Sequence[Arg]]
-"""Keys and arguments of a script."""
+P = ParamSpec("P")
+Key = Annotated[str, "a key"]
+Text = str | bytes | int
+"""A script reads it as a string, also if it is a number here."""
+_TYPES = {int: "tonumber(ARGV[{}])", Key: "KEYS[{}]", Sequence[Key]: "{{unpack(KEYS, {})}}"}
+
+
+class Command(NamedTuple):
+    """A script with its keys and arguments."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Text]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call, and where it is answered. `mailbox` is `channel` for a caller that has none."""
+
+    call: Key
+    channel: Key
+    mailbox: Key
+    id: str
+    tool_call_id: str
+
+    @classmethod
+    def of(cls, request: ToolCallRequested, keys: Keys) -> "Call":
+        """The call of a request."""
+        call, channel = request.correlation_id, request.response_channel
+        return cls(keys.call(call), channel, request.mailbox or channel, call, request.tool_call_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An entry of a stream of requests in the hands of a consumer."""
+
+    requests: Key
+    entry: str
+    consumer: str
+
+
+_HEADERS: dict[str, str] = {}
+"""Of each script: the lines that give its keys and arguments the names by which it reads them."""
+
+
+def script(stub: Callable[P, None]) -> Callable[P, Command]:
+    """Make a function that names the keys and arguments of the script of its name into one that makes its command.
+
+    It has keyword arguments only. Those annotated with `Key` are keys, and the last of them may be `Sequence[Key]`;
+    a dataclass stands for its fields. In the script an int is a number, and any other argument a string. An underscore
+    at the end is not part of a name.
+    """
+    name, kinds = stub.__name__.rstrip("_"), dict[str, Any]()
+    for each, kind in get_type_hints(stub, include_extras=True).items():
+        fields = get_type_hints(kind, include_extras=True) if is_dataclass(kind) else {}
+        kinds |= {f"{each}.{field}": of_field for field, of_field in fields.items()} or {each: kind}
+    del kinds["return"]
+    keys = [path for path, kind in kinds.items() if kind in (Key, Sequence[Key])]
+    args = [path for path in kinds if path not in keys]
+    many = kinds[keys[-1]] != Key
+    _HEADERS[name] = f"local group = '{GROUP}'\n" + "".join(
+        f"local {path.rpartition('.')[2].rstrip('_')} = {_TYPES.get(kinds[path], 'ARGV[{}]').format(at)}\n"
+        for paths in (keys, args)
+        for at, path in enumerate(paths, 1)
+    )
+    read_keys, read_args = [[*map(attrgetter, paths)] for paths in (keys, args)]
+
+    def command(*_: P.args, **values: P.kwargs) -> Command:
+        given = SimpleNamespace(**values)
+        named = [read(given) for read in read_keys]
+        if many:
+            named[-1:] = named[-1]
+        return Command(name, named, [read(given) for read in read_args])
+
+    return command
+
 
 _SHARED = {
     "audit": "loss",
@@ -32,10 +109,11 @@ _SHARED = {
 
 @cache
 def load(name: str) -> str:
-    """The text of the script `<name>.lua`, after the shared parts."""
+    """The text of the script `<name>.lua`, after the shared parts and the names of its keys and arguments."""
     folder = files(__package__ or __name__)
     parts = ["common", *([_SHARED[name]] if name in _SHARED else []), name]
-    return "".join((folder / f"{part}.lua").read_text() for part in parts)
+    *shared, body = ((folder / f"{part}.lua").read_text() for part in parts)
+    return "".join([*shared, _HEADERS.get(name, ""), body])
 
 
 class Scripts:
@@ -45,14 +123,16 @@ class Scripts:
         self._redis: Any = redis  # redis-py types register_script only partly
         self._registered: dict[str, Any] = {}
 
-    async def run(self, name: str, keys: Sequence[str], args: Sequence[Arg]) -> list[Any]:
+    async def run(self, command: Command) -> list[Any]:
         """Run a script; redis-py loads it first on a server that does not know it. Raises what redis raises."""
-        return await self._script(name)(keys, args)
+        return await self._script(command.script)(command.keys, command.args)
 
-    async def run_each(self, name: str, commands: Sequence[Command]) -> list[Any]:
-        """Run a script once for each of `commands`, sent in one write. Errors stand in place of answers."""
-        script = self._script(name)
-        sent = [("EVALSHA", script.sha, len(keys), *keys, *args) for keys, args in commands]
+    async def run_each(self, commands: Sequence[Command]) -> list[Any]:
+        """Run one script with each of `commands`, sent in one write. Errors stand in place of answers."""
+        if not commands:
+            return []
+        script = self._script(commands[0].script)
+        sent = [("EVALSHA", script.sha, len(keys), *keys, *args) for _, keys, args in commands]
         answers: list[Any] = await self._redis.execute_each(sent)
         if unknown := [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]:
             _, *again = await self._redis.execute_each([("SCRIPT LOAD", script.script), *(sent[at] for at in unknown)])
@@ -66,15 +146,17 @@ class Scripts:
         return script
 
 
-def run_each(redis: SyncRedis, name: str, commands: Sequence[Command]) -> list[Any]:
-    """Run a script from a thread, once for each of `commands`, in one pipeline. Errors stand in place of answers.
+def run_each(redis: SyncRedis, commands: Sequence[Command]) -> list[Any]:
+    """Run one script from a thread with each of `commands`, in one pipeline. Errors stand in place of answers.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
-    script: Any = redis.register_script(load(name))
+    if not commands:
+        return []
+    script: Any = redis.register_script(load(commands[0].script))
     pipeline: Any = redis.pipeline(transaction=False)
-    for keys, args in commands:
+    for _, keys, args in commands:
         script(keys, args, client=pipeline)
     return pipeline.execute(raise_on_error=False)
 

@@ -1,31 +1,23 @@
 -- START: record that the call is started, before any byte is sent to an MCP server. Raises the fence and starts the lease.
--- KEYS call, stream (with the entry), channel, mailbox, workers, requests (`events.plugins`, which every worker reads)
--- ARGV id, group, consumer, entry, token, maxStarts, expiredReply, startedReplyPrefix ('': no notice), leaseMs, toolCallId,
--- lostReply, reportedAt (the run id of the server at which this worker has reported; '': not known), knownMs, stopsMs,
--- executionClass, deadline (0: none): those of the request, which its producer may have signed
 -- A token names one delivery: the same token again (its reply was lost) gets the same answer.
 -- -> {'RUN', fence, starts} | {'ABANDONED', fence, starts} | {'CANCELLED', fence, starts} | {'EXHAUSTED', fence, starts}
 --  | {'FINISHED', state} | {'EXPIRED'} | {'NOT_OWNER'} | {'MISSING'}
 --  | {'WAIT'}: this server may have lost its start, or this worker has not reported here yet: ask again soon
-local call, requests, channel, mailbox, workers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local id, group, consumer, entry, token, max_starts = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 
 local known = redis.call('HMGET', call, 'state', 'class', 'deadline', 'fence', 'starts', 'token', 'verdict', 'entry', 'cancel', 'owner', 'renewedAt',
   'history', 'runId', 'publishedAt')
-local tool_call_id = ARGV[10]
 local state, class, deadline, starts = known[1], known[2], tonumber(known[3]), tonumber(known[5])
 if not state then return {'MISSING'} end
 
 -- Who can write to Redis must not have a call run twice, or after its deadline: the stricter of request and ledger counts.
-if class == 'repeatable' then class = ARGV[15] end
-local limit = tonumber(ARGV[16])
+if class == 'repeatable' then class = requested_class end
 if limit > 0 then deadline = math.min(deadline or limit, limit) end
 
 if TERMINAL[state] then
   -- A caller that asked again is notified again; a lost reply is replaced by one that says so.
   local reply = reply_of(call, channel)
   if reply == '' then
-    answer(call, channel, mailbox, id, tool_call_id, ARGV[11])
+    answer(call, channel, mailbox, id, tool_call_id, lost_reply)
   else
     notify(channel, mailbox, id, reply)
   end
@@ -37,7 +29,6 @@ local owner, deliveries, delivered_ms = pending_owner(requests, group, entry)
 if owner ~= consumer then return {'NOT_OWNER'} end
 
 -- The lease runs from now on. Right after the delivery, which begins one too, nothing has to be written for that.
-local lease_ms = tonumber(ARGV[9])
 local function begin_lease()
   if delivered_ms * 100 > lease_ms then redis.call('XCLAIM', requests, group, consumer, 0, entry, 'JUSTID') end
 end
@@ -50,7 +41,7 @@ end
 -- This worker reported at another server, without this call. An old master that answers again that it started the call
 -- would have it run while the new one has others run it.
 local here = class == 'repeatable' and '' or run_id()
-if here ~= '' and ARGV[12] ~= '' and ARGV[12] ~= here then return not_yet() end
+if here ~= '' and reported_at ~= '' and reported_at ~= here then return not_yet() end
 
 if known[6] == token then
   begin_lease()
@@ -74,13 +65,13 @@ end
 -- A `once` call that looks as if it was never started: an earlier server may have started it, and this one lost that.
 local doubtful = false
 if state == 'published' and here ~= '' then
-  local may_have = may_have_started(workers, KEYS[6], group, class, known[13], known[14], here)
+  local may_have = may_have_started(workers, common, group, class, known[13], known[14], here)
   doubtful = may_have == 'lost' or may_have and (known_for(workers, here) > lease_ms or now_ms() >= deadline)
   local wait = may_have and not doubtful
   if not may_have and known[13] and known[13] ~= '' and known[13] ~= here then
     -- A server that takes over from this one must know this worker, and engines write here which calls were stopped.
     local _, since = report_of(redis.call('HGET', workers, consumer))
-    wait = not since or now_ms() - since < tonumber(ARGV[13]) or known_for(workers, here) < tonumber(ARGV[14])
+    wait = not since or now_ms() - since < known_ms or known_for(workers, here) < stops_ms
   end
   if wait then return not_yet() end
 end
@@ -102,14 +93,14 @@ if starts >= max_starts then return say('EXHAUSTED') end
 
 if now_ms() >= deadline then
   redis.call('HSET', call, 'fence', fence, 'history', history)
-  finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, 'expired', ARGV[7])
+  finish(call, requests, channel, mailbox, group, entry, id, tool_call_id, 'expired', expired_reply)
   return {'EXPIRED'}
 end
 
 starts = starts + 1
 history = noted(history, 'started', consumer)
-if ARGV[8] ~= '' then
-  append_reply(channel, mailbox, id, tool_call_id, 'started', ARGV[8] .. starts .. '}')
+if started_reply ~= '' then
+  append_reply(channel, mailbox, id, tool_call_id, 'started', started_reply .. starts .. '}')
   keep_while_open(channel, deadline)
 end
 return say('RUN', 'state', 'started', 'starts', starts, 'startedAt', now_ms(), 'renewedAt', now_ms(),

@@ -12,9 +12,19 @@ from redis.asyncio import Redis
 
 from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import replies
-from plugins_contract.ledger.scripts import LOST_REPLY, Command, Scripts, encode_reply, reply_to, run_each, unexpected
+from plugins_contract.keys import Keys
+from plugins_contract.ledger import replies, steps
+from plugins_contract.ledger.scripts import (
+    LOST_REPLY,
+    Call,
+    Command,
+    Held,
+    Scripts,
+    encode_reply,
+    reply_to,
+    run_each,
+    unexpected,
+)
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, CallState, ToolOutcome
 
@@ -62,10 +72,7 @@ class RecentCompletions:
         self._kept: deque[tuple[float, Command]] = deque(maxlen=_MOST_RECENT)
 
     def add(self, command: Command) -> None:
-        """Keep a COMPLETE whose reply is its sixth argument and whose state is its fifth."""
-        keys, args = command
-        if len(args[5] if isinstance(args[5], bytes) else b"") > _LARGE_REPLY:
-            command = keys, [*args[:4], CallState.UNKNOWN, LOST_REPLY, *args[6:]]
+        """Keep a COMPLETE."""
         with self._lock:
             self._kept.append((time.monotonic(), command))
 
@@ -100,20 +107,18 @@ class WorkerLedger:
         """
         request = delivery.request
         answer = await self._scripts.run(
-            "adopt",
-            [self._keys.call(request.correlation_id), _stream(self._keys, delivery), request.response_channel],
-            [
-                GROUP,
-                delivery.consumer,
-                delivery.entry,
-                arguments_hash(request),
-                request.execution_class,
-                request.deadline or "",
-                timeout_ms,
-                request.mailbox,
-                request.server,
-                request.tool,
-            ],
+            steps.adopt(
+                held=_held(self._keys, delivery),
+                call=self._keys.call(request.correlation_id),
+                channel=request.response_channel,
+                hash_=arguments_hash(request),
+                class_=request.execution_class,
+                deadline=request.deadline or "",
+                timeout_ms=timeout_ms,
+                mailbox=request.mailbox,
+                server=request.server,
+                tool=request.tool,
+            )
         )
         match answer:
             case [b"ADOPTED", execution_class, deadline]:
@@ -157,26 +162,23 @@ class WorkerLedger:
         """
         request = delivery.request
         answer = await self._scripts.run(
-            "start",
-            [*self._call_keys(delivery), self._keys.workers, self._keys.requests],
-            [
-                request.correlation_id,
-                GROUP,
-                delivery.consumer,
-                delivery.entry,
-                delivery.token,
-                max_starts,
-                reply_to(request, CallFinished(expired), self._cipher),
-                b'{"kind":"started","attempt":' if delivery.adopted else b"",
-                lease_ms,
-                request.tool_call_id,
-                LOST_REPLY,
-                reported_at,
-                known_ms,
-                stops_ms,
-                request.execution_class,
-                request.deadline,
-            ],
+            steps.start(
+                of=Call.of(request, self._keys),
+                held=_held(self._keys, delivery),
+                workers=self._keys.workers,
+                common=self._keys.requests,
+                token=delivery.token,
+                max_starts=max_starts,
+                lease_ms=lease_ms,
+                expired_reply=reply_to(request, CallFinished(expired), self._cipher),
+                started_reply=b'{"kind":"started","attempt":' if delivery.adopted else b"",
+                lost_reply=LOST_REPLY,
+                reported_at=reported_at,
+                known_ms=known_ms,
+                stops_ms=stops_ms,
+                requested_class=request.execution_class,
+                limit=request.deadline,
+            )
         )
         match answer:
             case [b"RUN", fence, starts]:
@@ -206,15 +208,12 @@ class WorkerLedger:
         False when another worker has the call.
         """
         answer = await self._scripts.run(
-            "progress",
-            [self._keys.call(request.correlation_id), request.response_channel, _mailbox(request)],
-            [
-                request.correlation_id,
-                fence,
-                reply_to(request, report, self._cipher),
-                request.tool_call_id,
-                "started" if isinstance(report, CallStarted) else "progress",
-            ],
+            steps.progress(
+                of=Call.of(request, self._keys),
+                fence=fence,
+                reply=reply_to(request, report, self._cipher),
+                kind="started" if isinstance(report, CallStarted) else "progress",
+            )
         )
         return answer[0] == b"OK"
 
@@ -226,26 +225,27 @@ class WorkerLedger:
         With `dead_reason` the request is stored as a dead letter as well.
         """
         request = delivery.request
-        keys, args = command = (
-            [*self._call_keys(delivery), self._keys.dead],
-            [
-                request.correlation_id,
-                GROUP,
-                delivery.entry,
-                fence,
-                outcome.state,
-                reply_to(request, CallFinished(outcome), self._cipher),
-                dead_reason,
-                encode_request(request) if dead_reason else b"",
-                delivery.consumer,
-                request.tool_call_id,
-            ],
-        )
-        answer = await self._scripts.run("complete", keys, args)
+
+        def ended(state: CallState, reply: bytes) -> Command:
+            return steps.complete(
+                of=Call.of(request, self._keys),
+                held=_held(self._keys, delivery),
+                dead=self._keys.dead,
+                fence=fence,
+                state=state,
+                reply=reply,
+                reason=dead_reason,
+                event=encode_request(request) if dead_reason else b"",
+            )
+
+        reply = reply_to(request, CallFinished(outcome), self._cipher)
+        command = ended(outcome.state, reply)
+        answer = await self._scripts.run(command)
         match answer:
             case [b"OK"]:
                 if request.execution_class is ExecutionClass.ONCE and not dead_reason:
-                    self.recent.add(command)
+                    large = len(reply) > _LARGE_REPLY
+                    self.recent.add(ended(CallState.UNKNOWN, LOST_REPLY) if large else command)
                 return replies.Completed()
             case [b"STALE"]:
                 return replies.Stale()
@@ -257,9 +257,12 @@ class WorkerLedger:
     async def release(self, delivery: Delivery, fence: int, *, lease_ms: int) -> replies.Completed | replies.Stale:
         """Give back a call that was provably not sent: the attempt does not count, and another worker takes it."""
         answer = await self._scripts.run(
-            "release",
-            [self._keys.call(delivery.request.correlation_id), _stream(self._keys, delivery)],
-            [GROUP, delivery.consumer, delivery.entry, fence, lease_ms],
+            steps.release(
+                call=self._keys.call(delivery.request.correlation_id),
+                held=_held(self._keys, delivery),
+                fence=fence,
+                lease_ms=lease_ms,
+            )
         )
         return replies.Completed() if answer[0] == b"OK" else replies.Stale()
 
@@ -277,9 +280,13 @@ class WorkerLedger:
         """The same for an entry whose request this release cannot read."""
         stream = stream or self._keys.requests
         answer = await self._scripts.run(
-            "pass",
-            [self._keys.call(correlation_id), stream, stream if to is None else self._keys.requests_of(to)],
-            [GROUP, consumer, entry, lease_ms, correlation_id],
+            steps.pass_(
+                call=self._keys.call(correlation_id),
+                held=Held(stream, entry, consumer),
+                to=stream if to is None else self._keys.requests_of(to),
+                id_=correlation_id,
+                lease_ms=lease_ms,
+            )
         )
         return answer[0] == b"OK"
 
@@ -306,26 +313,18 @@ class WorkerLedger:
         known = await self._redis.execute_command("HGET", call, "mailbox")
         outcome = ToolOutcome.failure(CallState.DEAD, code, f"it was not run: {reason}")
         await self._scripts.run(
-            "bury",
-            [
-                stream or self._keys.requests,
-                self._keys.dead,
-                call,
-                response,
-                known.decode() if known else mailbox or response,
-                channel or response,
-            ],
-            [
-                GROUP,
-                entry,
-                reason,
-                event,
-                correlation_id,
-                encode_reply(CallFinished(outcome)),
-                outcome.state,
-                tool_call_id,
-                int(enqueued),
-            ],
+            steps.bury(
+                of=Call(call, response, known.decode() if known else mailbox or response, correlation_id, tool_call_id),
+                requests=stream or self._keys.requests,
+                entry=entry,
+                dead=self._keys.dead,
+                named=channel or response,
+                reason=reason,
+                event=event,
+                reply=encode_reply(CallFinished(outcome)),
+                state=outcome.state,
+                enqueued=int(enqueued),
+            )
         )
 
     async def retire(self, consumer: str, pools: Sequence[str] = (), *, lease_ms: int) -> bool:
@@ -334,27 +333,20 @@ class WorkerLedger:
         False when it still holds entries, which would be lost with it. Its worker must have ended:
         other workers may claim its entries at once, as if `lease_ms` had passed.
         """
-        keys = [self._keys.requests, self._keys.workers, *map(self._keys.requests_of, pools)]
-        answer = await self._scripts.run("retire", keys, [GROUP, consumer, lease_ms + 1])
+        answer = await self._scripts.run(
+            steps.retire(
+                requests=self._keys.requests,
+                workers=self._keys.workers,
+                pools=[*map(self._keys.requests_of, pools)],
+                consumer=consumer,
+                free_ms=lease_ms + 1,
+            )
+        )
         return answer[0] == b"OK"
 
-    def _call_keys(self, delivery: Delivery) -> list[str]:
-        request = delivery.request
-        return [
-            self._keys.call(request.correlation_id),
-            _stream(self._keys, delivery),
-            request.response_channel,
-            _mailbox(request),
-        ]
 
-
-def _stream(keys: Keys, delivery: Delivery) -> str:
-    return delivery.stream or keys.requests
-
-
-def _mailbox(request: ToolCallRequested) -> str:
-    """The mailbox key. A caller without a mailbox has its channel here, which the scripts take for none."""
-    return request.mailbox or request.response_channel
+def _held(keys: Keys, delivery: Delivery) -> Held:
+    return Held(delivery.stream or keys.requests, delivery.entry, delivery.consumer)
 
 
 def renew_each(
@@ -366,9 +358,9 @@ def renew_each(
     renewed from a thread, so that a busy event loop loses none.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
-    answers = run_each(redis, "renew", [_renewal(keys, delivery, fence) for delivery, fence in held])
+    answers = run_each(redis, [_renewal(keys, delivery, fence) for delivery, fence in held])
     return [_renewed(answer) for answer in answers]
 
 
@@ -378,13 +370,13 @@ def complete_again(redis: SyncRedis, recent: RecentCompletions) -> list[Exceptio
     Returns the answers that are errors.
 
     Raises:
-        RedisError, OSError: no answer came.
+        RedisError: no answer came.
     """
     commands = recent.commands()
     answers = [
         answer
         for at in range(0, len(commands), _COMPLETED_AT_ONCE)
-        for answer in run_each(redis, "complete", commands[at : at + _COMPLETED_AT_ONCE])
+        for answer in run_each(redis, commands[at : at + _COMPLETED_AT_ONCE])
     ]
     return [answer for answer in answers if isinstance(answer, Exception)]
 
@@ -405,7 +397,7 @@ def report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> bool:
 
 
 def _report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> str:
-    [answer] = run_each(redis, "report", [([keys.workers], [consumer, server])])
+    [answer] = run_each(redis, [steps.report(workers=keys.workers, consumer=consumer, server=server)])
     if isinstance(answer, Exception):
         raise answer
     return answer.decode()
@@ -413,16 +405,15 @@ def _report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> str:
 
 def _renewal(keys: Keys, delivery: Delivery, fence: int) -> Command:
     request = delivery.request
-    return [keys.call(request.correlation_id), _stream(keys, delivery)], [
-        GROUP,
-        delivery.consumer,
-        delivery.entry,
-        fence,
-        delivery.token,
-        request.execution_class,
-        request.deadline,
-        request.mailbox,
-    ]
+    return steps.renew(
+        call=keys.call(request.correlation_id),
+        held=_held(keys, delivery),
+        fence=fence,
+        token=delivery.token,
+        class_=request.execution_class,
+        deadline=request.deadline,
+        mailbox=request.mailbox,
+    )
 
 
 def _renewed(answer: Any) -> replies.Renewed | replies.Stale | Exception:

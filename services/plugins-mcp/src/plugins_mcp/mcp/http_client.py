@@ -107,9 +107,6 @@ class IsolatingClient(httpx2.AsyncClient):
             send_state.http_result = Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError) as error:
             send_state.http_result = _failure(error, send_state)
-        except Exception as error:
-            log.exception("internal error while sending a request to an MCP server")
-            send_state.http_result = _failure(error, send_state)
         if not self._answers_in_body:
             self._on_lost()
         return _no_answer(request, 502, send_state.http_result.reason)

@@ -200,10 +200,15 @@ class McpServer:
         while True:
             self._connection.attempt_started()
             child = ChildDiagnostics()
+            generation = self.generation
             try:
                 await self._run_session(child)
                 reason = "the connection was lost"
             except Exception as error:
+                if self.generation == generation:
+                    self._note_failed_handshake(error)
+                    if child.exit_code is not None and is_expected(error):
+                        error = ServerExitedError(child.exit_code)
                 reason = describe_error(error)
                 if not is_expected(error):
                     log.exception("MCP server %r: internal error in its connection", self.spec.name)
@@ -216,27 +221,15 @@ class McpServer:
             await asyncio.sleep(self.breaker.retry_in())
 
     async def _run_session(self, child: ChildDiagnostics) -> None:
-        """Connect, serve until the session is lost, and close it.
-
-        Raises:
-            ServerExitedError: the child process exited before it could be listed.
-        """
+        """Connect, serve until the session is lost, and close it."""
         mode = "legacy" if self._exits_when_probed else self.spec.options.protocol
         session = Session(self.spec, mode, child, self._stale.set)
-        opened = False
         try:
             async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.opened():
                 listing = await session.list_all()
                 handshake.reschedule(None)
-                opened = True
                 await self._session_opened(session, listing)
                 await self._serve(session)
-        except Exception as error:
-            if not opened:
-                self._note_failed_handshake(error)
-                if child.exit_code is not None and is_expected(error):
-                    raise ServerExitedError(child.exit_code) from error
-            raise
         finally:
             self._connection.session_closed()
 

@@ -139,10 +139,7 @@ class Session:
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             if not finished and (valid := _valid_progress(progress, total, message)):
-                try:
-                    on_progress(valid)
-                except Exception:
-                    log.exception("MCP server %r: internal error at a progress report of %r", self._spec.name, tool)
+                on_progress(valid)
 
         token = current_call.set(send_state)
         self._calls += 1

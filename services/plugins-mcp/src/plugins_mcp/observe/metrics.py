@@ -1,15 +1,13 @@
 """Every metric of the worker, declared once. `docs/observability.md` has the same list."""
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
 from prometheus_client.process_collector import ProcessCollector
 
 from callstream_runtime.loop_lag import lag_histogram
 from callstream_runtime.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
-from plugins_contract.catalog import BreakerState, ServerState
-from plugins_mcp.mcp import ServerHealth
 
 
 class Metrics:
@@ -96,17 +94,6 @@ class Metrics:
         begin_at_zero(self.redeliveries, "takeover", "recovery")
         begin_at_zero(self.dead_letters, "producer", "call")
         begin_at_zero(self.lease_renewals, "renewed", "stale", "failed")
-
-    def workers_died(self, names: Sequence[str]) -> None:
-        """These workers have died."""
-        self.workers_removed.inc(len(names))
-
-    def set_servers(self, servers: dict[str, ServerHealth]) -> None:
-        """Set the gauges of MCP servers."""
-        for name, health in servers.items():
-            self.server_up.labels(name).set(health.state is ServerState.READY)
-            for state in BreakerState:
-                self.server_breaker.labels(name, state).set(health.breaker is state)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics and their content type, in the format that the `Accept` field asks for."""

@@ -13,11 +13,12 @@ import msgspec
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
+from callstream_runtime.settings import RedisSettings
 from plugins_contract.dead_letters import DeadLetter, DeadLetters, Requeued
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_contract.pins import PinStore
-from plugins_mcp.config import OperatorSettings, load_operator_settings
+from plugins_mcp.config import load_operator_settings
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.operators import display, tools
 from plugins_mcp.operators.arguments import (
@@ -75,7 +76,7 @@ def run(command: OperatorCommand) -> int:
         return _fail(group, f"Redis at {settings.redis_address}: {error} (REDIS_URL)", UNREACHABLE)
 
 
-async def _connect_and_run(settings: OperatorSettings, command: OperatorCommand) -> int:
+async def _connect_and_run(settings: RedisSettings, command: OperatorCommand) -> int:
     redis = command_client(settings.redis_address, connections=1, timeout=REDIS_TIMEOUT_SECONDS)
     keys = Keys(settings.redis_key_prefix)
     try:
@@ -96,7 +97,7 @@ def _fail(group: str, text: str, code: int) -> int:
 
 
 async def carry_out(letters: DeadLetters, command: List | Show | Requeue | Discard) -> int:
-    """Run one command; returns its exit code. Raises the errors of redis, and `NotATerminalError`."""
+    """Run one command; returns its exit code. Raises `RedisUnavailable`, and `NotATerminalError`."""
     match command:
         case List():
             return await _list(letters, command)

@@ -35,7 +35,7 @@ _NOT_EXECUTED = {
 }
 
 
-def timestamp(milliseconds: int) -> str:
+def rfc3339(milliseconds: int) -> str:
     """Unix milliseconds as RFC 3339 text."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -104,7 +104,7 @@ def question_details(question: Question) -> dict[str, Any]:
         "arguments": question.arguments,
         "policy": question.policy,
         "hash": question.hash,
-        "expiresAt": timestamp(question.expires_at),
+        "expiresAt": rfc3339(question.expires_at),
     }
     named = {"tool": question.tool, "title": question.title}
     return details | {key: value for key, value in named.items() if value}
@@ -112,7 +112,7 @@ def question_details(question: Question) -> dict[str, Any]:
 
 def decision_details(decision: Decision) -> dict[str, Any]:
     """The details of a step that shows a decision."""
-    details: dict[str, Any] = {"decidedAt": timestamp(decision.at)}
+    details: dict[str, Any] = {"decidedAt": rfc3339(decision.at)}
     if decision.reason:
         details["reason"] = decision.reason
     return details | ({} if decision.arguments is None else {"arguments": decision.arguments})

@@ -1,0 +1,1 @@
+"""Builds the engine, owns its parts, and shuts them down."""

@@ -1,0 +1,102 @@
+"""The parts on the way of a tool call from the outbox to its answer."""
+
+import logging
+from dataclasses import dataclass
+
+from callstream_runtime.clock import RedisWatch
+from callstream_runtime.pool_directory import PoolDirectory
+from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.recent_ends import RecentEnds
+from dialog_engine.calls.subscriptions import BlockedCalls
+from dialog_engine.chat.outbox import DEFAULT_ROUTES
+from dialog_engine.observe.observed import ObservedCalls
+from dialog_engine.peers.catalog import CatalogReader, DisabledTools
+from dialog_engine.relay.relay import Relay
+from dialog_engine.settings import Settings
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
+from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
+from dialog_engine.wiring.base import Base
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.signing import RequestKeys
+from plugins_contract.trust import CatalogTrust
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The parts on the way of a tool call from the outbox to its answer."""
+
+    relay: Relay
+    mailbox: Mailbox
+    executor: CallExecutor
+    ended: RecentEnds
+    watch: RedisWatch
+    blocked: BlockedCalls
+    catalog: CatalogReader
+    tools: OfferedTools
+    quarantine: Quarantine
+    pools: PoolDirectory
+
+
+def calls_of(base: Base) -> Calls:
+    """Build the parts; nothing runs yet."""
+    settings, keys, outbox, waiting = base.settings, base.keys, base.outbox, base.waiting
+    redis = base.connections.commands
+    pools = PoolDirectory(redis, keys, base.clock)
+    ledger = EngineLedger(redis, keys, settings.service.request_keys, cipher=base.cipher, pools=pools)
+    watch = RedisWatch(redis, keys, base.clock)
+    trust = CatalogTrust(_catalog_keys(settings))
+    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
+    observer = ObservedCalls(base.metrics, base.subjects)
+    relay = Relay(
+        outbox,
+        redis,
+        ledger,
+        keys,
+        DEFAULT_ROUTES | settings.store.outbox_routes,
+        waiting,
+        backlog_limit=settings.limits.max_backlog,
+        subject_window=settings.limits.subject_window,
+        observer=observer,
+        cipher=base.cipher,
+    )
+    mailbox = Mailbox(
+        base.connections.mailbox,
+        redis,
+        keys,
+        base.engine_id,
+        outbox,
+        waiting,
+        publisher=relay,
+        cipher=base.cipher,
+    )
+    blocked = BlockedCalls(watch, catalog)
+    timeout_ms = settings.tools.mcp_request_timeout_ms
+    ended = RecentEnds(ledger, watch)
+    executor = CallExecutor(
+        ledger,
+        waiting,
+        mailbox,
+        blocked,
+        keys,
+        base.clock,
+        ended,
+        default_timeout_ms=timeout_ms,
+        observer=observer,
+        cipher=base.cipher,
+    )
+    quarantine = Quarantine(base.facts.tool_refused)
+    rights = ToolRights(base.rights) if base.rights else None
+    tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, rights)
+    return Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools)
+
+
+def _catalog_keys(settings: Settings) -> RequestKeys:
+    if not settings.service.request_keys_file:
+        log.warning("REQUEST_KEYS_FILE is not set: this engine believes what anybody writes to Redis about tools")
+    if settings.tools.accept_unsigned_catalogs:
+        log.warning("ACCEPT_UNSIGNED_CATALOGS is set: unset it when every worker is of this release")
+        return RequestKeys()
+    return settings.service.request_keys

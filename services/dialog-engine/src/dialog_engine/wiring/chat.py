@@ -1,0 +1,173 @@
+"""Turns, and what they need besides tool calls."""
+
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+
+from dialog_engine.chat.audit import AuditLog
+from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
+from dialog_engine.chat.ownership import Ownership
+from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.config.tools import ToolSettings
+from dialog_engine.consumption.limits import Consumption, SubjectLimits
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.llm.opening import Wrap, open_llm, rooms_of
+from dialog_engine.observe.observed import ObservedLogs, ObservedModel, ObservedRounds
+from dialog_engine.observe.ownership import ObservedOwnership
+from dialog_engine.peers.control import ControlPublisher
+from dialog_engine.personal_data.redis_eraser import RedisEraser
+from dialog_engine.personal_data.service import PersonalData
+from dialog_engine.relay.relay import check_routes
+from dialog_engine.settings import Settings
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.calls import SqlCalls, SqlResults
+from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.store import Store
+from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
+from dialog_engine.tool_calls.execution import Rounds
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
+from dialog_engine.tool_calls.exposure.quarantine import Quarantine
+from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
+from dialog_engine.tool_calls.planning import CallLimits
+from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
+from dialog_engine.tool_calls.processors import standard_pipeline
+from dialog_engine.tool_calls.prompt_mode.modes import in_tool_modes
+from dialog_engine.tool_calls.results.read_result import ReadResult
+from dialog_engine.wiring.base import Base
+from dialog_engine.wiring.calls import Calls
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Turns, and what they need besides tool calls."""
+
+    turns: RunningTurns
+    ownership: Ownership
+    pending: PendingApprovals
+    archive: SqlArchive
+    logs: RedisTurnLogs
+    control: ControlPublisher
+    exposure: Exposure
+    consumption: Consumption
+    audit: AuditLog
+    sessions: SqlSessions
+    erasures: SqlErasures
+    personal_data: PersonalData
+
+
+async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, credentials: Credentials) -> Chat:
+    """Build the parts; the models are open until the stack is closed.
+
+    Raises:
+        ConfigurationError: a setting of a model or a route of the outbox cannot be used.
+    """
+    settings, metrics, mailbox_of = base.settings, base.metrics, base.keys.mailbox
+    check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.store.outbox_routes)
+    store = Store(base.database, base.cipher, base.engine_id, base.trail, calls.relay)
+    control = ControlPublisher(base.connections.commands, base.keys)
+    call_store, approval_store = SqlCalls(store), SqlApprovals(store, mailbox_of)
+    turn_store = SqlTurns(store, control.free, facts_with_text=settings.store.facts_with_text)
+    archive = SqlArchive(store, call_store)
+    pending = PendingApprovals(
+        approval_store,
+        calls.tools,
+        calls.executor,
+        now_ms=base.clock.now_ms,
+        timeout_seconds=settings.tools.approval_timeout_seconds,
+        note=base.facts.approval_decided,
+    )
+    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.tools.result_max_chars)
+    exposure = Exposure(ExposureMode(settings.tools.tool_exposure), settings.tools.tool_budget_tokens)
+    around = _around_each(settings.tools, calls.quarantine)
+    llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
+    reader = ReadResult(SqlResults(store), settings.tools.result_max_chars)
+    service = ChatService(
+        _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
+        turns=turn_store,
+        history=archive,
+        approvals=approval_store,
+        rounds=rounds,
+        memory=Memory(
+            settings.models.options.history_max_messages,
+            settings.models.options.history_max_tokens or max(rooms_of(settings.models).values()),
+        ),
+    )
+    logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
+    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
+    engines = SqlEngines(base.database, base.engine_id, mailbox_of)
+    ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
+    stream_opened = partial(base.subjects.opened, "streams")
+    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
+    sessions, erasures = SqlSessions(store), SqlErasures(store)
+    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
+    return Chat(
+        turns,
+        ownership,
+        pending,
+        archive,
+        logs,
+        control,
+        exposure,
+        consumption,
+        store,
+        sessions,
+        erasures,
+        personal_data,
+    )
+
+
+def _around_each(settings: ToolSettings, quarantine: Quarantine) -> Wrap:
+    def around(llm: OpenChat, name: str) -> OpenChat:
+        return in_tool_modes(
+            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+        )
+
+    return around
+
+
+def _llm_with_tools(
+    llm: OpenChat,
+    tools: ToolDirectory,
+    exposure: Exposure,
+    rounds: Rounds,
+    reader: ReadResult,
+    settings: Settings,
+) -> EnhancedChat:
+    pipeline = standard_pipeline(
+        source=tools,
+        exposure=exposure,
+        rounds=rounds,
+        system_prompt=settings.models.options.system_prompt,
+        max_rounds=settings.tools.mcp_max_tool_rounds,
+        reader=reader,
+        limits=CallLimits(
+            settings.tools.max_calls_per_reply,
+            settings.tools.max_calls_per_turn,
+            settings.limits.max_reply_bytes,
+            settings.tools.max_own_calls_per_turn,
+        ),
+    )
+    return enhance(llm, pipeline)
+
+
+def _subject_limits(settings: Settings) -> SubjectLimits:
+    """Without a sign-in there is one subject, the user of this machine, who is not limited."""
+    if not settings.identity.needs_sign_in:
+        return SubjectLimits()
+    return SubjectLimits(
+        turns=settings.limits.subject_max_turns,
+        streams=settings.limits.subject_max_streams,
+        requests=settings.limits.subject_requests_per_minute,
+        tokens=settings.limits.subject_tokens_per_day,
+    )
+
+
+def _traces(base: Base) -> RedisEraser:
+    routes = DEFAULT_ROUTES | base.settings.store.outbox_routes
+    return RedisEraser(base.connections.commands, base.keys, (routes[TURN_FINISHED], routes[TOOL_CALL_FINISHED]))

@@ -1,0 +1,130 @@
+"""Builds the engine, owns its parts, and shuts them down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from functools import partial
+
+from fastapi import FastAPI
+
+from callstream_runtime.loops import kept_running
+from callstream_runtime.version import __version__
+from dialog_engine.chat.ownership import Ownership
+from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.http.app import State, create_app
+from dialog_engine.http.guards import MAX_BODY_BYTES
+from dialog_engine.http.services import Services
+from dialog_engine.http.sse import Streams
+from dialog_engine.observe.gauges import StoreGauges
+from dialog_engine.peers.control import ControlListener
+from dialog_engine.personal_data.retention import Retention, run_retention
+from dialog_engine.settings import Settings
+from dialog_engine.storage.sealed import follow_all_sealed
+from dialog_engine.wiring.base import open_base
+from dialog_engine.wiring.calls import calls_of
+from dialog_engine.wiring.chat import open_chat
+from dialog_engine.wiring.identity import identity_of
+from dialog_engine.wiring.services import services_of
+
+
+def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
+    """The ASGI application, whose lifespan builds and shuts down the engine.
+
+    Set `closing` to shut down: running turns get their grace period, and then event streams end.
+
+    Raises:
+        ConfigurationError: a file of keys cannot be used; the text says why.
+    """
+
+    identity = identity_of(settings)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
+        async with contextlib.AsyncExitStack() as stack:
+            if identity.close:
+                stack.push_async_callback(identity.close)
+            yield {"services": await stack.enter_async_context(run_engine(settings, closing, identity.credentials))}
+
+    return create_app(
+        lifespan,
+        identity.admission,
+        identity.routers,
+        version=__version__,
+        loopback_only=not settings.identity.needs_sign_in,
+        # A character is twelve bytes of JSON at most: a pair of \u escapes.
+        max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
+    )
+
+
+@contextlib.asynccontextmanager
+async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Credentials) -> AsyncGenerator[Services]:
+    """A running engine, until `closing` is set.
+
+    Raises:
+        ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        base = await open_base(stack, settings)
+        calls = calls_of(base)
+        chat = await open_chat(stack, base, calls, credentials)
+        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
+        listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
+        loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
+        loops += [
+            chat.consumption.run,
+            base.subjects.run,
+            chat.personal_data.run,
+            chat.logs.run,
+            pending.run,
+            turns.check_credentials,
+            listener.run,
+            base.facts.observe_loop,
+            *([calls.catalog.run] if settings.tools.enable_mcp else []),
+            base.chain.run,
+            *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(run_retention, kept, chat.erasures, base.facts.retention_passed)] if kept.deletes else []),
+            *([partial(base.chain.run_retention, days)] if (days := settings.store.audit_retention_days) else []),
+        ]
+        # After the turns, which leave the last of both.
+        stack.push_async_callback(chat.consumption.close)
+        stack.push_async_callback(chat.control.close)
+        await stack.enter_async_context(kept_running(*loops))
+        await calls.watch.ask()
+        if calls.watch.available and settings.tools.enable_mcp:
+            await calls.catalog.look()
+
+        await chat.ownership.start()
+        await stack.enter_async_context(kept_running(chat.ownership.run))
+        grace_seconds = settings.http.shutdown_grace_seconds
+        await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
+        streams = Streams(on_drop=base.facts.client_dropped)
+        await stack.enter_async_context(kept_running(streams.check))
+        store_gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        stack.push_async_callback(store_gauges.close)
+        yield services_of(base, calls, chat, credentials, streams, store_gauges)
+
+
+@contextlib.asynccontextmanager
+async def _left_when(
+    closing: asyncio.Event, turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
+) -> AsyncGenerator[None]:
+    """When `closing` is set, or at the end of the block, turns get their grace period.
+
+    Other engines adopt the rest, and readers must ask there.
+    """
+
+    async def leave() -> None:
+        await closing.wait()
+        ownership.retire()
+        await turns.close(grace_seconds)
+        await ownership.release()
+        logs.release_readers()
+
+    leaving = asyncio.create_task(leave(), name="leave")
+    try:
+        yield
+    finally:
+        closing.set()
+        await leaving

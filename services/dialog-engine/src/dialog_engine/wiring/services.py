@@ -1,0 +1,88 @@
+"""What HTTP is served by: the parts of a running engine as its routes see them."""
+
+from callstream_runtime.version import __version__
+from dialog_engine.chat.approvals import Approvals
+from dialog_engine.chat.ports import Credentials
+from dialog_engine.consumption.usage import NO_PRICES
+from dialog_engine.http.services import About, Choices, Services
+from dialog_engine.http.sse import Streams
+from dialog_engine.observe.gauges import Gauges, StoreGauges
+from dialog_engine.observe.status import EngineStatus, StartGate
+from dialog_engine.settings import Settings
+from dialog_engine.storage.usage import SqlUsage
+from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES
+from dialog_engine.wiring.base import Base
+from dialog_engine.wiring.calls import Calls
+from dialog_engine.wiring.chat import Chat
+
+
+def services_of(
+    base: Base, calls: Calls, chat: Chat, credentials: Credentials, streams: Streams, store_gauges: StoreGauges
+) -> Services:
+    """The services of a running engine."""
+    settings = base.settings
+    status = EngineStatus(
+        database=base.database,
+        outbox=base.outbox,
+        watch=calls.watch,
+        tools=calls.tools,
+        has_workers=settings.tools.enable_mcp,
+        gate=StartGate(settings.tools.tools_wait_seconds),
+    )
+    gauges = Gauges(
+        base.metrics,
+        store_gauges,
+        calls.relay,
+        chat.pending,
+        chat.turns.queue,
+        streams,
+        calls.watch,
+        calls.tools,
+        calls.catalog,
+        base.connections.commands,
+        base.keys,
+        calls.pools,
+        settings.tools.accept_unsigned_catalogs,
+    )
+    return Services(
+        about=_about(settings),
+        choices=_choices(settings),
+        turns=chat.turns,
+        sessions=chat.sessions,
+        archive=chat.archive,
+        consumption=chat.consumption,
+        audit=chat.audit,
+        personal_data=chat.personal_data,
+        approvals=Approvals(chat.archive, chat.pending, chat.control, credentials),
+        frames=chat.logs,
+        streams=streams,
+        tools=calls.tools,
+        exposure=chat.exposure,
+        readiness=status.readiness,
+        metrics=gauges.scrape,
+        max_message_chars=settings.limits.max_message_chars,
+        subjects=base.subjects,
+        usage=SqlUsage(base.database),
+        prices=lambda: base.prices.content if base.prices else NO_PRICES,
+        on_refused=base.facts.request_refused,
+    )
+
+
+def _about(settings: Settings) -> About:
+    model = settings.models.default_model.partition(":")[2]
+    return About(
+        __version__,
+        model,
+        settings.models.options.model_label or model,
+        settings.models.options.model_scripted,
+        settings.tools.enable_mcp,
+    )
+
+
+def _choices(settings: Settings) -> Choices:
+    return Choices(
+        default=settings.models.default_model,
+        models=settings.models.choosable_models,
+        tool_modes=TOOL_MODES if settings.tools.allow_tool_mode else (),
+        default_label=settings.models.options.model_label,
+    )
