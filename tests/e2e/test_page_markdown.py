@@ -89,7 +89,7 @@ PIECES = [
     ),
     *HOSTILE,
 ]
-MIXES = 300
+MIXES = 150
 
 # Everything in the answers that is not allowed to be there.
 FOREIGN = """(answers) => {
@@ -117,6 +117,7 @@ FOREIGN = """(answers) => {
 
 def shown(chat: ChatPage, engine: ScriptedEngine, *texts: str) -> Locator:
     """The answers with these texts, in a conversation that is read from the store."""
+    engine.page_size = 2 * len(texts)
     session = engine.store("Texts", *((f"{number}", each) for number, each in enumerate(texts)))
     chat.open(session.session_id)
     expect(chat.answers).to_have_count(len(texts))
