@@ -36,8 +36,9 @@ from plugins_contract.outcomes import CallFinished, CallState, TextBlock, ToolOu
 from plugins_mcp.mcp.calls import Answered, SendState
 from plugins_mcp.mcp.content import to_outcome
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Stdio, Transport
+from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transport_options import Http, Stdio, Transport
 from tests.support.beginnings import begin
 from tests.support.engine_stores import store_of
 from tests.support.processes import ROOT, Process

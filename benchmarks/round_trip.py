@@ -41,9 +41,10 @@ from benchmarks.guarantees import bare_engine
 from benchmarks.machine import describe
 from benchmarks.pair import HTTP, IN_WORKER, STDIO, STDIO_SERVER, Engine, engine, processes
 from callstream_runtime.garbage import tune_gc
-from plugins_mcp.mcp.http_posts import posting_session
-from plugins_mcp.mcp.spec import Http
-from plugins_mcp.mcp.transports import TransportListener
+from plugins_mcp.mcp.dispatcher import TransportListener, direct_session
+from plugins_mcp.mcp.http_client import http_client
+from plugins_mcp.mcp.http_posts import PostDispatcher
+from plugins_mcp.mcp.transport_options import Http
 from tests.support.processes import ROOT
 
 Call = Callable[[str], Awaitable[str]]
@@ -211,11 +212,11 @@ class _Unobserved(TransportListener):
 @asynccontextmanager
 async def posting(url: str) -> AsyncGenerator[Call]:
     """The POSTs of a worker, from this process."""
-    async with Client(url) as client:
+    async with Client(url) as client, http_client(Http(url)) as http:
         discovered = client.session.discover_result
         assert discovered
         caller = Implementation(name="benchmark", version="1")
-        async with posting_session(Http(url), discovered, caller, _Unobserved()) as session:
+        async with direct_session(PostDispatcher(http, url, _Unobserved()), discovered, caller) as session:
             yield partial(_echo, session)
 
 

@@ -1,14 +1,24 @@
 """What the tests of whole parts have in common."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Generator
 
 import pytest
 
 from dialog_engine.relay import publish_queue, relay
+from tests.integration.demo import Demo
 from tests.integration.engines import Model
 from tests.support.loop_probe import short_turns
 
 __all__ = ["short_turns"]
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Demo]:
+    """The demo MCP server, which all tests share: not to be stopped."""
+    demo = Demo(tmp_path_factory.mktemp("demo"))
+    demo.wait_ready()
+    yield demo
+    demo.process.close()
 
 
 @pytest.fixture

@@ -5,12 +5,14 @@ import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
 from fastapi import FastAPI
+from redis import Redis as SyncRedis
 
 from callstream_runtime.http_connection import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
@@ -19,6 +21,7 @@ from dialog_engine.http.app import server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
 from dialog_engine.wiring.engine import build_app
+from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
@@ -144,6 +147,21 @@ class MemoryOutbox(Outbox):
 # --- A running engine ---
 
 
+def publish(redis_url: str, *tools: ToolEntry) -> None:
+    """A worker offers these tools and runs none."""
+    keys, redis = Keys(), SyncRedis.from_url(redis_url)
+    with redis:
+        now: Any = redis.time()
+        beat = ServerHeartbeat(state=ServerState.READY, at=(now[0] + 60) * 1000)
+        for server, offered in groupby(tools, key=lambda tool: tool.server):
+            catalog = ServerCatalog(server=server, tools=tuple(offered))
+            fields: Any = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
+            redis.sadd(keys.catalog, server)
+            redis.hset(keys.catalog_of(server), mapping=fields)
+            redis.expire(keys.catalog_of(server), 600)
+        redis.publish(keys.control, b'{"kind":"catalog"}')
+
+
 class Model:
     """A model that says what the test wants, over the real wire protocol. `held` keeps it from its last words."""
 
@@ -243,6 +261,11 @@ class Engine:
                 await response.aread()
             assert response.status_code == 200, response.text
             yield Stream(response)
+
+    async def offers(self, number: int = 1) -> bool:
+        """Whether it offers so many tools at least."""
+        servers = (await self.client.get("/v1/tools")).json()["servers"]
+        return sum(len(server["tools"]) for server in servers) >= number
 
     async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
         """The events of a whole turn."""

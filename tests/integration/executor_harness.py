@@ -11,7 +11,7 @@ from redis import Redis as SyncRedis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
-from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.executor import TIMES, CallExecutor, ExecutorTimes
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
@@ -43,14 +43,14 @@ class Workers(DisabledTools):
 class Harness:
     """An executor with its mailbox, and the operations of a worker."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, times: ExecutorTimes = TIMES, calls: Subscriptions | None = None) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
         self.thread = SyncRedis.from_url(url)
         self.clock = RedisClock()
         self.outbox = MemoryOutbox()
-        self.calls = Subscriptions()
+        self.calls = Subscriptions() if calls is None else calls
         self.unmarked: Callable[[], Collection[str]] = frozenset
         self.mailbox = Mailbox(
             self.blocking,
@@ -67,7 +67,12 @@ class Harness:
         self.workers = Workers()
         self.blocked = BlockedCalls(self.watch, self.workers)
         self.ended = RecentEnds(self.ledger, self.watch)
-        self.executor = CallExecutor(
+        self.executor = self.executor_with(times)
+        self.bench = Bench(self.redis, self.thread)
+
+    def executor_with(self, times: ExecutorTimes) -> CallExecutor:
+        """Another executor of the same calls."""
+        return CallExecutor(
             self.ledger,
             self.calls,
             self.mailbox,
@@ -77,8 +82,8 @@ class Harness:
             self.ended,
             default_timeout_ms=30_000,
             cipher=CLEAR,
+            times=times,
         )
-        self.bench = Bench(self.redis, self.thread)
 
     def _unmarked(self) -> Collection[str]:
         return self.unmarked()

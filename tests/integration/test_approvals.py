@@ -13,9 +13,9 @@ import pytest
 from redis import Redis as SyncRedis
 
 from dialog_engine.peers.control import ControlPublisher
-from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, Model, running_engine, settings
+from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
@@ -27,32 +27,11 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)
 
 
-def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools and runs none."""
-    with SyncRedis.from_url(redis_url) as redis:
-        seconds, microseconds = redis.time()  # pyright: ignore[reportGeneralTypeIssues, reportUnknownVariableType]
-        at: int = seconds * 1000 + microseconds // 1000 + 60_000  # pyright: ignore[reportUnknownVariableType]
-        catalog = ServerCatalog(server="files", tools=tools)
-        beat = ServerHeartbeat(state=ServerState.READY, at=at)  # pyright: ignore[reportUnknownArgumentType]
-        redis.sadd(KEYS.catalog, "files")
-        redis.hset(
-            KEYS.catalog_of("files"),
-            mapping={"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)},
-        )
-        redis.expire(KEYS.catalog_of("files"), 600)
-        redis.publish(KEYS.control, b'{"kind":"catalog"}')
-
-
 @asynccontextmanager
 async def engine_in(folder: Path, redis_url: str, model: Model, **changes: Any) -> AsyncGenerator[Engine]:
     async with running_engine(settings(folder, redis_url, model.url, **changes)) as engine:
-        await wait_until(lambda: offered(engine), what="the tool")
+        await wait_until(engine.offers, what="the tool")
         yield engine
-
-
-async def offered(engine: Engine) -> bool:
-    servers = (await engine.client.get("/v1/tools")).json()["servers"]
-    return any(each["name"] == DELETE.name for server in servers for each in server["tools"])
 
 
 @pytest.fixture
@@ -134,23 +113,6 @@ async def test_only_the_approved_call_reaches_the_workers(engine: Engine, waitin
     await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
-async def test_edited_arguments_are_run_and_shown_in_the_history(
-    engine: Engine, waiting: Waiting, redis_url: str
-) -> None:
-    question = await waiting.begin(engine)
-    status, body = await waiting.decide(
-        engine, question["correlationId"], decision="approve", hash=question["hash"], arguments={"path": "/tmp/x"}
-    )
-
-    assert (status, body["status"], body["arguments"]) == (200, "edited", {"path": "/tmp/x"})
-    await wait_until(lambda: requested(redis_url), what="the request")
-    assert requested(redis_url)[0]["arguments"] == {"path": "/tmp/x"}
-    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
-    [call] = await calls_of(engine, question)
-    assert call["arguments"] == {"path": "/tmp/x"}
-    assert call["approval"]["status"] == "edited"
-
-
 async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, Any]]:
     [session, *_] = (await engine.client.get("/v1/sessions")).json()["sessions"]
     messages = (await engine.client.get(f"/v1/sessions/{session['sessionId']}/messages")).json()["messages"]
@@ -187,21 +149,8 @@ async def test_a_second_decision_is_answered_with_the_first(engine: Engine, wait
         assert (body["decision"]["status"], body["decision"]["reason"]) == ("refused", "No")
 
 
-async def test_one_of_many_concurrent_decisions_is_committed(engine: Engine, waiting: Waiting) -> None:
-    question = await waiting.begin(engine)
-    answers = await asyncio.gather(
-        *(waiting.decide(engine, question["toolCallId"], decision="refuse", reason=f"reason {n}") for n in range(8))
-    )
-    events = await waiting.run_shielded(engine)
-
-    assert sorted(status for status, _ in answers) == [200, *[409] * 7]
-    [refusal] = [data for data in controls(events, "approval") if data["status"] == "refused"]
-    assert refusal["reason"] == next(body["reason"] for status, body in answers if status == 200)
-
-
 Json = dict[str, Any]
 BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
-    (lambda q: {"decision": "approve"}, 422, "INVALID_REQUEST", "hash"),
     (lambda q: {"decision": "approve", "hash": "old"}, 409, "APPROVAL_STALE", None),
     (
         lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": 5}},
@@ -215,9 +164,6 @@ BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
         "INVALID_ARGUMENTS",
         "arguments",
     ),
-    (lambda q: {"decision": "perhaps"}, 422, "INVALID_REQUEST", "decision"),
-    (lambda q: {"decision": "refuse", "reason": "x" * 1001}, 422, "INVALID_REQUEST", "reason"),
-    (lambda q: {"decision": "refuse", "because": "x"}, 422, "INVALID_REQUEST", "because"),
 ]
 
 
@@ -245,26 +191,6 @@ async def test_foreign_turns_and_unknown_calls_give_404(engine: Engine, waiting:
     other.turn_id = "nowhere"
     assert (await other.decide(engine, question["toolCallId"], decision="refuse"))[1]["code"] == "TURN_NOT_FOUND"
     await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
-
-
-async def test_a_changed_tool_needs_a_new_decision(engine: Engine, waiting: Waiting, redis_url: str) -> None:
-    question = await waiting.begin(engine)
-    publish(redis_url, msgspec.structs.replace(DELETE, description="Deletes the whole disk"))
-    await wait_until(lambda: described(engine, "Deletes the whole disk"), what="the change")
-    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-    assert (status, body["code"]) == (409, "TOOL_CHANGED")
-    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-    assert (status, body["code"]) == (409, "APPROVAL_STALE")
-    await waiting.decide(engine, question["toolCallId"], decision="refuse")
-
-    events = await waiting.run_shielded(engine)
-    assert statuses(events, "approval") == ["asked", "asked", "refused"]
-    first, second, _ = controls(events, "approval")
-    assert first["hash"] != second["hash"]
-
-
-async def described(engine: Engine, text: str) -> bool:
-    return text in (await engine.client.get("/v1/tools")).text
 
 
 @promise("an approval is bound to its arguments, given once, and expires")
@@ -296,21 +222,6 @@ async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
     assert events[-1].data["reason"] == "cancelled"
     assert (status, body["code"], body["callStatus"]) == (409, "APPROVAL_DECIDED", "cancelled")
     assert requested(redis_url) == []
-
-
-async def test_a_waiting_approval_survives_a_restart_of_the_engine(
-    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
-) -> None:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path, redis_url, model) as engine:
-        before = await waiting.begin(engine)
-    async with engine_in(tmp_path, redis_url, model) as engine:
-        after = await waiting.asked(engine)
-        assert after == before
-        status, _ = await waiting.decide(engine, after["toolCallId"], decision="approve", hash=before["hash"])
-        assert status == 200
-        await wait_until(lambda: requested(redis_url), what="the request")
-        await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
 async def test_waiting_approvals_and_decisions_are_counted(engine: Engine, waiting: Waiting) -> None:

@@ -20,8 +20,8 @@ from dialog_engine.consumption.limits import Consumption, Slot, SubjectLimits
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.http.services import LARGE_AT_ONCE
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.integration.test_attacks_deletion import publish_tool
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
@@ -53,7 +53,7 @@ async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_t
 ) -> None:
     bench = Bench(redis, None)  # pyright: ignore[reportArgumentType]  # it renews nothing
     await bench.open()
-    await publish_tool(bench)
+    publish(redis_url, FIND)
     model.will_call(*["demo__find"] * 1000)
     configured = settings(tmp_path, redis_url, model.url, mcp_request_timeout_ms=500, max_calls_per_reply=5)
     async with running_engine(configured) as engine:
@@ -143,22 +143,6 @@ async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_
             return answer.status_code == 200
 
         await wait_until(free, 20, what="a free turn and a free stream")
-
-
-async def test_tokens_are_counted_and_used_up(tmp_path: Path, redis_url: str, model: Model) -> None:
-    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_tokens_per_day=15)
-    async with running_engine(configured) as engine:
-        acts_as(engine, "a")
-        for _ in range(2):  # 10 tokens each
-            assert (await engine.chat())[-1].name == "done"
-
-        async def used_up() -> bool:
-            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
-            return answer.status_code == 429 and int(answer.headers["retry-after"]) > 0
-
-        await wait_until(used_up, 10, what="the end of the tokens")
-        acts_as(engine, "b")
-        assert (await engine.chat())[-1].name == "done"
 
 
 @promise("what ends with the last turns is counted and published before an engine is gone")

@@ -16,10 +16,10 @@ from callstream_runtime.pipelined import PipelinedRedis
 from dialog_engine.personal_data import service as personal_data
 from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.storage import erasures
-from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.marks import promise
+from tests.support.fakes import tool
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
@@ -27,6 +27,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SECRET = "the-hidden-marzipan"
+FIND = tool("demo__find")
 DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(SECRET * 3000),))
 """Large enough for pages of its own in the store."""
 
@@ -36,19 +37,8 @@ async def worker(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
     with SyncRedis.from_url(redis_url) as thread:
         bench = Bench(redis, thread)
         await bench.open()
-        await publish_tool(bench)
+        publish(redis_url, FIND)
         yield bench
-
-
-async def publish_tool(bench: Bench) -> None:
-    """As a worker does."""
-    entry = ToolEntry(name="demo__find", server="demo", tool="find", input_schema={"type": "object"})
-    beat = ServerHeartbeat(state=ServerState.READY, at=await bench.now_ms())
-    catalog = {"catalog": ServerCatalog(server="demo", tools=(entry,)), "worker:w": beat}
-    await bench.redis.sadd(bench.keys.catalog, "demo")
-    fields = {name: msgspec.json.encode(value) for name, value in catalog.items()}
-    await bench.redis.hset(bench.keys.catalog_of("demo"), mapping=fields)
-    await bench.redis.expire(bench.keys.catalog_of("demo"), 60)
 
 
 async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str:
@@ -145,8 +135,7 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("encrypted", [False, True])
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("store", "encrypted"), [("sqlite", False), ("postgres", True)])
 async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is(
     tmp_path: Path, own_redis: LocalServer, model: Model, store: str, encrypted: bool, request: pytest.FixtureRequest
 ) -> None:
@@ -159,7 +148,7 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
         with SyncRedis.from_url(own_redis.url) as thread:
             bench = Bench(redis, thread)
             await bench.open()
-            await publish_tool(bench)
+            publish(own_redis.url, FIND)
             async with running_engine(configured) as engine:
                 await a_turn_with_a_call(engine, model, bench)
                 await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the fact")

@@ -1,8 +1,7 @@
 """Attacks by somebody who can write to Redis and has no key: no forged, changed or copied request runs a tool."""
 
 import json
-import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
-from deploy.local.ports import free_port
 from plugins_contract.dead_letters import DeadLetters
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
@@ -18,8 +16,8 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested, approve, encode_request, new_id
 from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
+from tests.integration.demo import Demo
 from tests.marks import promise
-from tests.support.processes import Process, answers
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
@@ -27,21 +25,6 @@ pytestmark = pytest.mark.anyio
 
 OLD, NEW, FOREIGN = "o" * 32, "n" * 32, "f" * 32
 KEYS = Keys()
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo") / "effects.log"
-
-
-@pytest.fixture(scope="module")
-def demo(log: Path) -> Generator[str]:
-    port = free_port()
-    argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
-    process = Process(argv, env={"DEMO_EFFECT_LOG": str(log)})
-    process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.close()
 
 
 @pytest.fixture
@@ -53,18 +36,13 @@ async def caller(redis: Redis, redis_url: str, files: tuple[Path, Path]) -> Asyn
 
 
 @pytest.fixture
-def files(demo: str, log: Path, tmp_path: Path) -> tuple[Path, Path]:
+def files(demo: Demo, tmp_path: Path) -> tuple[Path, Path]:
     """The servers file and the keys of the worker. No tool has done anything yet."""
-    log.unlink(missing_ok=True)
+    demo.log.unlink(missing_ok=True)
     config, keys = tmp_path / "mcp.json", tmp_path / "keys"
-    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo}}}))
+    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo.url}}}))
     keys.write_text(f"# the first one signs\n{NEW}\n\n{OLD}\n")
     return config, keys
-
-
-def effects(log: Path) -> str:
-    """What the tools did in this test."""
-    return log.read_text() if log.exists() else ""
 
 
 async def request_of(caller: Caller, **changes: Any) -> ToolCallRequested:
@@ -88,7 +66,7 @@ async def test_a_request_that_is_signed_with_any_of_the_keys_is_run(caller: Call
 
 
 @promise("requests are signed, and a worker with keys runs no other")
-async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(caller: Caller, log: Path) -> None:
+async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(caller: Caller, demo: Demo) -> None:
     forged: list[ToolCallRequested] = []
     for keys in (RequestKeys(), signed_by(FOREIGN)):
         request = await request_of(caller)
@@ -108,7 +86,7 @@ async def test_unsigned_forged_and_foreign_requests_are_answered_and_not_run(cal
         outcome = await caller.outcome(request)
         assert (outcome.state, outcome.error.code if outcome.error else "") == (CallState.DEAD, "PERMISSION_DENIED")
         assert "REQUEST_KEYS_FILE" in (outcome.error.message if outcome.error else "")
-    assert effects(log) == ""
+    assert demo.effects() == ""
     assert await caller.redis.xlen(KEYS.requests) == 0
 
 
@@ -125,7 +103,7 @@ CHANGES: dict[str, Any] = {
 
 
 @promise("requests are signed, and a worker with keys runs no other")
-async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller, log: Path) -> None:
+async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller, demo: Demo) -> None:
     keys = signed_by(NEW)
     for field, value in CHANGES.items():
         request = await request_of(caller)
@@ -134,10 +112,10 @@ async def test_a_signed_request_with_any_field_changed_is_not_run(caller: Caller
         changed = msgspec.structs.replace(changed, response_channel=KEYS.response(changed.correlation_id))
         await put(caller, encode_request(changed), signature=signature)
         assert (await caller.outcome(changed)).state is CallState.DEAD, field
-    assert effects(log) == ""
+    assert demo.effects() == ""
 
 
-async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(caller: Caller, log: Path) -> None:
+async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledger(caller: Caller, demo: Demo) -> None:
     """Without the mark `ledger` a worker creates a ledger for a request: an engine's signature does not allow that."""
     request, keys = await request_of(caller), signed_by(NEW)
     await EngineLedger(caller.redis, KEYS, keys, cipher=CLEAR).enqueue(request)
@@ -147,7 +125,7 @@ async def test_a_copy_of_an_engines_request_does_not_run_again_without_its_ledge
     event = encode_request(request)
     await put(caller, event, signature=keys.sign(event, has_ledger=True))
     assert (await caller.outcome(request)).state is CallState.DEAD
-    assert len(effects(log).splitlines()) == 1
+    assert len(demo.effects().splitlines()) == 1
 
 
 async def test_other_producers_sign_requests_that_have_a_deadline_within_a_day(caller: Caller) -> None:
@@ -189,11 +167,11 @@ async def test_an_operator_with_a_key_signs_what_is_requeued(caller: Caller) -> 
 
 
 @pytest.fixture
-async def asking(redis: Redis, redis_url: str, demo: str, files: tuple[Path, Path]) -> AsyncGenerator[Caller]:
+async def asking(redis: Redis, redis_url: str, demo: Demo, files: tuple[Path, Path]) -> AsyncGenerator[Caller]:
     """The producer's side of a worker whose tool needs approval."""
     config, keys = files
     options = {"tools": {"add_note": {"approval": "always"}}}
-    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo, "callstream": options}}}))
+    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo.url, "callstream": options}}}))
     async with calling(redis_url) as caller, working(redis_url, config, request_keys_file=keys):
         yield caller
 
@@ -203,7 +181,7 @@ async def code_of(caller: Caller, request: ToolCallRequested) -> str:
     return str(outcome.error.code) if outcome.error else str(outcome.state)
 
 
-async def test_a_tool_that_needs_approval_runs_only_as_it_was_approved_whoever_asks(asking: Caller, log: Path) -> None:
+async def test_a_tool_that_needs_approval_runs_only_as_it_was_approved_whoever_asks(asking: Caller, demo: Demo) -> None:
     signed = signed_by(NEW)
     engine = EngineLedger(asking.redis, KEYS, signed, cipher=CLEAR)
     approved = approve(await request_of(asking), "ann")
@@ -217,7 +195,7 @@ async def test_a_tool_that_needs_approval_runs_only_as_it_was_approved_whoever_a
         event = encode_request(request)
         await put(asking, event, signature=signed.sign(event, has_ledger=False))
         assert await code_of(asking, request) == "APPROVAL_REQUIRED"
-    assert effects(log) == ""
+    assert demo.effects() == ""
 
     await engine.enqueue(approved)
     assert await code_of(asking, approved) == "succeeded"
@@ -253,24 +231,3 @@ async def test_a_requeued_call_needs_the_approval_of_the_operator(asking: Caller
             [letter] = await found()
         else:
             assert await code_of(asking, new) == code
-
-
-async def test_a_signed_request_does_not_run_after_its_deadline_whatever_the_ledger_says(
-    asking: Caller, log: Path
-) -> None:
-    request = approve(await request_of(asking, deadline=await asking.now_ms() - 1), "ann")
-    await EngineLedger(asking.redis, KEYS, signed_by(NEW), cipher=CLEAR).enqueue(request)
-    await asking.outcome(request)
-    channel, ledger = KEYS.response(request.correlation_id), KEYS.call(request.correlation_id)
-    await asking.redis.delete(channel)
-    event = encode_request(request)
-    signature = signed_by(NEW).sign(event, has_ledger=True)
-    later = await asking.now_ms() + 60_000
-    fields: dict[Any, Any] = {"state": "published", "class": "repeatable", "deadline": later, "fence": 1, "starts": 0}
-    pipeline = asking.redis.pipeline(transaction=True)
-    entry = f"{later}-1"
-    pipeline.hset(ledger, mapping=fields | {"entry": entry, "mailbox": request.mailbox})
-    pipeline.xadd(KEYS.requests, {"event": event, "signature": signature, "ledger": "1"}, id=entry)
-    await pipeline.execute()
-    assert (await asking.outcome(request)).state is CallState.EXPIRED
-    assert effects(log) == ""

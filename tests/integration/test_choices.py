@@ -8,8 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from dialog_engine.settings import Settings
-from tests.integration.engines import Engine, Model, in_store, running_engine, settings
-from tests.integration.test_engine_and_providers import offers, publish
+from tests.integration.engines import Engine, Model, in_store, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -47,7 +46,7 @@ async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_c
 ) -> None:
     publish(redis_url, tool("a__good"))
     async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
-        await wait_until(lambda: offers(engine, 1), what="the tool")
+        await wait_until(engine.offers, what="the tool")
         listed = (await engine.client.get("/v1/models")).json()
         events = await engine.chat(**CHOSEN)
         await engine.chat(sessionId=events[0].data["sessionId"])
@@ -103,7 +102,7 @@ async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: 
     publish(redis_url, tool("a__good"))
     model.held.clear()
     async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
-        await wait_until(lambda: offers(engine, 1), what="the tool")
+        await wait_until(engine.offers, what="the tool")
         turn = await begun(engine, **CHOSEN)
         await wait_until(lambda: model.open == 1, what="the model's stream")
     await wait_until(lambda: model.open == 0, what="the end of its request")
@@ -123,9 +122,9 @@ async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
     model.held.clear()
     configured = in_store(allowing(tmp_path, redis_url, model), database_url=SecretStr(postgres_url))
     async with running_engine(configured) as there:
-        await wait_until(lambda: offers(there, 1), what="the tool")
+        await wait_until(there.offers, what="the tool")
         async with running_engine(configured) as here:
-            await wait_until(lambda: offers(here, 1), what="the tool")
+            await wait_until(here.offers, what="the tool")
             turn = await begun(here, **CHOSEN)
             await wait_until(lambda: model.open == 1, what="the model's stream")
         await wait_until(lambda: len(model.asked) == 2, what="the other engine's request")

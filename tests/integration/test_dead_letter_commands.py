@@ -8,7 +8,6 @@ import asyncio
 import io
 import json
 import os
-import pty
 import socket
 import subprocess
 import sys
@@ -23,12 +22,11 @@ import anyio
 import pytest
 
 from deploy.local.ports import free_port
-from plugins_contract.dead_letters import OPERATORS
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.main import main
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
@@ -93,24 +91,6 @@ class Operator:
             stdin=subprocess.DEVNULL,
         )
         return _without_traceback(Answer(done.returncode, done.stdout.decode(), done.stderr.decode()))
-
-    def at_a_terminal(self, answer: str, *words: str) -> Answer:
-        """Run it as a process at a terminal, with one answer typed."""
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [PROGRAM, "dead", *words],
-            cwd=self.folder,
-            env=environment(self.url),
-            stdin=theirs,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        os.close(theirs)
-        os.write(ours, answer.encode())
-        out, err = process.communicate(timeout=30)
-        os.close(ours)
-        return Answer(process.returncode, out, err)
 
     def _main(self, words: tuple[str, ...], stdin: io.StringIO, env: dict[str, str]) -> Answer:
         out, err = io.StringIO(), io.StringIO()
@@ -212,18 +192,6 @@ async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_onc
     assert (await caller.outcome(request)).state is CallState.DEAD
 
 
-async def test_the_result_of_a_requeued_call_is_sent_to_no_engine(
-    stack: Stack, caller: Caller, operator: Operator
-) -> None:
-    request = await dead_call(caller, token="silent")
-    await caller.command("DEL", request.mailbox)
-    await start_worker(stack)
-    assert (await operator.dead("requeue", "--all", "--yes", "--wait")).code == DONE
-
-    assert await caller.mailbox() == []
-    assert await caller.command("EXISTS", caller.keys.mailbox(OPERATORS)) == 1
-
-
 async def test_an_entry_that_a_real_worker_cannot_read_is_shown_safely_and_can_only_be_discarded(
     stack: Stack, caller: Caller, operator: Operator
 ) -> None:
@@ -294,15 +262,6 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
     assert answer.code == (DONE if done else NOT_DONE)
     assert bool(await letter_ids(caller)) is not done
     assert await caller.backlog() == (command == "requeue" and done)
-
-
-@exhaustive("slow, and proved twice")
-async def test_a_process_asks_at_its_terminal(caller: Caller, operator: Operator) -> None:
-    await dead_call(caller)
-    answer = await anyio.to_thread.run_sync(operator.at_a_terminal, "y\n", "discard", "--all")
-
-    assert (answer.code, "[y/N]" in answer.err) == (DONE, True)
-    assert await letter_ids(caller) == []
 
 
 @pytest.mark.parametrize("command", ["requeue", "discard"])
@@ -454,12 +413,6 @@ async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
     assert answer.code == UNREACHABLE
     assert "connecting to 127.0.0.1" in answer.err
     assert "hunter2" not in answer.err
-
-
-async def test_a_missing_database_is_reported_with_its_setting(operator: Operator) -> None:
-    answer = await operator.dead("list", REDIS_URL=operator.url.rpartition("/")[0] + "/99")
-    assert answer.code == UNREACHABLE
-    assert "check the number of the database in REDIS_URL" in answer.err
 
 
 async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Operator) -> None:

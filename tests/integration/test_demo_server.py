@@ -1,10 +1,7 @@
 """The demo MCP server through the official client, over both transports, and together with the demo model."""
 
-import base64
 import json
-import struct
 import sys
-import zlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -14,15 +11,15 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
-from mcp.types import CallToolResult, ImageContent, TextContent, TextResourceContents
+from mcp.types import CallToolResult, TextContent
 
 from examples.demo_model.conversation import Conversation, Outcome, Tool
 from examples.demo_model.script import plan
 from examples.demo_server.arithmetic import ArithmeticExpressionError, evaluate
-from examples.demo_server.effects import FIRST_NOTES, EffectLog
+from examples.demo_server.effects import EffectLog
 from examples.demo_server.server import build_server
 from tests.marks import exhaustive, promise, smoke
-from tests.support.processes import ROOT, Process, answers
+from tests.support.processes import ROOT, Process
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, exhaustive("the example's own tools")]
@@ -114,61 +111,6 @@ async def test_every_increment_is_one_line_in_the_effect_log(client: Client, log
     assert all(effect["effect"] == "increment_counter" and "time" in effect for effect in effects(log))
 
 
-async def test_a_picture_is_a_real_png(client: Client) -> None:
-    result = await client.call_tool("draw", {"motif": "rings", "size": 32})
-    [image] = [block for block in result.content if isinstance(block, ImageContent)]
-    assert image.mime_type == "image/png"
-    png = base64.b64decode(image.data)
-    assert png.startswith(b"\x89PNG\r\n\x1a\n")
-    assert struct.unpack(">II", png[16:24]) == (32, 32)
-    length = struct.unpack(">I", png[33:37])[0]
-    assert len(zlib.decompress(png[41 : 41 + length])) == 32 * (1 + 32 * 3)
-
-
-async def test_the_weather_is_structured_and_says_that_it_is_made_up(client: Client) -> None:
-    first, again = [await client.call_tool("weather", {"city": "Oslo"}) for _ in range(2)]
-    assert first.structured_content == again.structured_content
-    assert first.structured_content
-    assert first.structured_content["city"] == "Oslo"
-    assert "made-up" in first.structured_content["source"]
-
-
-async def test_a_failure_carries_its_reason(client: Client) -> None:
-    result = await client.call_tool("fail", {"reason": "the oven is cold"})
-    assert result.is_error
-    assert "Failed on purpose: the oven is cold" in text_of(result)
-
-
-async def test_a_large_result_has_the_wanted_size(client: Client) -> None:
-    assert len(text_of(await client.call_tool("large_result", {"kilobytes": 200}))) == 200 * 1024
-
-
-async def test_the_health_check_answers_over_http(http_url: str) -> None:
-    assert await anyio.to_thread.run_sync(answers, http_url.removesuffix("/mcp") + "/healthz")
-
-
-async def test_deleting_everything_deletes_the_notes_and_logs_it(client: Client, log: Path) -> None:
-    async def notes() -> str:
-        [contents] = (await client.read_resource("demo://notes")).contents
-        assert isinstance(contents, TextResourceContents)
-        return contents.text
-
-    await client.call_tool("add_note", {"note": "Call home"})
-    assert await notes() == "\n".join(f"- {note}" for note in (*FIRST_NOTES, "Call home"))
-    deleted = await client.call_tool("delete_everything", {"token": "t"})
-    assert deleted.structured_content == {"deleted": 4}
-    assert await notes() == "(no notes)"
-    assert [effect["effect"] for effect in effects(log)] == ["add_note", "delete_everything"]
-    assert effects(log)[-1]["token"] == "t"
-
-
-async def test_the_prompt_asks_for_two_cities(client: Client) -> None:
-    [prompt] = (await client.list_prompts()).prompts
-    [message] = (await client.get_prompt(prompt.name, {"one": "Oslo", "other": "Lima"})).messages
-    assert isinstance(message.content, TextContent)
-    assert "in Oslo and in Lima" in message.content.text
-
-
 @promise("the demo server has a tool of every kind, annotated truthfully")
 @smoke
 async def test_the_annotations_tell_what_each_tool_does(client: Client) -> None:
@@ -180,20 +122,6 @@ async def test_the_annotations_tell_what_each_tool_does(client: Client) -> None:
     assert writes == {"increment_counter", "add_note", "delete_everything"}
     assert not any(hints[name].idempotent_hint for name in writes)
     assert [name for name, hint in hints.items() if hint.destructive_hint] == ["delete_everything"]
-
-
-def test_counters_live_in_the_log_which_servers_may_share(log: Path) -> None:
-    one, other = EffectLog(log), EffectLog(log)
-
-    def increment(effect_log: EffectLog) -> int:
-        effect = effect_log.record(
-            lambda state: {"effect": "increment_counter", "counter": "c", "value": state.counters["c"] + 1}
-        )
-        return effect["value"]
-
-    assert [increment(each) for each in (one, other, one, EffectLog(log))] == [1, 2, 3, 4]
-    log.unlink()
-    assert increment(one) == 1
 
 
 async def test_increments_at_the_same_time_each_get_a_number_of_their_own(client: Client, log: Path) -> None:

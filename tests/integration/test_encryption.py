@@ -35,8 +35,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, at_work, running_engine, settings
-from tests.integration.test_attacks_deletion import publish_tool
+from tests.integration.engines import Engine, Model, at_work, publish, running_engine, settings
+from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
 from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
@@ -110,7 +110,7 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
         working(redis_url, demo_servers(tmp_path), encryption_keys_file=keys_file),
         running_engine(configured) as engine,
     ):
-        await wait_until(lambda: offered(engine), 30, what="the tools")
+        await wait_until(engine.offers, 30, what="the tools")
         model.will_call_with("demo__echo", {"text": MARKER})
         model.will_call_with("demo__echo", {"text": LARGE})
         model.will_call_with("demo__fail", {"reason": MARKER})
@@ -139,11 +139,6 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
     async with running_engine(configured) as engine:
         replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
         assert MARKER in repr(replayed)
-
-
-async def offered(engine: Engine) -> bool:
-    servers = (await engine.client.get("/v1/tools")).json()["servers"]
-    return any(each["name"] == "demo__echo" for server in servers for each in server["tools"])
 
 
 async def refuse_a_call(engine: Engine, model: Model) -> None:
@@ -193,7 +188,7 @@ DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LARGE),))
 async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_encrypted(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    await publish_tool(bench)
+    publish(redis_url, FIND)
     cipher = cipher_of([NEW])
     worker = WorkerLedger(bench.redis, bench.keys, cipher)
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
@@ -255,7 +250,7 @@ async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
 ) -> None:
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
     async with working(redis_url, demo_servers(tmp_path)), running_engine(configured) as engine:
-        await wait_until(lambda: offered(engine), 30, what="the tools")
+        await wait_until(engine.offers, 30, what="the tools")
         model.will_call_with("demo__echo", {"text": MARKER})
         model.will_say("It did not work.")
         events = await engine.chat("Say it")
@@ -278,16 +273,6 @@ async def chat_with(tmp_path: Path, redis_url: str, model: Model, text: str, **c
     async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
         await engine.chat(text)
         return (await engine.client.get("/v1/me/data")).text
-
-
-async def test_what_was_stored_in_clear_or_by_an_older_key_stays_readable(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    await chat_with(tmp_path, redis_url, model, "in clear")
-    await chat_with(tmp_path, redis_url, model, "by the old key", encryption_keys_file=write_keys(tmp_path, OLD))
-    both = write_keys(tmp_path, NEW, OLD)
-    found = await chat_with(tmp_path, redis_url, model, "by the new key", encryption_keys_file=both)
-    assert all(text in found for text in ("in clear", "by the old key", "by the new key"))
 
 
 @promise("with encryption at rest no text is readable in the store or in Redis")
@@ -412,7 +397,7 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
 async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    await publish_tool(bench)
+    publish(redis_url, FIND)
     configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
     async with running_engine(configured) as engine:
         model.will_call_with("demo__find", {"what": MARKER})

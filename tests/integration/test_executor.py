@@ -9,9 +9,8 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls import executor as executor_module
 from dialog_engine.calls import mailbox as mailbox_module
-from dialog_engine.calls.executor import ASK_SECONDS, CANCEL_SECONDS, GRACE_SECONDS
+from dialog_engine.calls.executor import ExecutorTimes
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import (
     CallAnswered,
@@ -21,7 +20,7 @@ from dialog_engine.model import (
 )
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
-from plugins_contract.outcomes import CallProgress, CallState, ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
 from tests.marks import promise
@@ -32,6 +31,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 SOON_MS = 300
+HASTY = ExecutorTimes(grace=0.1, cancel=0.3, ask=0.3)
 
 
 @pytest.fixture
@@ -44,10 +44,8 @@ async def harness(redis_url: str) -> AsyncGenerator[Harness]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor_module, "GRACE_SECONDS", 0.1)
-    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.3)
-    monkeypatch.setattr(executor_module, "ASK_SECONDS", 0.3)
+def hasty(harness: Harness) -> None:
+    harness.executor = harness.executor_with(HASTY)
 
 
 def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
@@ -57,10 +55,6 @@ def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
 async def started(harness: Harness) -> tuple[Any, int]:
     delivery = await harness.bench.deliver()
     return delivery, await harness.bench.run(delivery)
-
-
-def test_the_timeouts_of_the_product_are_a_few_seconds() -> None:
-    assert (GRACE_SECONDS, CANCEL_SECONDS, ASK_SECONDS) == (2.0, 3.0, 2.0)
 
 
 @promise("a call that waits for Redis or for a worker says so, until it goes on")
@@ -126,17 +120,6 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
     assert words in outcome.error.message
 
 
-async def test_a_queued_call_is_reported_and_other_calls_are_not(harness: Harness) -> None:
-    call = harness.request()
-    harness.calls.enqueued(call.correlation_id, replies.Overloaded(1))
-    waiter = harness.run(call)
-    await asyncio.sleep(0)
-    harness.calls.enqueued(call.correlation_id, replies.AlreadyQueued("1-1"))
-    await wait_until(lambda: waiter.updates == [CallQueued(call.correlation_id)])
-    waiter.task.cancel()
-    await asyncio.wait([waiter.task])
-
-
 # --- Deadlines ---
 
 
@@ -191,22 +174,6 @@ async def test_a_silent_worker_times_the_call_out_and_its_late_result_is_recorde
 
 
 @pytest.mark.usefixtures("hasty")
-async def test_progress_does_not_extend_a_deadline(harness: Harness) -> None:
-    call = harness.request(SOON_MS)
-    waiter = harness.run(call)
-    await asyncio.sleep(0)
-    await harness.publish(call)
-    delivery, fence = await started(harness)
-
-    async def chat() -> None:
-        while True:
-            await harness.bench.worker.progress(delivery.request, fence, CallProgress(1))
-
-    async with at_work(chat):
-        assert truth(await waiter.outcome()) == (CallState.UNKNOWN, ErrorCode.TIMEOUT)
-
-
-@pytest.mark.usefixtures("hasty")
 async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_for(harness: Harness) -> None:
     late, early = harness.request(), harness.request(SOON_MS)
     waiter, other = harness.run(late), harness.run(early)
@@ -225,9 +192,8 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
     await asyncio.wait([waiter.task])
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
+    async with aclosing(Harness(own_redis.url, HASTY)) as harness:
         calls = [harness.request(SOON_MS, execution_class=each) for each in ("once", "repeatable") for _ in range(10)]
         waiter = harness.run(*calls)
         await asyncio.sleep(0)

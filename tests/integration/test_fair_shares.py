@@ -188,17 +188,6 @@ async def test_a_new_subject_waits_behind_one_window_of_each_other(engine: Engin
     assert engine.relay.held == 0
 
 
-async def test_without_a_window_a_new_subject_waits_behind_everything(redis_url: str, workers: Workers) -> None:
-    async with aclosing(Engine(redis_url, window=0)) as engine:
-        engine.asks("a", 300)
-        engine.asks("b")
-        async with at_work(engine.relay.run, engine.hear):
-            await engine.settled(301)
-            async with workers.working():
-                await wait_until(lambda: workers.of("b"), 30)
-    assert workers.ahead_of("b") > 300 - BATCH
-
-
 @promise("subjects get fair shares of one stream")
 async def test_with_several_engines_one_window_of_each_is_ahead_at_most(redis_url: str, workers: Workers) -> None:
     async with (
@@ -218,18 +207,6 @@ async def test_with_several_engines_one_window_of_each_is_ahead_at_most(redis_ur
         await wait_until(lambda: len(workers.begun) == 2001, 60)
 
 
-async def test_subjects_that_ask_for_much_get_equal_shares(engine: Engine, workers: Workers) -> None:
-    async with at_work(engine.relay.run, engine.hear):
-        await wait_until(lambda: engine.outbox.looks)
-        engine.asks("a", 600)
-        engine.asks("b", 300)
-        engine.asks("c", 300)
-        async with workers.working():
-            await wait_until(lambda: len(workers.begun) == 1200, 60)
-    shares = [sum(whose == subject for whose, _ in workers.begun[:600]) for subject in "abc"]
-    assert max(shares) - min(shares) <= 2 * WINDOW
-
-
 async def test_a_call_that_begins_releases_the_next_at_once(engine: Engine, workers: Workers, rare_polls: None) -> None:
     async with at_work(engine.relay.run, engine.hear), workers.working():
         engine.asks("a", 30 * WINDOW)
@@ -243,16 +220,6 @@ async def test_a_lost_notification_is_recovered_from_the_ledger(engine: Engine, 
         engine.asks("a", WINDOW + 5)
         async with workers.working():
             await wait_until(lambda: len(workers.begun) == WINDOW + 5)
-
-
-async def test_a_waiting_call_keeps_its_place(engine: Engine) -> None:
-    async with at_work(engine.relay.run, engine.hear):
-        engine.asks("a", WINDOW + 5)
-        await engine.settled(WINDOW)
-        # The ledger was asked several times meanwhile.
-        looks = engine.outbox.looks
-        await wait_until(lambda: engine.outbox.looks >= looks + 2)
-        assert len(engine.answers) == WINDOW
 
 
 @promise("a call that ends while it is held back never reaches the stream")

@@ -1,7 +1,6 @@
 """Turns over HTTP, through a whole engine: real sockets, a real file, a real Redis."""
 
 import asyncio
-import itertools
 import json
 import re
 import time
@@ -19,21 +18,17 @@ from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import turn_events
-from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until
 
-import msgspec  # isort: skip
-from tests.marks import promise
-
 pytestmark = pytest.mark.anyio
-
-PICTURE = b"\x89PNG not really"
 
 
 @pytest.fixture
@@ -126,35 +121,6 @@ async def test_a_turn_can_be_begun_without_an_open_connection(engine: Engine) ->
     assert (listed["sessionId"], listed["title"]) == (session, "Hi")
 
 
-async def test_a_session_takes_another_turn_and_is_deleted(engine: Engine) -> None:
-    first = await engine.chat("Hi")
-    session = first[0].data["sessionId"]
-    second = await engine.chat("More", sessionId=session)
-    assert second[0].data["sessionId"] == session
-
-    for _ in range(2):
-        answer = await engine.client.delete(f"/v1/sessions/{session}")
-        assert (answer.status_code, answer.json()) == (202, {"sessions": 0, "running": [], "traces": 1})
-    for answer in (
-        await engine.client.get(f"/v1/sessions/{session}/messages"),
-        await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session}),
-    ):
-        assert (answer.status_code, answer.json()["code"]) == (404, "SESSION_NOT_FOUND")
-    gone = await engine.client.get(f"/v1/turns/{first[0].data['turnId']}")
-    assert (gone.status_code, gone.json()["code"]) == (404, "TURN_NOT_FOUND")
-
-
-async def test_sessions_are_paged_by_the_times_that_are_shown(engine: Engine) -> None:
-    for _ in range(3):
-        await engine.client.post("/v1/sessions")
-        created = time.time_ns() // 1_000_000
-        # Sessions of one millisecond have no order.
-        await wait_until(lambda at=created: time.time_ns() // 1_000_000 > at)
-    page = (await engine.client.get("/v1/sessions", params={"limit": 2})).json()["sessions"]
-    rest = (await engine.client.get("/v1/sessions", params={"before": page[-1]["updatedAt"]})).json()["sessions"]
-    assert len({each["sessionId"] for each in [*page, *rest]}) == 3
-
-
 async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
     events = await engine.chat()
     path = f"/v1/turns/{events[0].data['turnId']}/events"
@@ -173,35 +139,6 @@ async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
         assert (answer.status_code, answer.content) == (204, b"")
 
 
-async def test_a_client_resumes_while_the_turn_runs(engine: Engine, model: Model) -> None:
-    model.held.clear()
-    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-        first = await stream.until("text")
-        turn = stream.response.headers["x-turn-id"]
-    async with engine.stream("GET", f"/v1/turns/{turn}/events", headers={"Last-Event-ID": first.id}) as stream:
-        assert (await engine.client.get(f"/v1/turns/{turn}")).json()["status"] == "running"
-        model.held.set()
-        assert [event.name async for event in stream] == ["text", "message", "done"]
-
-
-async def test_a_second_turn_of_a_session_is_refused_with_the_id_of_the_running_one(
-    engine: Engine, model: Model
-) -> None:
-    model.held.clear()
-    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-        await stream.until("text")
-        session, turn = stream.response.headers["x-session-id"], stream.response.headers["x-turn-id"]
-        for answer in (
-            await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session}),
-            await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"}),
-            await engine.client.delete(f"/v1/sessions/{session}"),
-        ):
-            body = answer.json()
-            assert (answer.status_code, body["code"], body["turnId"]) == (409, "TURN_RUNNING", turn)
-        [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
-        assert listed["runningTurnId"] == turn
-
-
 async def test_cancelling_keeps_the_partial_text_and_is_idempotent(engine: Engine, model: Model) -> None:
     model.held.clear()
     async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
@@ -216,41 +153,6 @@ async def test_cancelling_keeps_the_partial_text_and_is_idempotent(engine: Engin
     message = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"][-1]
     assert (message["content"], message["interrupted"]) == ("He", True)
     await wait_until(lambda: model.open == 0, what="the end of the model's stream")
-
-
-async def test_an_unreachable_model_fails_the_turn_with_its_code(tmp_path: Path, redis_url: str) -> None:
-    async with running_engine(settings(tmp_path, redis_url, "http://127.0.0.1:9/v1")) as engine:
-        events = await engine.chat()
-        turn = (await engine.client.get(f"/v1/turns/{events[0].data['turnId']}")).json()
-        session = (await engine.client.get(f"/v1/sessions/{turn['sessionId']}/messages")).json()
-    assert [event.name for event in events] == ["control", "error", "done"]
-    assert events[1].data["code"] == turn["error"]["code"] == "MODEL_UNAVAILABLE"
-    assert turn["status"] == "failed"
-    assert session["turns"] == [turn]
-
-
-async def test_an_ended_turn_without_its_log_is_rebuilt_from_the_database(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-        events = await engine.chat()
-    with SyncRedis.from_url(redis_url) as redis:
-        redis.flushall()
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-        path = f"/v1/turns/{events[0].data['turnId']}/events"
-        rebuilt = await engine.events("GET", path)
-        assert [event.name for event in rebuilt] == ["control", "message", "done"]
-        assert rebuilt[1].data == events[-2].data
-        assert rebuilt[2].data == events[-1].data
-        # A client that has read a part of it gets a reset, and nothing more when it reconnects.
-        [reset, done] = await engine.events("GET", path, params={"after": events[1].id})
-        assert [each["event"] for each in reset.data["events"]] == ["message"]
-        assert (reset.name, reset.data["events"][0]["data"]) == ("reset", events[-2].data)
-        assert done.data == events[-1].data
-        assert Cursor.parse(events[-1].id) < Cursor.parse(reset.id) < Cursor.parse(done.id)
-        assert (await engine.events("GET", path, params={"after": events[1].id}))[-1].id == done.id
-        for seen in (rebuilt[-1].id, done.id):
-            assert (await engine.client.get(path, params={"after": seen})).status_code == 204
 
 
 @promise("what was committed before a crash is sent after it")
@@ -273,20 +175,6 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(
             assert transcript.resets == 1
             assert not transcript.repeats
             assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
-
-
-async def test_a_running_turn_survives_the_loss_of_redis_data(engine: Engine, model: Model, redis_url: str) -> None:
-    model.held.clear()
-    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-        first = await stream.until("text")
-        turn = stream.response.headers["x-turn-id"]
-        with SyncRedis.from_url(redis_url) as redis:
-            redis.flushall()
-        model.held.set()
-        rest = [event.name async for event in stream]
-    path = f"/v1/turns/{turn}/events"
-    assert rest == ["text", "message", "done"]
-    assert [event.name for event in await engine.events("GET", path, params={"after": first.id})] == rest
 
 
 async def test_without_redis_chat_works_and_readiness_says_degraded(
@@ -315,25 +203,13 @@ async def test_without_redis_chat_works_and_readiness_says_degraded(
 DRAW = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"type": "object"})
 
 
-async def publish_tools(redis: Any, keys: Keys, *tools: ToolEntry) -> None:
-    """As a worker does; `draw` of `demo` where nothing else is given."""
-    seconds, _ = await redis.time()
-    beat = ServerHeartbeat(state=ServerState.READY, at=int(seconds) * 1000)
-    for server, offered in itertools.groupby(tools or (DRAW,), key=lambda tool: tool.server):
-        catalog = msgspec.json.encode(ServerCatalog(server=server, tools=tuple(offered)))
-        await redis.sadd(keys.catalog, server)
-        await redis.hset(keys.catalog_of(server), mapping={"catalog": catalog, "worker:w": msgspec.json.encode(beat)})
-        await redis.expire(keys.catalog_of(server), 60)
-    await redis.publish(keys.control, b'{"kind":"catalog"}')
-
-
 @pytest.fixture
 async def worker(redis_url: str) -> AsyncGenerator[Bench]:
     redis: Any = command_client(redis_url)
     with SyncRedis.from_url(redis_url) as thread:
         bench = Bench(redis, thread)
         await bench.open()
-        await publish_tools(redis, bench.keys)
+        publish(redis_url, DRAW)
         yield bench
     await redis.aclose()
 
@@ -468,29 +344,6 @@ async def test_with_tools_disabled_every_call_is_refused(tmp_path: Path, redis_u
     [refused] = [event.data for event in events if event.data.get("status") == "refused"]
     assert refused["error"]["code"] == "DISABLED"
     assert words(events).endswith("Hello")
-
-
-async def test_a_turn_interrupted_by_a_shutdown_continues_after_the_next_start(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    model.held.clear()
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-        response = await engine.client.send(
-            engine.client.build_request("POST", "/v1/chat", json={"message": "Hi"}), stream=True
-        )
-        turn = response.headers["x-turn-id"]
-        async for line in response.aiter_lines():
-            if line == "event: text":
-                break
-        await response.aclose()
-    model.held.set()
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-        events = await engine.events("GET", f"/v1/turns/{turn}/events")
-        assert [event.name for event in events][-3:] == ["text", "message", "done"]
-        assert "reset" in [event.name for event in events]
-        cursors = [Cursor.parse(event.id) for event in events]
-        assert cursors == sorted(set(cursors))
-        assert cursors[-1].epoch == 2
 
 
 # --- The end of the engine ---

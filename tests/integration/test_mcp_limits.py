@@ -3,79 +3,28 @@
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from callstream_runtime.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
-from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerState
-from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp import Ambiguous, Answered, McpServer, TimedOut, ToolOptions
-from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
+from plugins_mcp.mcp import Ambiguous, Answered, TimedOut, ToolOptions
+from plugins_mcp.mcp.content import MAX_BLOCKS, MAX_VALUES
+from plugins_mcp.mcp.dispatcher import MAX_UNANSWERED
 from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
 from plugins_mcp.mcp.server_connection import MAX_REASON
-from plugins_mcp.mcp.transports import MAX_UNANSWERED
-from tests.integration.servers import connected, demo_over_http, demo_stdio, owned, remote, script, speaking, traced
+from tests.integration.servers import connected, demo_stdio, owned, remote, script, speaking
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
-from tests.marks import exhaustive, promise
 from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-@asynccontextmanager
-async def serving(transport: str, trace: Path, *, idle_timeout_ms: int) -> AsyncGenerator[McpServer]:
-    """The demo server by either transport."""
-    if transport == "stdio":
-        async with connected(demo_stdio(trace, idle_timeout_ms=idle_timeout_ms)) as server:
-            yield server
-    else:
-        port = free_port()
-        async with (
-            demo_over_http("streamable-http", port, trace),
-            connected(remote(f"http://127.0.0.1:{port}/mcp", idle_timeout_ms=idle_timeout_ms)) as server,
-        ):
-            yield server
-
-
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     return tmp_path / "trace"
-
-
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_the_idle_timeout_ends_a_call_and_cancels_it_at_the_server(transport: str, trace: Path) -> None:
-    async with serving(transport, trace, idle_timeout_ms=1_000) as server:
-        assert await server.call("wait", {"name": "w"}, timeout_s=20) == TimedOut(sent=True, quiet_s=1.0)
-        await wait_until(lambda: traced(trace) == ["w began", "w cancelled"])
-
-
-@promise("progress resets the idle limit, never the total")
-@pytest.mark.parametrize(
-    "transport", ["stdio", pytest.param("http", marks=exhaustive("the same over another transport"))]
-)
-async def test_progress_extends_the_idle_timeout(transport: str, trace: Path) -> None:
-    async with serving(transport, trace, idle_timeout_ms=3_000) as server:
-        seen: list[CallProgress] = []
-        result = await server.call("count", {"to": 8, "every": 0.5}, timeout_s=20, on_progress=seen.append)
-        assert isinstance(result, Answered)
-        assert len(seen) == 8
-
-
-@promise("progress resets the idle limit, never the total")
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_progress_does_not_extend_the_total_timeout(transport: str, trace: Path) -> None:
-    async with serving(transport, trace, idle_timeout_ms=10_000) as server:
-        seen: list[CallProgress] = []
-        result = await server.call("count", {"to": 1000, "every": 0.05}, timeout_s=1.5, on_progress=seen.append)
-        assert result == TimedOut(sent=True)
-        assert len(seen) >= 3
-        await wait_until(lambda: "count cancelled" in traced(trace))
 
 
 async def test_a_tool_has_its_own_idle_limit(trace: Path) -> None:
@@ -90,48 +39,6 @@ async def test_without_a_configured_idle_limit_silence_is_no_reason(trace: Path)
 
 
 TEXT = {"type": "text", "text": "a"}
-RESULTS: dict[str, dict[str, Any]] = {
-    "blocks": {"content": [TEXT] * (MAX_BLOCKS + 5)},
-    "values": {"content": [TEXT], "structuredContent": {"all": [0] * MAX_VALUES}},
-    "names": {"content": [TEXT], "structuredContent": {f"n{number}": 0 for number in range(MAX_VALUES // 2)}},
-}
-
-
-@asynccontextmanager
-async def answering(transport: str, folder: Path) -> AsyncGenerator[McpServer]:
-    """A server whose tool `t` answers with the result that is named in `which`."""
-
-    async def answer(request: Request) -> None:
-        result = {"resultType": "complete", **RESULTS[request.params["arguments"]["which"]]}
-        if transport == "events":
-            await request.event_stream()
-            await request.event(request.envelope(result=result))
-        else:
-            await request.result(result)
-
-    if transport == "stdio":
-        results = folder / "results.json"
-        results.write_text(json.dumps(RESULTS))
-        which = "request['params']['arguments']['which']"
-        async with connected(speaking(f"say(request, json.load(open({str(results)!r}))[{which}])")) as server:
-            yield server
-    else:
-        era = MODERN if transport == "stateless" else LEGACY
-        async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server:
-            yield server
-
-
-@pytest.mark.parametrize("transport", ["stdio", "stateless", "session", "events"])
-async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport: str, tmp_path: Path) -> None:
-    async with answering(transport, tmp_path) as server:
-        many = await server.call("t", {"which": "blocks"}, timeout_s=20)
-        assert isinstance(many, Answered)
-        assert len(many.result.content) == MAX_BLOCKS
-        assert many.result.meta == {LEFT_OUT: 5}
-        for which in ("values", "names"):
-            assert await server.call("t", {"which": which}, timeout_s=20) == Ambiguous(
-                "Failed to parse the answer: it has more than 300,000 values"
-            )
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
@@ -198,24 +105,6 @@ async def test_a_flood_of_requests_of_a_server_is_read_as_fast_as_it_takes_the_a
         assert isinstance(await server.call("t", {}, timeout_s=timeout), kind)
         counting.cancel()
     assert max(counts) < 2 * MAX_UNANSWERED
-
-
-PROGRESS = '{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": %d, "progress": 1%s}}'
-
-
-@pytest.mark.parametrize("transport", ["stdio", "stateless", "session"])
-async def test_progress_beyond_all_floats_is_left_out(transport: str) -> None:
-    async def answer(request: Request) -> None:
-        await request.event_stream()
-        await request.event((PROGRESS % (request.message["id"], "0" * 400)).encode())
-        await request.event(request.envelope(result={"content": [], "resultType": "complete"}))
-
-    reporting = f"print({PROGRESS!r} % (request['id'], '0' * 400))\nsay(request, {{'content': []}})"
-    async with (
-        scripted(MODERN if transport == "stateless" else LEGACY, t=answer) as peer,
-        connected(speaking(reporting) if transport == "stdio" else remote(peer.url)) as server,
-    ):
-        assert isinstance(await server.call("t", {}, timeout_s=20), Answered)
 
 
 @pytest.mark.parametrize("id_first", [True, False])

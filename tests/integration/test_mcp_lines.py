@@ -21,11 +21,12 @@ from mcp import MCPError
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
 from plugins_mcp.mcp.stdio_lines import LineDispatcher
-from plugins_mcp.mcp.transports import TransportListener
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
@@ -47,7 +48,6 @@ import json, os, sys, time
 
 FINE = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
 SCHEMA = {"type": "object"}
-OUTPUT = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 ABOUT = {"name": "peer", "version": "1"}
 CACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
@@ -83,8 +83,7 @@ while True:
         case "initialize":
             answer({}, protocolVersion="2025-11-25", capabilities={"tools": {}}, serverInfo=ABOUT)
         case "tools/list":
-            tools = [{"name": "t", "inputSchema": SCHEMA}, {"name": "n", "inputSchema": SCHEMA, "outputSchema": OUTPUT}]
-            answer(CACHED, tools=tools)
+            answer(CACHED, tools=[{"name": "t", "inputSchema": SCHEMA}])
         case "tools/call":
             exec(request["params"]["arguments"]["run"])
 """
@@ -241,7 +240,7 @@ def received(trace: Path, method: str = "") -> list[dict[str, Any]]:
 async def both_ways(call: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     """The result of `call`, and the same when the SDK's transport carries it."""
     ours = await call()
-    monkeypatch.setattr("plugins_mcp.mcp.session.calling_session", _none)
+    monkeypatch.setattr("plugins_mcp.mcp.session.direct_session", _none)
     return ours, await call()
 
 
@@ -293,12 +292,6 @@ async def test_a_child_receives_the_same_arguments(
     ours, theirs = await both_ways(call, monkeypatch)
     assert ours == theirs
     assert {**arguments, "run": "answer()"} == ours[-1]["params"]["arguments"]
-
-
-async def test_an_answer_that_violates_the_schema_of_its_tool_is_kept(tmp_path: Path) -> None:
-    async with opened(peer(tmp_path / "trace")) as session, asyncio.timeout(10):
-        run = {"run": "answer(structuredContent={'n': 'x'})"}
-        assert isinstance(await session.call("n", run, SendState(), print, None), Answered)
 
 
 @pytest.mark.parametrize("protocol", ERAS)

@@ -6,7 +6,7 @@ The SDK is the oracle: the outcome of a call, what it reports, and what the serv
 import gzip
 import json
 import ssl
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from mcp.types import DiscoverResult, Implementation, ServerCapabilities
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.http_posts import can_post, posting_session, redirect_within_server
-from plugins_mcp.mcp.spec import Http, ServerSpec
-from plugins_mcp.mcp.transports import TransportListener
-from tests.integration.servers import connected, remote
+from plugins_mcp.mcp.dispatcher import TransportListener, direct_session
+from plugins_mcp.mcp.http_client import http_client, proxy_for, redirect_within_server
+from plugins_mcp.mcp.http_posts import PostDispatcher
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transport_options import Http
+from tests.integration.servers import connected, owned, remote
 from tests.integration.servers.behaviours import FATES, answer
-from tests.integration.servers.scripted import Behaviour, Request, ScriptedServer, scripted
+from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.certificates import make_certificates
 
 pytestmark = pytest.mark.anyio
@@ -199,13 +201,13 @@ def _comparable(request: Request) -> tuple[dict[str, str], dict[str, Any]]:
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
 async def test_a_post_and_the_transport_of_the_sdk_do_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("http_client", "transports", "http_posts"):
+    for module in ("http_client", "http_streams", "http_posts"):
         monkeypatch.setattr(f"plugins_mcp.mcp.{module}.MAX_ANSWER_BYTES", 10_000)
     async with scripted(tool=BEHAVIOURS[name]) as peer:
         peer.tools = [{"name": "tool", "inputSchema": SCHEMA}]
         spec = remote(peer.url, headers={"Authorization": "Bearer key", "User-Agent": "ours"})
         by_post = await call(peer, spec)
-        monkeypatch.setattr("plugins_mcp.mcp.http_posts.can_post", _never)
+        monkeypatch.setattr("plugins_mcp.mcp.session.direct_session", _none)
         by_sdk = await call(peer, spec)
     assert by_post == by_sdk
     assert by_post.requests[0][0]["mcp-param-region"] == "eu"
@@ -223,8 +225,10 @@ async def test_the_certificates_are_those_of_the_sdk(tmp_path: Path, monkeypatch
             assert isinstance(await server.call("tool", {}, timeout_s=10), Answered)
             assert len(peer.calls("tool")) == 1
         monkeypatch.delenv("SSL_CERT_FILE")
-        target = Http(peer.url)
-        async with posting_session(target, DISCOVERED, CLIENT, Listener()) as session:
+        async with (
+            http_client(Http(peer.url)) as http,
+            direct_session(PostDispatcher(http, peer.url, Listener()), DISCOVERED, CLIENT) as session,
+        ):
             with pytest.raises(MCPError, match="certificate"):
                 await session.call_tool("tool", {})
     finally:
@@ -232,8 +236,8 @@ async def test_the_certificates_are_those_of_the_sdk(tmp_path: Path, monkeypatch
     assert len(peer.calls("tool")) == 1
 
 
-def _never(target: Http) -> bool:
-    return False
+def _none(*_: object) -> AbstractAsyncContextManager[None]:
+    return nullcontext()
 
 
 async def test_after_changed_header_fields_of_a_tool_it_is_listed_and_called_again() -> None:
@@ -298,7 +302,7 @@ async def test_an_answer_to_another_request_says_nothing_about_the_call(fields: 
 
 
 async def test_an_answer_of_any_size_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
 
     async def endless(request: Request) -> None:
         await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -310,19 +314,8 @@ async def test_an_answer_of_any_size_is_bounded_while_it_is_read(monkeypatch: py
         assert result == Ambiguous("the answer is larger than 10000 bytes")
 
 
-async def test_a_request_into_a_connection_that_the_server_closed_may_have_been_taken() -> None:
-    """The server takes the request and closes: nothing shows whether it ran it, so it is not sent again here."""
-
-    async def take_and_close(request: Request) -> None:
-        await request.hang_up()
-
-    async with scripted(tool=take_and_close, first=answer) as peer, connected(remote(peer.url)) as server:
-        assert isinstance(await server.call("first", {}, timeout_s=5), Answered)
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
-        assert len(peer.calls("tool")) == 1
-
-
 async def test_connections_are_used_again() -> None:
+    """A second one may be left from the negotiation."""
     connections: set[object] = set()
 
     async def count(request: Request) -> None:
@@ -332,19 +325,48 @@ async def test_connections_are_used_again() -> None:
     async with scripted(tool=count) as peer, connected(remote(peer.url)) as server:
         for _ in range(5):
             assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-    assert len(connections) == 1
+    assert len(connections) <= 2
 
 
-async def test_a_proxy_of_the_environment_is_left_to_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Http("http://tools.example:8000/mcp")
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"):
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    assert can_post(target)
-    monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
-    assert not can_post(target)
-    monkeypatch.setenv("NO_PROXY", ".example")
-    assert can_post(target)
-    monkeypatch.delenv("NO_PROXY")
-    monkeypatch.delenv("HTTP_PROXY")
-    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
-    assert not can_post(target)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.mark.usefixtures("no_proxies")
+@pytest.mark.parametrize("era", [MODERN, LEGACY])
+async def test_everything_goes_through_the_proxy_of_the_environment(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted(era, tool=answer) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", f"127.0.0.1:{proxy.port}")
+        async with connected(remote("http://tools.example:8000/mcp")) as server:
+            assert isinstance(await server.call("tool", {}, timeout_s=10), Answered)
+        assert {request.headers[":path"] for request in proxy.requests} == {"http://tools.example:8000/mcp"}
+
+
+@pytest.mark.usefixtures("no_proxies")
+@pytest.mark.parametrize(
+    ("environment", "proxy"),
+    [
+        ({}, None),
+        ({"HTTP_PROXY": "http://proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"HTTPS_PROXY": "http://proxy.example:3128"}, None),
+        ({"ALL_PROXY": "proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"ALL_PROXY": "http://proxy.example:3128", "NO_PROXY": ".example"}, None),
+    ],
+)
+def test_the_proxy_is_that_of_the_environment(
+    environment: dict[str, str], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert proxy_for("http", "tools.example") == proxy
+
+
+@pytest.mark.usefixtures("no_proxies")
+async def test_a_proxy_that_cannot_be_used_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    async with owned(remote("http://tools.example:8000/mcp")) as server:
+        await server.attempted.wait()
+        assert server.last_error == "the proxy that the environment names is none of HTTP: others are not supported"

@@ -17,8 +17,9 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from plugins_mcp.mcp import ConnectionPolicy
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio_lines import LineDispatcher
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import QUICK, connected, remote, speaking
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.marks import promise

@@ -11,8 +11,7 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, TextBlock, ToolError, ToolOutcome
 from tests.contract.conftest import Bench
-from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.integration.test_approvals import publish
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.integration.test_http_problems import JSON, check
 from tests.integration.test_http_turns import worker
 from tests.marks import promise
@@ -64,11 +63,7 @@ async def test_a_field_with_it_is_refused_and_named(
             body = {"message": "Hi"} | {field: "a\0b"}
             check(await engine.client.post("/v1/chat", json=body), 422, "INVALID_REQUEST", field)
     publish(redis_url, ASKED)
-
-    async def offered() -> bool:
-        return bool((await engine.client.get("/v1/tools")).json()["servers"])
-
-    await wait_until(offered, what="the tool")
+    await wait_until(engine.offers, what="the tool")
     model.will_call(ASKED.name)
     approve: dict[str, Any] = {"decision": "approve"}
     async with engine.stream("POST", "/v1/chat", json={"message": "Write"}) as stream:

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -23,9 +22,10 @@ from plugins_contract.messages import approve, encode_request
 from plugins_contract.outcomes import CallFinished
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.ports import ToolLookup
+from tests.integration.demo import Demo
 from tests.marks import promise
 from tests.support.ledger import DONE
-from tests.support.processes import ROOT, Process, answers
+from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
@@ -97,21 +97,10 @@ class Producer:
         return outcome["state"], outcome["error"]["code"], outcome["error"]["message"]
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    port = free_port()
-    log = tmp_path_factory.mktemp("demo") / "effects.log"
-    argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
-    process = Process(argv, env={"DEMO_EFFECT_LOG": str(log)})
-    process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.close()
-
-
 @pytest.fixture
-async def producer(redis: Redis, redis_url: str, demo: str, tmp_path: Path) -> AsyncGenerator[Producer]:
+async def producer(redis: Redis, redis_url: str, demo: Demo, tmp_path: Path) -> AsyncGenerator[Producer]:
     config = tmp_path / "mcp.json"
-    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo, "callstream": {"trust": True}}}}))
+    config.write_text(json.dumps({"mcpServers": {"demo": {"url": demo.url, "callstream": {"trust": True}}}}))
     producer = Producer(redis, redis_url, config)
     async with producer.stack:
         yield producer
@@ -211,10 +200,13 @@ async def test_what_is_wrong_is_said_in_the_channel_with_the_field_and_the_fix(p
 
 @promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 async def test_the_bare_name_of_a_tool_is_enough_where_one_server_has_it_and_the_sender_may_use_it(
-    producer: Producer, demo: str, tmp_path: Path
+    producer: Producer, demo: Demo, tmp_path: Path
 ) -> None:
     without_echo = {"trust": True, "tools": {"echo": {"disabled": True}}}
-    servers = {"demo": {"url": demo, "callstream": {"trust": True}}, "other": {"url": demo, "callstream": without_echo}}
+    servers = {
+        "demo": {"url": demo.url, "callstream": {"trust": True}},
+        "other": {"url": demo.url, "callstream": without_echo},
+    }
     producer.config.write_text(json.dumps({"mcpServers": servers}))
     rights = tmp_path / "rights.toml"
     rights.write_text(
@@ -285,22 +277,6 @@ async def test_a_request_that_a_worker_read_and_did_not_begin_is_run_by_the_next
     assert (await producer.outcome(request))["state"] == "succeeded"
 
 
-async def test_a_once_call_whose_ledger_was_lost_while_it_ran_is_unknown_and_not_run_again(
-    producer: Producer, caller: Caller
-) -> None:
-    await caller.open()
-    request = minimal(1, "demo__add_note", note="once")
-    await producer.submit(request)
-    rows = await producer.redis.xreadgroup(GROUP, "gone", {KEYS.requests: ">"})
-    entry = rows[0][1][0][0]
-    started = {"correlationId": call_id(1), "toolCallId": "call_1", "kind": "started", "reply": '{"kind":"started"}'}
-    await producer.redis.xadd(request["responseChannel"], started)  # what START leaves beside the ledger
-    await producer.redis.xclaim(KEYS.requests, GROUP, "gone", 0, [entry], idle=60_000, justid=True)
-    await producer.work()
-
-    assert (await producer.error(request))[:2] == ("unknown", "LOST")
-
-
 class NoTools(ToolLookup):
     """A worker whose catalog has lost its tools."""
 
@@ -362,21 +338,6 @@ async def test_the_mistakes_of_a_producer_are_counted_apart_from_calls_that_died
     await wait_until(counted, what="two mistakes and one other dead letter")
     logged = [record.__dict__ for record in caplog.records if "dead letter" in record.getMessage()]
     assert sorted(record["subject"] for record in logged) == ["ann", "bob", "eve"]
-
-
-async def test_the_same_id_with_other_arguments_keeps_the_answer_of_the_first(producer: Producer) -> None:
-    await producer.work()
-    request = minimal(1)
-    await producer.submit(request)
-    first = await producer.answer(request["responseChannel"])
-    await producer.submit(request | {"arguments": {"a": 40, "b": 2}})
-
-    async def kept() -> bool:
-        return await producer.redis.xlen(KEYS.dead) == 1
-
-    await wait_until(kept, 10)
-    assert await producer.entries(request["responseChannel"]) == first
-    assert await producer.redis.xlen(KEYS.requests) == 0
 
 
 # --- docs/wire.md ---

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.integration.test_approvals import publish
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -25,11 +24,7 @@ async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator
     publish(redis_url, LIST)
     limits = {"max_backlog": 1, "subject_window": 1, "mcp_request_timeout_ms": DEADLINE_MS}
     async with running_engine(settings(tmp_path, redis_url, model.url, **limits)) as engine:
-
-        async def offered() -> bool:
-            return (await engine.client.get("/v1/tools")).json()["servers"] != []
-
-        await wait_until(offered, what="the tool")
+        await wait_until(engine.offers, what="the tool")
         yield engine
 
 

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +14,14 @@ from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.pool_directory import PoolDirectory
-from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
-from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import GROUP, Keys
+from plugins_contract.keys import GROUP
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.group import read_backlogs
 from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
-from tests.support.processes import Process, answers
+from tests.integration.demo import Demo
+from tests.support.processes import Process
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
@@ -33,16 +32,6 @@ NO_SWEEPS = replace(QUICK, sweep=30.0, announce=30.0)
 """What one worker leaves to others lies until the end of the test: it arrives only if it moves."""
 
 
-@pytest.fixture(scope="module")
-def url() -> Generator[str]:
-    """The demo MCP server, which stands for every server here."""
-    port = free_port()
-    process = Process([sys.executable, "-m", "examples.demo_server", "--port", str(port)])
-    process.wait_ready(lambda: answers(f"http://127.0.0.1:{port}/healthz"))
-    yield f"http://127.0.0.1:{port}/mcp"
-    process.close()
-
-
 @pytest.fixture
 async def caller(redis: Redis, redis_url: str) -> AsyncGenerator[Caller]:
     async with calling(redis_url) as caller:
@@ -50,8 +39,8 @@ async def caller(redis: Redis, redis_url: str) -> AsyncGenerator[Caller]:
 
 
 @pytest.fixture
-def config(tmp_path: Path, url: str) -> "Config":
-    return Config(tmp_path, url)
+def config(tmp_path: Path, demo: Demo) -> "Config":
+    return Config(tmp_path, demo.url)
 
 
 class Config:
@@ -125,14 +114,6 @@ async def test_while_a_servers_file_changes_calls_of_the_new_server_reach_the_ne
             await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 3])
 
 
-async def test_a_worker_with_one_slot_reads_all_its_streams(caller: Caller, redis_url: str, config: Config) -> None:
-    slots = {"worker_concurrency": 1, "worker_pool": "first"}
-    async with working(redis_url, config("one"), NO_SWEEPS, **slots), working(redis_url, config("two"), NO_SWEEPS):
-        await are_ready(caller, "one", "two")
-        await worker_rows(caller, 2)
-        await all_succeed(caller, [await caller.call(server=server) for server in ("one", "two") * 10])
-
-
 async def test_a_call_whose_server_no_running_worker_has_ends_by_name(
     caller: Caller, redis_url: str, config: Config
 ) -> None:
@@ -147,32 +128,6 @@ async def test_a_call_whose_server_no_running_worker_has_ends_by_name(
 def in_a_process(redis_url: str, config: Path, **settings: str) -> Process:
     env = {"REDIS_URL": redis_url, "MCP_CONFIG": str(config), "HEALTH_PORT": "0"} | settings
     return Process([sys.executable, "-m", "tests.support.quick_worker"], env={**os.environ, **env})
-
-
-async def test_the_only_worker_of_a_pool_is_killed_and_its_calls_end_as_any_others(
-    caller: Caller, redis_url: str, config: Config
-) -> None:
-    killed = in_a_process(redis_url, config("two"), WORKER_CONCURRENCY="1")
-    try:
-        async with working(redis_url, config("one")):
-            await are_ready(caller, "one", "two")
-            running = await caller.call("slow_job", server="two", seconds=60)
-            await caller.started(running)
-            waiting = await caller.call(server="two", expires_in_ms=12_000)
-            await wait_until(lambda: _in_a_pool(caller, waiting))
-            killed.kill()
-            assert (await caller.outcome(running, timeout=30)).state is CallState.UNKNOWN
-            outcome = await caller.outcome(waiting, timeout=30)
-            assert outcome.state is CallState.EXPIRED
-            assert outcome.error is not None
-            assert "'two'" in outcome.error.message
-            await wait_until(lambda: _rows(caller, 1), 10, what="the end of the pool")
-    finally:
-        killed.close()
-
-
-async def _in_a_pool(caller: Caller, request: ToolCallRequested) -> bool:
-    return (await caller.ledger(request))["stream"] != caller.keys.requests
 
 
 async def test_redis_is_wiped_and_the_streams_of_the_pools_are_there_again(
@@ -221,24 +176,3 @@ async def test_an_older_worker_leaves_a_request_to_newer_ones(
 async def _pending_again(caller: Caller) -> bool:
     rows = await caller.redis.xpending_range(caller.keys.requests, GROUP, "-", "+", 1, idle=QUICK.lease_ms)
     return bool(rows)
-
-
-async def test_a_request_that_no_running_worker_can_read_is_a_dead_letter_at_its_deadline(
-    caller: Caller, redis_url: str, config: Config, newer: int
-) -> None:
-    older = in_a_process(redis_url, config("demo"))
-    try:
-        await are_ready(caller, "demo")
-        request = await asked(caller, newer, expires_in_ms=1500)
-        outcome = await caller.outcome(request)
-        assert await caller.now_ms() >= request.deadline
-    finally:
-        older.close()
-    assert (outcome.state, outcome.error.code if outcome.error else "") == (CallState.DEAD, ErrorCode.UNKNOWN_ERROR)
-    [letter] = await caller.dead_letters()
-    assert letter["reason"] == f"eventVersion is {newer}, this release reads 1 and 2"
-
-
-def test_names_of_pools_cannot_meet_other_keys() -> None:
-    assert Keys("p:").requests_of("") == "p:events.plugins"
-    assert Keys("p:").requests_of("a") == "p:rpc.plugins.requests:a"

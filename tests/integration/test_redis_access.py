@@ -116,15 +116,6 @@ def test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right(tmp_path: 
     redis.stop()
 
 
-def test_a_missing_password_is_an_outage_that_names_its_setting(tmp_path: Path) -> None:
-    redis = local_server(tmp_path, "redis")
-    start_with_password(redis, PASSWORD)
-    with services({"REDIS_URL": redis.url}) as stack:
-        both_say(stack, "it refuses the login, NOAUTH: check REDIS_USERNAME and REDIS_PASSWORD")
-        show_no_secret(stack)
-    redis.stop()
-
-
 def start_with_password(redis: LocalServer, password: str) -> None:
     """A server that answers no client without this password."""
     redis.start()
@@ -202,15 +193,6 @@ def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
         else:
             with pytest.raises(RedisError, match="CERTIFICATE_VERIFY_FAILED"):
                 client.ping()
-
-
-def test_a_server_that_wants_our_certificate_refuses_connections_without_it(
-    tls_redis: str, certificates: Certificates
-) -> None:
-    port = int(tls_redis.rpartition(":")[2].partition("/")[0])
-    tls = Tls(str(certificates.ca))
-    with thread_client(RedisAddress((("localhost", port),), tls=tls)) as client, pytest.raises(RedisError):
-        client.ping()
 
 
 async def said_by(url: str) -> str:

@@ -1,7 +1,6 @@
 """What RedisWatch learns from real servers."""
 
 from contextlib import aclosing
-from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -23,24 +22,6 @@ async def test_every_server_answers_and_no_key_is_left_behind(redis: Redis) -> N
     await eye.ask()
     assert eye.steady_for() > steady
     assert not await redis.exists(Keys().requests)
-
-
-@pytest.mark.every_redis
-async def test_a_user_without_the_right_to_info_can_watch_too(redis: Redis, redis_url: str) -> None:
-    await redis.execute_command("ACL", "LOG", "RESET")  # other tests use the same server
-    await redis.execute_command("ACL", "SETUSER", "worker", "on", ">secret", "~*", "+@all", "-info")
-    try:
-        url = redis_url.replace("redis://", "redis://worker:secret@")
-        async with aclosing(command_client(url)) as limited:
-            eye = RedisWatch(limited, Keys(), RedisClock())
-            await eye.ask()
-            await eye.ask()
-            assert eye.steady_for() > 0
-        client: Any = redis
-        assert len(await client.execute_command("ACL", "LOG")) <= 1
-    finally:
-        await redis.execute_command("ACL", "DELUSER", "worker")
-        await redis.execute_command("ACL", "LOG", "RESET")
 
 
 @pytest.mark.parametrize("has_run_id", [True, False], ids=["it says who it is", "it does not"])

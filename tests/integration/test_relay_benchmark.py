@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.relay.answers import WORDS, Answer, text_in
+from benchmarks.relay.answers import WORDS, Answer
 from benchmarks.relay.measures import Load, Seen, TextLostError, check, first_tokens, growth, relayed
 from benchmarks.relay.readers import Reader
 from benchmarks.relay.relays import Relay, callstream, naive, provider
@@ -65,17 +65,3 @@ async def test_a_token_that_is_lost_is_found(source: Relay) -> None:
     with pytest.raises(TextLostError):
         check(reader, Answer(8, 5))
     reader.transport.close()
-
-
-@pytest.mark.parametrize(
-    "events",
-    [
-        b'event: text\ndata: {"delta":"a\xe2\x80\x9cb"}\n\n: ping\n\nevent: message\ndata: {"content":"x"}\n\n',
-        b'event: text\r\ndata: {"delta":"a\xe2\x80\x9cb"}\r\n\r\nevent: done\r\ndata: {}\r\n\r\n',
-        b'data: {"choices":[{"delta":{"content":"a\xe2\x80\x9cb"}}]}\n\ndata: {"choices":[]}\n\ndata: [DONE]\n\n',
-    ],
-)
-def test_the_text_of_a_stream_is_read_in_each_protocol_however_it_is_cut(events: bytes) -> None:
-    for cut in range(1, len(events)):
-        chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in (events[:cut], events[cut:]))
-        assert text_in(b"HTTP/1.1 200 OK\r\n\r\n" + chunks + b"0\r\n\r\n") == "a“b"

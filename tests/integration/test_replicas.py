@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import msgspec
 import pytest
 from redis import Redis as SyncRedis
 
@@ -20,10 +19,9 @@ from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.storage.turns import SqlTurns
-from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
 from tests.support.fakes import FakeWorker, tool
@@ -120,23 +118,6 @@ async def listed(engine: Engine) -> list[dict[str, Any]]:
     return (await engine.client.get("/v1/sessions")).json()["sessions"]
 
 
-def publish(redis_url: str, offered: ToolEntry) -> None:
-    """A worker offers this tool and does not run it."""
-    redis: Any
-    with SyncRedis.from_url(redis_url) as redis:
-        seconds, _ = redis.time()
-        beat = ServerHeartbeat(state=ServerState.READY, at=(seconds + 60) * 1000)
-        catalog = ServerCatalog(server="files", tools=(offered,))
-        redis.sadd(KEYS.catalog, "files")
-        fields = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
-        redis.hset(KEYS.catalog_of("files"), mapping=fields)
-        redis.expire(KEYS.catalog_of("files"), 600)
-
-
-async def offers_tools(engine: Engine) -> bool:
-    return any(each["tools"] for each in (await engine.client.get("/v1/tools")).json()["servers"])
-
-
 def session_of(events: list[Any]) -> str:
     return events[0].data["sessionId"]
 
@@ -231,7 +212,7 @@ async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_
     model.will_call_with("no__such_tool", {})  # without a word before
     model.will_say("Done.")
     async with place.engine() as engine:
-        await wait_until(lambda: offers_tools(engine), what="the tool")
+        await wait_until(engine.offers, what="the tool")
         events = await engine.chat("go")
     assert early == [False]
     assert events[-1].data["reason"] == "stop"

@@ -16,8 +16,8 @@ from dialog_engine.settings import Settings
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ExecutionClass
-from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.integration.test_approvals import Waiting, publish, requested, statuses
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.test_approvals import Waiting, requested, statuses
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until

@@ -12,8 +12,8 @@ import pytest
 
 from dialog_engine.chat import turns
 from dialog_engine.identity.api_keys import add_key, revoke_key
-from tests.integration.engines import Engine, Event, Model, running_engine, settings
-from tests.integration.test_approvals import DELETE, publish, requested
+from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings
+from tests.integration.test_approvals import DELETE, requested
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -47,11 +47,7 @@ class Place:
         configured = settings(self.folder, self.redis_url, self.model.url, api_keys_file=keys, **self.changes)
         async with running_engine(configured) as engine:
             engine.client.headers.update(self.own)
-
-            async def offered() -> bool:
-                return DELETE.name in (await engine.client.get("/v1/tools")).text
-
-            await wait_until(offered, what="the tool")
+            await wait_until(engine.offers, what="the tool")
             yield engine
 
     def revoke(self, *names: str) -> None:
@@ -70,11 +66,15 @@ class Place:
         raise AssertionError("it was not asked")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, model: Model) -> Place:
+    """On a file, or on a PostgreSQL where the test says so."""
     publish(redis_url, DELETE)
-    changes = {"database_url": request.getfixturevalue("postgres_url")} if request.param == "postgres" else {}
+    changes = {"database_url": request.getfixturevalue("postgres_url")} if hasattr(request, "param") else {}
     return Place(tmp_path, redis_url, model, changes)
+
+
+on_postgres = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
 
 def is_withdrawn(events: list[Event]) -> bool:
@@ -117,6 +117,7 @@ async def refuses(engine: Engine, headers: dict[str, str]) -> bool:
     return (await engine.client.get("/v1/me", headers=headers)).status_code == 401
 
 
+@on_postgres
 async def test_a_turn_that_is_adopted_or_resumed_after_its_key_was_revoked_ends_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,16 +132,17 @@ async def test_a_turn_that_is_adopted_or_resumed_after_its_key_was_revoked_ends_
     assert requested(place.redis_url) == []
 
 
+@on_postgres
 async def test_a_waiting_message_of_a_revoked_key_is_refused_wherever_it_waits(place: Place) -> None:
     place.model.held.clear()
     async with place.engine("here") as here:
         session = (await here.client.post("/v1/sessions")).json()["sessionId"]
         path, queued = f"/v1/sessions/{session}/turns", {"message": "Stolen", "onBusy": "queue"}
         first = (await here.client.post(path, json={"message": "First"})).json()["turnId"]
-        async with place.engine("there") if place.changes else here_again(here) as there:
+        async with place.engine("there") as there:
             waiting = asyncio.create_task(there.client.post(path, json=queued, headers=place.stolen))
             await wait_until(lambda: waits(there), what="its place")
-            place.revoke("there" if place.changes else "here")
+            place.revoke("there")
             async with asyncio.timeout(10):
                 answer = await waiting
             assert (answer.status_code, answer.json()["code"], answer.json()["detail"]) == (
@@ -152,11 +154,6 @@ async def test_a_waiting_message_of_a_revoked_key_is_refused_wherever_it_waits(p
         await here.client.post(f"/v1/turns/{first}/cancel")
         messages = (await here.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
         assert [each["content"] for each in messages if each["role"] == "user"] == ["First"]
-
-
-@asynccontextmanager
-async def here_again(engine: Engine) -> AsyncGenerator[Engine]:
-    yield engine
 
 
 async def waits(engine: Engine) -> bool:

@@ -10,8 +10,8 @@ import pytest
 
 from dialog_engine.identity.api_keys import add_key
 from plugins_contract.catalog import ApprovalPolicy
-from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.integration.test_approvals import publish, requested
+from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.test_approvals import requested
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -87,17 +87,6 @@ async def test_tools_are_listed_offered_and_counted_as_the_role_allows(place: Pl
             place.model.will_say("Hello")
             await engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=headers)
             assert len(place.model.asked[-1]["tools"]) == number
-
-
-async def test_a_call_that_is_not_allowed_reaches_no_worker(place: Place) -> None:
-    async with place.engine() as engine:
-        place.model.will_call(DELETE.name)
-        place.model.will_say("It cannot be done.")
-        events = await engine.events("POST", "/v1/chat", json={"message": "Delete"}, headers=place.user)
-        [failed] = [event.data for event in events if event.data.get("status") == "failed"]
-        assert (failed["error"]["code"], failed["server"]) == ("PERMISSION_DENIED", "files")
-        assert not [event for event in events if event.data.get("type") == "approval"]
-        assert requested(place.redis_url) == []
 
 
 @promise("a tool that a sender may not use is neither offered nor requested nor run")

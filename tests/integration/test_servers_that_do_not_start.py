@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import owned
 from tests.support.waiting import wait_until
 from tests.support.working import working

@@ -16,9 +16,7 @@ import psycopg
 import pytest
 
 from dialog_engine.errors import (
-    SessionNotFoundError,
     StorageUnavailableError,
-    TurnNotFoundError,
     TurnRunningError,
 )
 from dialog_engine.model import Done, DoneReason, Turn, TurnFailed, Usage
@@ -172,22 +170,6 @@ async def test_parameters_have_numbers_and_now_is_in_milliseconds(storage: Engin
 
     assert values == ["11", "1", *map(str, range(11, 0, -1))]
     assert abs(now - time.time() * 1000) < 60_000  # the clock of the database
-
-
-async def test_a_change_has_its_number_of_rows_and_an_insert_its_key(storage: EngineStore) -> None:
-    def unit(tx: Transaction) -> tuple[list[int], list[int]]:
-        add = (
-            "INSERT INTO outbox (owner, event_type, event_id, payload, created_at) VALUES ('engine', 'test', $1, $2, 0)"
-        )
-        inserted = [tx.insert("seq", add, name, b"") for name in ("a", "b", "c")]
-        changed = [tx.change("UPDATE outbox SET attempts = 1 WHERE event_id < $1", name) for name in ("c", "a")]
-        return inserted, [*changed, tx.change("DELETE FROM outbox WHERE seq = $1", inserted[0])]
-
-    inserted, changed = await storage.database.write(unit)
-
-    assert changed == [2, 0, 1]
-    found = await storage.database.read("SELECT event_id, seq FROM outbox ORDER BY event_id")
-    assert found == [("b", inserted[1]), ("c", inserted[2])]
 
 
 async def test_a_cancelled_caller_withdraws_its_unit_only(open_database: OpenDatabase) -> None:
@@ -442,43 +424,6 @@ async def test_how_a_turn_failed_is_kept(storage: EngineStore) -> None:
     assert (record.status, record.reason, record.failure) == ("failed", "error", failure)
 
 
-async def test_a_session_of_another_user_does_not_exist(storage: EngineStore) -> None:
-    turn = await begin(storage.turns, "ann", None, "Hi")
-    call = tool_call()
-    await storage.add_round(turn, call)
-
-    for attempt in (
-        begin(storage.turns, "bob", turn.session_id, "Hi"),
-        storage.archive.transcript("bob", turn.session_id, limit=9),
-        storage.erasures.delete("bob", turn.session_id),
-    ):
-        with pytest.raises(SessionNotFoundError):
-            await attempt
-    for attempt in (
-        storage.archive.turn("bob", turn.turn_id),
-        storage.archive.outcome("bob", turn.turn_id, call.correlation_id),
-    ):
-        with pytest.raises(TurnNotFoundError):
-            await attempt
-    assert await storage.sessions.list("bob", limit=9, before=None) == []
-
-
-async def test_a_deleted_session_takes_everything_with_it(storage: EngineStore) -> None:
-    turn = await begin(storage.turns, "ann", None, "Hi")
-    await storage.add_round(turn, tool_call())
-    with pytest.raises(TurnRunningError):
-        await storage.erasures.delete("ann", turn.session_id)
-    await storage.end(turn)
-
-    await storage.erasures.delete("ann", turn.session_id)
-
-    with pytest.raises(SessionNotFoundError):
-        await storage.archive.transcript("ann", turn.session_id, limit=9)
-    for table in ("sessions", "turns", "messages", "tool_calls"):
-        assert await storage.database.read(f"SELECT count(*) FROM {table}") == [(0,)]  # noqa: S608
-    assert await storage.outbox.event_types() == frozenset()  # facts name the subject
-
-
 @pytest.mark.parametrize(
     ("text", "title"),
     [
@@ -496,20 +441,6 @@ async def test_a_session_is_titled_after_its_first_message(storage: EngineStore,
     await begin(storage.turns, "ann", None, text)
 
     assert {session.title for session in await storage.sessions.list("ann", limit=9, before=None)} == {title}
-
-
-async def test_sessions_are_listed_newest_first_and_page_by_page(storage: EngineStore) -> None:
-    ids = [await storage.sessions.create("ann") for _ in range(5)]
-    for n, session in enumerate(ids):
-
-        def dated(tx: Transaction, n: int = n, session: str = session) -> None:
-            tx.execute("UPDATE sessions SET updated_at = $1 WHERE session_id = $2", 1000 + n, session)
-
-        await storage.database.write(dated)
-
-    page = await storage.sessions.list("ann", limit=2, before=None)
-    rest = await storage.sessions.list("ann", limit=9, before=page[-1].place)
-    assert [session.session_id for session in [*page, *rest]] == ids[::-1]
 
 
 # --- Calls and the outbox ---

@@ -20,7 +20,6 @@ from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, encode_request
 from plugins_contract.outcomes import ToolOutcome
-from tests.integration.test_audit_chain import chain_of, record, seal, verified
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
@@ -347,26 +346,3 @@ async def test_the_previous_release_starts_on_tables_that_were_only_added_to_and
                 async with opened() as database:
                     made_by = dict(await database.read("SELECT key, value FROM meta"))
                     assert made_by["tables_version"] == "99"
-
-
-async def test_the_audit_of_a_postgresql_of_version_8_is_sealed_from_its_first_event(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with open_postgres(postgres_url, 1) as database:
-        await record(database, "ada", "bob")
-    migrations = {number: script for number, script in schemas.migrations("postgres").items() if number <= 9}
-    change(
-        postgres_url,
-        "DROP VIEW open_transactions, new_transaction",
-        "DROP TABLE audit_seals",
-        "DROP FUNCTION audit_seals_guard",
-        "UPDATE meta SET value = '8' WHERE key IN ('schema_version', 'tables_version')",
-    )
-    monkeypatch.setattr(schemas, "migrations", constant(migrations))
-    monkeypatch.setenv("DATABASE_URL", postgres_url)
-    async with open_postgres(postgres_url, 1) as database:
-        await record(database, "eve")
-        await seal(await chain_of(database))
-    assert next(verified().lines()) == "1 seals hold, over the events up to 3."
-    with pytest.raises(psycopg.IntegrityError, match="never changed"):
-        change(postgres_url, "DELETE FROM audit")

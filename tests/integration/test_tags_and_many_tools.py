@@ -9,8 +9,7 @@ from dialog_engine.model import SystemMessage, ToolCall
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from plugins_contract.outcomes import ToolOutcome
-from tests.integration.engines import Event, Model, running_engine, settings
-from tests.integration.test_engine_and_providers import offers, publish
+from tests.integration.engines import Event, Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import (
     Execution,
@@ -110,17 +109,6 @@ async def test_found_tools_are_described_in_the_next_request_and_can_be_called(d
     assert "Rain in Oslo." in model.requests[2].messages[-1].content
 
 
-@dialects
-@pytest.mark.parametrize("mode", [ExposureMode.GATEWAY, ExposureMode.SEARCH])
-async def test_a_tool_that_was_never_offered_can_be_called_by_its_name(dialect: str, mode: ExposureMode) -> None:
-    model = ScriptedModel(says(written(dialect, FORECAST.name, city="Oslo")), says("It rains."))
-    async with engine(model, dialect, mode, stop=False) as there:
-        events = await there.turn("Weather?")
-
-    assert steps_of(events, FORECAST.name)[-1] == "succeeded"
-    assert text_of(events) == "Let me see.\nIt rains."
-
-
 # --- A whole engine, by its settings ---------------------------------------------------------------------------------
 
 
@@ -148,7 +136,7 @@ async def test_tool_modes_and_exposures_can_be_combined(
     publish(redis_url, *TOOLS)
     configured = settings(tmp_path, redis_url, model.url, tool_mode=dialect, tool_exposure=exposure)
     async with running_engine(configured) as engine:
-        await wait_until(lambda: offers(engine, len(TOOLS)), what="the tools")
+        await wait_until(lambda: engine.offers(len(TOOLS)), what="the tools")
         events = await engine.chat("What can you do?")
 
     first, second = model.asked

@@ -15,8 +15,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
-from tests.integration.engines import Model, running_engine, settings
-from tests.integration.test_http_turns import publish_tools
+from tests.integration.engines import Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.ledger import Bench, answered
@@ -109,7 +108,7 @@ async def test_a_model_may_call_a_tool_by_its_bare_name_where_one_server_has_it(
         with thread_client(redis_url) as thread:
             bench = Bench(redis, thread)
             await bench.open()
-            await publish_tools(redis, KEYS, tool("demo__add"), tool("demo__draw"), tool("other__add"))
+            publish(redis_url, tool("demo__add"), tool("demo__draw"), tool("other__add"))
             model.will_call("add", "draw")
             async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
                 chatting = asyncio.create_task(engine.chat("Go"))

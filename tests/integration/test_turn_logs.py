@@ -127,37 +127,6 @@ async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive
         assert await archive.stored() == ["1-1", "2-1"]
 
 
-async def test_a_stale_owner_that_has_stored_nothing_notices(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
-    async with at_work(owner.run):
-        new.append(TextDelta("b"))
-        await new.close()
-    old.append(TextDelta("from the past"))
-    async with at_work(stale.run):
-        assert text(await read(stale)) == "from the past"
-    assert stale.running("turn") is None
-    assert await archive.stored() == ["2-1"]
-
-
-async def test_what_a_stale_owner_stores_after_redis_lost_everything_does_not_keep_the_owner_from_storing(
-    archive: Archive,
-) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    old, new = stale.open(TURN), owner.open(Turn("turn", "session", "ann", epoch=2))
-    async with at_work(owner.run):
-        new.append(Reset("restart"))
-        await wait_until(lambda: new.stored == 1)
-    await archive.redis.flushall()
-    old.append(TextDelta("from the past"))
-    async with at_work(stale.run):
-        await wait_until(archive.stored)
-    new.append(DONE)
-    async with at_work(owner.run):
-        await new.close()
-    assert await archive.stored() == ["1-1", "2-1", "2-2"]
-
-
 @pytest.mark.every_redis
 async def test_an_append_whose_reply_was_lost_is_stored_once(archive: Archive) -> None:
     log = archive.logs.open(TURN)
@@ -239,22 +208,6 @@ async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_read
         assert await archive.stored() == ["1-1", "1-2", "1-3"]
         log.append(DONE)
         assert text(await reader) == "a<reset>b<done>"
-
-
-@pytest.mark.every_redis
-async def test_the_end_of_a_log_that_redis_lost_is_stored_again(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for event in (Reset("1"), Reset("2"), Reset("3")):
-            log.append(event)
-        await wait_until(lambda: log.stored == 3)
-        # As after a restart of Redis that had not written its last second to the disk.
-        first, *_ = await archive.redis.xrange(archive.keys.turn("turn"))
-        await archive.redis.delete(archive.keys.turn("turn"))
-        await archive.redis.xadd(archive.keys.turn("turn"), first[1], id=first[0])
-        log.append(Reset("4"))
-        await wait_until(lambda: log.stored == 4)
-        assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
 
 
 @promise("a log that Redis lost is stored again by its owner")
@@ -383,24 +336,6 @@ async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
         assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
 
 
-@pytest.mark.every_redis
-async def test_readers_of_a_fenced_owner_are_released_and_find_the_new_one(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
-    async with at_work(stale.run, owner.run):
-        old = stale.open(TURN)
-        old.append(TextDelta("a"))
-        reader = asyncio.create_task(read(stale))
-        await wait_until(lambda: old.stored == 1)
-        new = owner.open(Turn("turn", "session", "ann", epoch=2))
-        new.append(Reset("restart"))
-        await wait_until(lambda: new.stored == 1)
-        old.append(TextDelta("from the past"))
-        assert text(await reader) == "afrom the past"
-        assert stale.running("turn") is None
-        new.append(DONE)
-        assert text(await read(stale, Cursor(1, 2))) == "<reset><done>"
-
-
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
     async with at_work(archive.logs.run):
@@ -475,14 +410,3 @@ async def test_the_end_of_a_turn_waits_for_redis_for_a_bounded_time(
             await log.close()
         # Without `done` (the engine goes down) its readers are let go too.
         assert text(await read(archive.logs)) == "a"
-
-
-async def test_a_reader_that_leaves_does_not_disturb_others(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    readers = [asyncio.create_task(read(archive.logs)) for _ in range(5)]
-    log.append(TextDelta("a"))
-    await asyncio.sleep(0)
-    readers[0].cancel()
-    await asyncio.wait([readers[0]])
-    log.append(DONE)
-    assert {text(await reader) for reader in readers[1:]} == {"a<done>"}

@@ -171,15 +171,6 @@ async def crew(redis: Redis, redis_url: str) -> AsyncGenerator[Crew]:
         yield Crew(caller, redis_url)
 
 
-async def test_requests_from_before_there_was_a_group_are_consumed(crew: Crew) -> None:
-    requests = [await crew.caller.call() for _ in range(3)]
-    async with crew.consuming() as (_, gate):
-        gate.open.set()
-        for request in requests:
-            assert (await crew.caller.outcome(request)).state is CallState.SUCCEEDED
-    assert await crew.caller.backlog() == 0
-
-
 @promise("stream and group are made where there are none")
 async def test_stream_and_group_are_made_where_there_is_none(crew: Crew) -> None:
     async with crew.consuming() as (consumer, gate):
@@ -457,19 +448,6 @@ async def _pending_of(caller: Caller, consumer: str, count: int) -> bool:
         return False  # there is no group yet
 
 
-async def test_a_worker_whose_slots_are_full_finds_the_group_again_when_one_is_free(crew: Crew) -> None:
-    caller = crew.caller
-    async with crew.consuming(concurrency=2) as (_, gate):
-        requests = [await caller.call() for _ in range(4)]
-        await wait_until(lambda: gate.running == 2)
-        await caller.command("XGROUP", "DESTROY", caller.keys.requests, GROUP)
-        gate.open.set()
-        for request in requests:
-            assert (await caller.outcome(request)).state is CallState.SUCCEEDED
-            assert await caller.starts(request) == 1
-        assert gate.most == 2
-
-
 async def test_a_stream_that_cannot_be_read_is_not_asked_for_in_a_hurry(
     crew: Crew, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -612,17 +590,6 @@ async def test_the_same_request_twice_in_the_stream_runs_once(crew: Crew) -> Non
     assert len(await caller.channel(request)) == 1
 
 
-async def test_two_workers_share_the_work(crew: Crew) -> None:
-    requests = [await crew.caller.call() for _ in range(8)]
-    async with crew.consuming("a") as (_, first), crew.consuming("b") as (_, second):
-        await wait_until(lambda: len(first.taken) == len(second.taken) == 4)
-        first.open.set()
-        second.open.set()
-        for request in requests:
-            await crew.caller.outcome(request)
-            assert await crew.caller.starts(request) == 1
-
-
 @promise("consumers leave the group without taking work along")
 async def test_a_consumer_with_nothing_in_hand_leaves_the_group(crew: Crew) -> None:
     async with crew.consuming() as (_, gate):
@@ -632,15 +599,3 @@ async def test_a_consumer_with_nothing_in_hand_leaves_the_group(crew: Crew) -> N
     async with calling(crew.url) as caller:
         assert await caller.worker.retire("b", lease_ms=LEASE_MS)
         assert await caller.consumers() == {}
-
-
-async def test_what_a_consumer_leaves_behind_is_free_for_others_at_once(crew: Crew) -> None:
-    await crew.caller.open()
-    request = await crew.caller.call()
-    await crew.caller.deliver("b")
-    assert not await crew.caller.worker.retire("b", lease_ms=LEASE_MS)
-    assert await crew.caller.consumers() == {"b": 1}
-    async with crew.consuming("c") as (_, gate):
-        gate.open.set()
-        assert (await crew.caller.outcome(request, timeout=5)).state is CallState.SUCCEEDED
-    assert await crew.caller.worker.retire("b", lease_ms=LEASE_MS)

@@ -1,6 +1,5 @@
 """Workers as real processes that are killed, stopped, continued and terminated while they run calls."""
 
-import json
 import signal
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -158,23 +157,6 @@ async def test_a_worker_starts_without_redis_and_begins_when_it_is_there(stack: 
         assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
 
 
-async def test_a_worker_without_its_mcp_server_gives_calls_up_and_answers_them_once_it_is_there(
-    stack: Stack, caller: Caller
-) -> None:
-    await start(stack)
-    demo = next(part for part in reversed(stack.parts) if "examples.demo_server" in part.argv)
-    await caller.outcome(await caller.call())
-    demo.kill()
-    outcome = await caller.outcome(await caller.call(expires_in_ms=4_000))
-    assert outcome.state in (CallState.FAILED, CallState.UNKNOWN)
-    await anyio.to_thread.run_sync(stack.start_demo)
-
-    async def answered() -> bool:
-        return (await caller.outcome(await caller.call(execution_class="repeatable"))).state is CallState.SUCCEEDED
-
-    await wait_until(answered, 30)
-
-
 async def _answers(port: int, path: str) -> bool:
     return await anyio.to_thread.run_sync(answers, f"http://127.0.0.1:{port}/{path}")
 
@@ -187,17 +169,6 @@ async def _refuses(tmp_path: Path, **env: str) -> str:
         return worker.output()
     finally:
         worker.close()
-
-
-async def test_a_broken_servers_file_is_named_with_its_place_and_what_to_do(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text('{"mcpServers": {\n  "a": {"command": "x"},\n}}')
-    said = await _refuses(tmp_path, MCP_CONFIG=str(file))
-    assert "mcp.json: line 3, column 1" in said or "mcp.json: line 2" in said
-    assert "not JSON" in said
-    assert "Traceback" not in said
-    file.write_text(json.dumps({"servers": {}, "mcpServers": {}}))
-    assert "has both `mcpServers` and `servers`; keep one" in await _refuses(tmp_path, MCP_CONFIG=str(file))
 
 
 async def test_bad_settings_are_named_and_end_the_start(tmp_path: Path) -> None:

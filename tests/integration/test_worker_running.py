@@ -4,8 +4,7 @@ import asyncio
 import json
 import logging
 import socket
-import sys
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,11 @@ import pytest
 
 from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
-from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
 from plugins_mcp.pins import PinKeeper
-from tests.support.ledger import CANCELLED
-from tests.support.processes import Process, answers
+from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
@@ -32,31 +29,9 @@ pytestmark = pytest.mark.anyio
 KEYS = Keys()
 
 
-class Demo:
-    """The demo MCP server as a process, and its effect log."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = folder / "effects.log"
-        argv = [sys.executable, "-m", "examples.demo_server", "--port", str(port)]
-        self.process = Process(argv, env={"DEMO_EFFECT_LOG": str(self._log)})
-
-    def statuses(self, token: str) -> list[str]:
-        lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return [effect["status"] for effect in map(json.loads, lines) if effect.get("token") == token]
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Generator[Demo]:
-    demo = Demo(tmp_path_factory.mktemp("demo"), free_port())
-    demo.process.wait_ready(lambda: answers(f"{demo.url}/healthz"))
-    yield demo
-    demo.process.close()
-
-
 @pytest.fixture
 def config(tmp_path: Path, demo: Demo) -> Path:
-    return written(tmp_path, demo={"url": f"{demo.url}/mcp", "callstream": {"trust": True}})
+    return written(tmp_path, demo={"url": demo.url, "callstream": {"trust": True}})
 
 
 def written(folder: Path, **servers: object) -> Path:
@@ -211,18 +186,6 @@ async def test_a_call_waits_until_the_tools_of_its_server_were_compared_with_the
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
-async def test_an_undefined_variable_breaks_that_server_only(
-    redis_url: str, tmp_path: Path, demo: Demo, caller: Caller
-) -> None:
-    broken = {"url": "${NOBODY_HAS_SET_THIS}/mcp"}
-    path = written(tmp_path, demo={"url": f"{demo.url}/mcp"}, broken=broken)
-    async with ready(redis_url, path, caller):
-        assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
-        (beat,) = await wait_until(lambda: heartbeats(caller, "broken"))
-        assert beat.state is ServerState.DISABLED
-        assert "NOBODY_HAS_SET_THIS" in (beat.error or "")
-
-
 async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
     redis_url: str, config: Path, demo: Demo, caller: Caller
 ) -> None:
@@ -234,72 +197,6 @@ async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
             await caller.redis.publish(KEYS.control, message)
         assert (await caller.outcome(request)).state is CallState.CANCELLED
         await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])
-
-
-async def test_a_cancel_whose_message_was_lost_is_found_when_the_lease_is_renewed(
-    redis_url: str, config: Path, demo: Demo, caller: Caller
-) -> None:
-    async with ready(redis_url, config, caller):
-        request = await caller.call("slow_job", execution_class="repeatable", seconds=60, steps=60, token="renew")
-        await wait_until(lambda: demo.statuses("renew"))
-        await caller.redis.hset(KEYS.call(request.correlation_id), "cancel", 1)
-        assert (await caller.outcome(request)).state is CallState.CANCELLED
-        await wait_until(lambda: demo.statuses("renew") == ["started", "cancelled"])
-
-
-async def test_a_call_that_was_cancelled_before_it_began_is_not_run(
-    redis_url: str, config: Path, demo: Demo, caller: Caller
-) -> None:
-    request = await caller.call("slow_job", seconds=60, token="never")
-    await caller.cancel(request, CANCELLED)
-    async with ready(redis_url, config, caller):
-        await caller.outcome(await caller.call())
-    assert (await caller.outcome(request)).state is CallState.CANCELLED
-    assert demo.statuses("never") == []
-
-
-async def test_a_call_past_its_deadline_is_answered_and_not_run(
-    redis_url: str, config: Path, demo: Demo, caller: Caller
-) -> None:
-    late = await caller.call("slow_job", seconds=60, token="late", expires_in_ms=-1)
-    async with ready(redis_url, config, caller):
-        outcome = await caller.outcome(late)
-        assert outcome.state is CallState.EXPIRED
-        assert demo.statuses("late") == []
-        slow = await caller.call(
-            "slow_job", execution_class="repeatable", seconds=60, token="long", expires_in_ms=1_000
-        )
-        outcome = await caller.outcome(slow)
-        assert outcome.error is not None
-        assert outcome.error.code is ErrorCode.TIMEOUT
-        await wait_until(lambda: demo.statuses("long") == ["started", "cancelled"])
-
-
-async def test_a_call_for_a_server_without_workers_ends_by_its_deadline(
-    redis_url: str, config: Path, caller: Caller
-) -> None:
-    async with ready(redis_url, config, caller):
-        request = await caller.call(server="elsewhere", expires_in_ms=1_500)
-        outcome = await caller.outcome(request)
-        assert await caller.starts(request) == 0
-        assert outcome.state is CallState.EXPIRED
-        assert outcome.error is not None
-        assert "not run" in outcome.error.message
-        assert await caller.nothing_pending()
-
-
-async def test_more_calls_than_slots_run_one_after_the_other(
-    redis_url: str, config: Path, demo: Demo, caller: Caller
-) -> None:
-    requests = [await caller.call("slow_job", seconds=0.1, steps=1, token="slots") for _ in range(6)]
-    async with ready(redis_url, config, caller, worker_concurrency=2):
-        for request in requests:
-            assert (await caller.outcome(request)).state is CallState.SUCCEEDED
-    running = most = 0
-    for status in demo.statuses("slots"):
-        running += 1 if status == "started" else -1
-        most = max(most, running)
-    assert most == 2
 
 
 async def test_operators_see_health_readiness_and_counts(redis_url: str, config: Path, caller: Caller) -> None:

@@ -55,7 +55,7 @@ MAY_SLEEP = {
     "tests/chaos/scenarios/engine_gone.py": "an engine is killed at a random moment",
     "tests/chaos/scenarios/engines_stopped.py": "a fault begins at a random moment and lasts for a given time",
     "tests/chaos/scenarios/frozen_clients.py": "two measurements take equally long",
-    "tests/integration/servers/demo.py": "scripted tools take their time",
+    "tests/integration/servers/": "scripted tools take their time",
     "tests/integration/test_turn_log_faults.py": "steps and readers have a random pace, from a seed",
     "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
     "tests/unit/test_worker_leases.py": "a blocked event loop is the fault",

@@ -14,7 +14,8 @@ from dialog_engine.tool_calls.bounded_validation import validating
 from plugins_contract.catalog import Quarantined, ServerCatalog, ToolEntry
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.listing import Listing, to_catalog
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.marks import promise
 
 LOOP_SECONDS = 0.05

@@ -14,7 +14,8 @@ from plugins_mcp.mcp.listing import (
     Listing,
     to_catalog,
 )
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transport_options import Stdio
 
 SPEC = ServerSpec("s", Stdio("x"))
 

@@ -15,7 +15,8 @@ from plugins_mcp.mcp.listing import (
     remove_malformed_tools,
     to_catalog,
 )
-from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, ToolOptions
+from plugins_mcp.mcp.spec import ServerOptions, ServerSpec, ToolOptions
+from plugins_mcp.mcp.transport_options import Http
 from tests.marks import promise
 
 OBJECT: dict[str, Any] = {"type": "object"}

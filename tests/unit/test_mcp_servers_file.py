@@ -10,7 +10,8 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.servers_file import ServersFile, parse_entry, read_servers_file, single_server
-from plugins_mcp.mcp.spec import Http, ServerOptions, Sse, Stdio, ToolOptions, Transport
+from plugins_mcp.mcp.spec import ServerOptions, ToolOptions
+from plugins_mcp.mcp.transport_options import Http, Sse, Stdio, Transport
 from tests.marks import promise
 
 ENVIRONMENT = {"TOKEN": "t0ken-value", "DIR": "/data", "EMPTY": ""}

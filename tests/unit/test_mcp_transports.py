@@ -9,8 +9,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest
 
 from plugins_mcp.mcp.calls import Outbound, SendState, current_call, outbound_message
+from plugins_mcp.mcp.observed_streams import ObservedWriter
 from plugins_mcp.mcp.stdio import ChildDiagnostics
-from plugins_mcp.mcp.transports import ObservedWriter
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

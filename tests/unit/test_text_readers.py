@@ -61,8 +61,9 @@ from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
 from plugins_mcp.mcp.json_rpc import parse_line
 from plugins_mcp.mcp.listing import Listing, bound_page, remove_malformed_tools, to_catalog
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.support.fakes.worker import tool
 from tests.support.tags import KNOWN, TOOLS
 
@@ -401,7 +402,8 @@ dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.cont
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing
-plugins_mcp: mcp.fields mcp.servers_file mcp.spec operators.arguments operators.tools
+plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
+    operators.arguments operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens

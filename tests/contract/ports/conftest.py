@@ -12,8 +12,7 @@ from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client
-from dialog_engine.calls import executor as executor_module
-from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.executor import CallExecutor, ExecutorTimes
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
@@ -152,9 +151,7 @@ class Calls:
 
 
 @pytest.fixture(params=["twin", "redis"])
-async def calls(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, redis: Redis, redis_url: str, bench: Bench
-) -> AsyncGenerator[Calls]:
+async def calls(request: pytest.FixtureRequest, redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerator[Calls]:
     if request.param == "twin":
         worker = FakeWorker()
         worker.staffed = False
@@ -165,8 +162,6 @@ async def calls(
         yield Calls(worker, commit, worker.staff, worker.executed)
         await worker.close()
         return
-    monkeypatch.setattr(executor_module, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(executor_module, "CANCEL_SECONDS", 0.5)
     async with real_calls(redis, redis_url, bench) as real:
         yield real
 
@@ -193,7 +188,16 @@ async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerat
         watch = RedisWatch(redis, bench.keys, clock)
         blocked, ended = BlockedCalls(watch, DisabledTools()), RecentEnds(bench.engine, watch)
         executor = CallExecutor(
-            bench.engine, calls, mailbox, blocked, bench.keys, clock, ended, default_timeout_ms=60_000, cipher=CLEAR
+            bench.engine,
+            calls,
+            mailbox,
+            blocked,
+            bench.keys,
+            clock,
+            ended,
+            default_timeout_ms=60_000,
+            cipher=CLEAR,
+            times=ExecutorTimes(grace=0.2, cancel=0.5),
         )
         await stack.enter_async_context(at_work(mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.

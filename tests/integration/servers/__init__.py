@@ -11,7 +11,8 @@ from pathlib import Path
 from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
-from plugins_mcp.mcp.spec import Http, ServerOptions, ServerSpec, Sse, Stdio
+from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
+from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
 from tests.support.processes import ROOT, Process, running
 from tests.support.waiting import wait_until
 

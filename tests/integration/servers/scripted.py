@@ -151,7 +151,7 @@ class ScriptedServer:
     async def _answer(self, request: Request) -> None:
         if request.method in self.behaviours:
             await self.behaviours[request.method](request)
-        elif request.headers.get(":method") != "POST":
+        elif request.headers.get(":method", "POST") != "POST":
             await request.respond(405, kind="")
         elif request.headers.get("mcp-session-id", str(self.session)) != str(self.session):
             await request.error(-32600, "Session not found", status=404)

@@ -1,7 +1,6 @@
 """Publishes the catalogs of the MCP servers, and the state of this worker's connections to them."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,8 +25,6 @@ from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust, digest_of, fields_of, heartbeat_fields
 from plugins_mcp.mcp import McpServers, ServerHealth
 from plugins_mcp.pins import PinKeeper
-
-log = logging.getLogger(__name__)
 
 LIFETIME_SECONDS = 7 * 24 * 3600
 ANNOUNCEMENT = b'{"kind":"catalog"}'

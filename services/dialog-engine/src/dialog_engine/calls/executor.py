@@ -42,15 +42,24 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-GRACE_SECONDS = 2.0
-"""How long after a deadline the worker's own answer is waited for."""
 TOGETHER_SECONDS = 0.1
-"""A call that is overdue so soon after another is ended with it: each attempt takes up to ASK_SECONDS."""
-CANCEL_SECONDS = 3.0
-"""How long a worker has to answer a call that the user stopped."""
-ASK_SECONDS = 2.0
-"""How long the ledger has to answer when a call is ended."""
+"""A call that is overdue so soon after another is ended with it: each attempt takes up to `ExecutorTimes.ask`."""
 ASK_AGAIN_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorTimes:
+    """How long others have to answer, in seconds."""
+
+    grace: float = 2.0
+    """A worker, after the deadline of a call."""
+    cancel: float = 3.0
+    """A worker, when the user stopped a call."""
+    ask: float = 2.0
+    """The ledger, when a call is ended."""
+
+
+TIMES = ExecutorTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +97,7 @@ class CallExecutor(ToolCalls):
         default_timeout_ms: int,
         observer: CallObserver | None = None,
         cipher: Cipher,
+        times: ExecutorTimes = TIMES,
     ) -> None:
         self._ledger = ledger
         self._calls = calls
@@ -99,6 +109,7 @@ class CallExecutor(ToolCalls):
         self._default_timeout_ms = default_timeout_ms
         self._observer = observer or CallObserver()
         self._cipher = cipher
+        self._times = times
 
     @property
     def waiting(self) -> int:
@@ -166,7 +177,7 @@ class CallExecutor(ToolCalls):
             stopped = await self._end_all(requests, GivenUp.STOPPED)
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}
             try:
-                async with asyncio.timeout(CANCEL_SECONDS):
+                async with asyncio.timeout(self._times.cancel):
                     while len(outcomes) < len(ids):
                         update = await inbox.get()
                         if isinstance(update, CallAnswered):
@@ -190,7 +201,7 @@ class CallExecutor(ToolCalls):
     def _ends_at(self, request: ToolCallRequested) -> float:
         """When to give up, in seconds on the clock of the event loop, which no step of Redis' clock moves."""
         left = (request.deadline - self._clock.now_ms()) / 1000
-        return asyncio.get_running_loop().time() + left + GRACE_SECONDS
+        return asyncio.get_running_loop().time() + left + self._times.grace
 
     async def _updates(self, message: CallMessage | _Overdue, waiting: Mapping[str, _Waiting]) -> Sequence[CallUpdate]:
         """The update in a message; for an overdue call, the answers to all calls that are overdue."""
@@ -259,7 +270,7 @@ class CallExecutor(ToolCalls):
         A mistake of this program ends the call: the answer says that it has ended so.
         """
         try:
-            async with asyncio.timeout(ASK_SECONDS):
+            async with asyncio.timeout(self._times.ask):
                 return await question
         except (RedisUnavailable, TimeoutError):
             return None

@@ -14,7 +14,8 @@ from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, Rejected, SendState
 from plugins_mcp.mcp.server import McpServer
-from plugins_mcp.mcp.spec import ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
+from plugins_mcp.mcp.transport_options import Stdio
 
 NAME, TOOL = "development_echo", "echo"
 

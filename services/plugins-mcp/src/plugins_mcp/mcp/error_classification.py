@@ -25,6 +25,8 @@ from plugins_mcp.mcp.calls import Ambiguous, CallResult, NotSent, Rejected, Retr
 
 FAILED_TO_PARSE = "Failed to parse"
 """The start of the SDK's message for an answer that it cannot read, and of ours."""
+TRANSPORT_FAILED = -32099
+"""The JSON-RPC error code for a request without an answer. It is not shown: `SendState` holds what happened."""
 
 EXPECTED_ERRORS = (
     MCPError,

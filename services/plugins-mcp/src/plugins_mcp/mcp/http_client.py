@@ -1,181 +1,216 @@
-"""The HTTP client below the SDK's transports: the failure of one request does not affect the others.
+"""The HTTP client of one server. Everything that is sent to a remote server goes through it, with its options."""
 
-An exception from a POST would end the transport's task group and with it every other call of the session. Each failure
-of a POST therefore becomes a response to that POST, and what it means for the call is recorded in its `SendState`.
-"""
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from urllib.request import getproxies, proxy_bypass
 
-import json
-import logging
-import ssl
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
-from typing import Any
-
-import h11
+import aiohttp
 import httpx2
+from yarl import URL
 
-from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
-from callstream_runtime.unpacking import ACCEPT, MAX_INTERIM, TOO_MANY_INTERIM, unpack_in_steps
-from plugins_mcp.mcp.calls import Ambiguous, NotSent, Outbound, SendState, outbound_message
+from callstream_runtime.interim_responses import bound_interim_responses
+from callstream_runtime.unpacking import ACCEPT, unpacked
+from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.error_classification import (
-    HttpAnswer,
-    classify_response,
-    describe_error,
-    json_rpc_error,
-    session_lost,
-)
-from plugins_mcp.mcp.json_rpc import refusal
-
-log = logging.getLogger(__name__)
-
-NOISY_LOGGERS = ("httpcore2", "httpx2", "mcp")
-"""Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
+from plugins_mcp.mcp.transport_options import Remote
 
 CONNECT_SECONDS = 30.0
 KEEP_ALIVE_SECONDS = 2.0
 """Many servers close idle connections after five seconds. A request into a connection that is being closed would have
 an unknown outcome, so idle connections are closed here before that."""
-NOTIFICATION_TIMEOUT_SECONDS = 15.0
-"""How long a notification may wait for its 202. The SDK sends messages in order, so one that hangs blocks all calls."""
-TRANSPORT_FAILED = -32099
-"""The JSON-RPC error code for a request without an answer. It is not shown: `SendState` holds what happened."""
+MAX_REDIRECTS = 20
+MAX_HEADER_BYTES = 64 * 1024
+"""Of one header field of a response."""
 
 
-class _BoundedResponses(h11.Connection):
-    """The protocol of httpx2, which discards any number of interim responses."""
+@asynccontextmanager
+async def http_client(target: Remote) -> AsyncGenerator["HttpClient"]:
+    """A client for the server of `target`, which is closed with the context.
 
-    _interim = 0
+    The certificates, SSL_CERT_FILE, SSL_CERT_DIR and the proxies of the environment are those of httpx2.
 
-    def next_event(self) -> Any:
-        event = super().next_event()
-        if isinstance(event, h11.InformationalResponse):
-            self._interim += 1
-            if self._interim > MAX_INTERIM:
-                raise h11.RemoteProtocolError(TOO_MANY_INTERIM)
-        elif isinstance(event, h11.Response):
-            self._interim = 0
-        return event
-
-
-h11.Connection = _BoundedResponses
-
-
-class TooLargeError(Exception):
-    """The response is larger than MAX_ANSWER_BYTES."""
-
-
-class IsolatingClient(httpx2.AsyncClient):
-    """An HTTP client whose POSTs never raise.
-
-    `answers_in_body`: the answer to a call is the body of its POST (Streamable HTTP); otherwise it comes in the event
-    stream (SSE). `on_lost` is called when the session has ended.
+    Raises:
+        TransportError: the environment names a proxy that cannot be used.
     """
+    bound_interim_responses()
+    url = httpx2.URL(target.url)
+    proxies = {scheme: proxy_for(scheme, url.host) for scheme in ("http", "https")}
+    tracing = aiohttp.TraceConfig()
+    tracing.on_request_headers_sent.append(_mark_sent)
+    certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=certificates),
+        headers={**ACCEPT, **target.headers, **_authorization(url)},
+        auto_decompress=False,  # `unpacked` does it in steps
+        trace_configs=[tracing],
+        max_field_size=MAX_HEADER_BYTES,
+    ) as http:
+        yield HttpClient(http, proxies)
 
-    def __init__(
+
+class HttpClient:
+    """Sends requests. Each failure is a TransportError of httpx2, as the SDK's clients expect."""
+
+    def __init__(self, http: aiohttp.ClientSession, proxies: Mapping[str, str | None]) -> None:
+        self._http = http
+        self._proxies = proxies
+
+    async def post(
         self,
+        url: httpx2.URL,
+        body: bytes,
         headers: Mapping[str, str],
+        send_state: SendState,
         *,
-        answers_in_body: bool,
-        on_lost: Callable[[], None],
-        certificates: ssl.SSLContext | bool = True,
-    ) -> None:
-        super().__init__(
-            verify=certificates,
-            headers={**ACCEPT, **headers},
-            event_hooks={"response": [unpack_in_steps]},
-            # No read timeout: each call has its own, and a quiet event stream is not broken.
-            timeout=httpx2.Timeout(CONNECT_SECONDS, read=None),
-            limits=httpx2.Limits(
-                max_connections=None, max_keepalive_connections=None, keepalive_expiry=KEEP_ALIVE_SECONDS
-            ),
-        )
-        self._answers_in_body = answers_in_body
-        self._on_lost = on_lost
+        read_seconds: float | None = None,
+    ) -> "HttpResponse":
+        """Send a message. A body that is not an event stream has been read to its end.
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request. A POST always gets a response: for a failure, a JSON-RPC error made here."""
-        if request.method != "POST":
-            return await super().send(request, **options)
-        outbound = outbound_message.get()
-        send_state = outbound.send_state or SendState()
-        _prepare(request, send_state, wait_for_answer=outbound.expects_answer and self._answers_in_body)
+        `read_seconds` bounds each wait for a part of the response. `send_state` is told whether a byte has left, and
+        after a failure what that means for the call.
+
+        Raises:
+            TransportError: there is no response, it breaks off, or it is larger than MAX_ANSWER_BYTES.
+        """
         try:
-            response = await super().send(request, **options)
-            return await self._received(request, response, outbound, send_state)
-        except TooLargeError:
-            send_state.http_result = Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL, OSError) as error:
-            send_state.http_result = _failure(error, send_state)
-        if not self._answers_in_body:
-            self._on_lost()
-        return _no_answer(request, 502, send_state.http_result.reason)
+            response = await self.send("POST", url, headers, body, send_state, read_seconds=read_seconds)
+            kind = response.headers.get("Content-Type", "").lower()
+            if response.status >= 400 or kind.startswith("application/json"):
+                await response.read()
+        except httpx2.TransportError as error:
+            send_state.http_result = (Ambiguous if send_state.sent else NotSent)(str(error))
+            raise
+        return response
 
-    async def _received(
-        self, request: httpx2.Request, response: httpx2.Response, outbound: Outbound, send_state: SendState
-    ) -> httpx2.Response:
-        kind = response.headers.get("content-type", "").lower()
-        read_here = response.status_code >= 400 or kind.startswith("application/json")
-        # A body that breaks off while the SDK reads it would end the session, so it is read to its end here.
-        body = await _whole_body(response) if read_here else b""
-        answer = HttpAnswer(response.status_code, response.headers, body, "mcp-session-id" in request.headers)
-        lost = session_lost(answer)
-        if lost or (answer.status >= 400 and not self._answers_in_body):
-            self._on_lost()
-        if outbound.send_state is not None and (self._answers_in_body or answer.status >= 400):
-            send_state.http_result = classify_response(answer)
-        if not read_here:
-            return response
-        if refused := await reading(len(body), refusal, body):
-            return _as_error(request, 502, refused.model_dump_json().encode())
-        if answer.status >= 400 and (lost or json_rpc_error(answer) is None):
-            return _no_answer(request, answer.status, f"HTTP {answer.status}")
-        kept = {key: value for key, value in response.headers.items() if key in ("content-type", "mcp-session-id")}
-        if len(body) > LOOP_CHARACTERS and answer.status == HTTPStatus.OK:
-            # The SDK reads a body in the event loop, and long events in a thread (`transports._Events`).
-            kept["content-type"], body = "text/event-stream", b"data: %b\n\n" % b" ".join(body.splitlines())
-        return httpx2.Response(answer.status, headers=kept, content=body, request=request)
+    async def send(
+        self,
+        method: str,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+        send_state: SendState | None = None,
+        *,
+        read_seconds: float | None = None,
+    ) -> "HttpResponse":
+        """Send a request. Redirects that keep the method are followed within the server.
 
+        The caller closes the response.
 
-def _prepare(request: httpx2.Request, send_state: SendState, *, wait_for_answer: bool) -> None:
-    """Record when the first byte leaves. A request that no other timeout bounds gets one."""
-    if send_state.rounds <= 1:
-        send_state.sent = False  # after a redirect: the first address did not take the call
-
-    async def trace(event: str, info: dict[str, Any]) -> None:
-        if event.endswith("send_request_headers.started") and getattr(info.get("request"), "method", b"") == b"POST":
-            send_state.sent = True
-
-    extensions: dict[str, Any] = {**request.extensions, "trace": trace}
-    if not wait_for_answer:
-        extensions["timeout"] = {**extensions.get("timeout", {}), "read": NOTIFICATION_TIMEOUT_SECONDS}
-    request.extensions = extensions
-
-
-def _failure(error: Exception, send_state: SendState) -> NotSent | Ambiguous:
-    reason = describe_error(error)
-    return Ambiguous(reason) if send_state.sent else NotSent(reason)
+        Raises:
+            TransportError: there is no response.
+        """
+        state, redirects = send_state or SendState(), 0
+        while True:
+            if state.rounds <= 1:
+                state.sent = False  # after a redirect: the first address did not take the call
+            try:
+                response = await self._http.request(
+                    method,
+                    URL(str(url.copy_with(userinfo=b"") if url.userinfo else url), encoded=True),
+                    data=body,
+                    headers=headers,
+                    allow_redirects=False,
+                    proxy=self._proxies[url.scheme],
+                    trace_request_ctx=state,
+                    # Each call has its own time limit, and a quiet event stream is not broken.
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=read_seconds),
+                )
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                raise _translated(error) from error
+            target = redirect_within_server(url, response.status, response.headers.get("Location"))
+            if target is None or redirects == MAX_REDIRECTS:
+                return HttpResponse(response)
+            response.release()
+            url, redirects = target, redirects + 1
 
 
-async def _whole_body(response: httpx2.Response) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
+class HttpResponse:
+    """A response whose head has arrived. `body` is empty until it was read to its end, which `is_read` says."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+        self.body = b""
+        self.is_read = False
+
+    async def read(self) -> None:
+        """Read `body` to its end, and close. Raises TransportError when it breaks off or is too large."""
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async for chunk in self.parts():
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
+                    raise httpx2.TransportError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+                chunks.append(chunk)
+        finally:
+            self.close()
+        self.body, self.is_read = b"".join(chunks), True
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The parts of the body, unpacked. Raises TransportError when it breaks off or cannot be unpacked."""
+        encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip"):
+            raise httpx2.TransportError("the response is compressed as was not asked for")
+        received = self._response.content.iter_any()
+        try:
+            async for part in unpacked(received) if encoding == "gzip" else received:
+                yield part
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _translated(error) from error
+
+    def close(self) -> None:
+        """End the response. A connection whose response was not read to its end is closed."""
+        self._response.release()
+
+
+def redirect_within_server(url: httpx2.URL, status: int, location: str | None) -> httpx2.URL | None:
+    """Where the response to a request redirects it, if it may be followed.
+
+    A redirect that is followed keeps the method and leads to the same server or to its HTTPS address: the configured
+    header fields and the arguments are for no other.
+    """
+    if status not in (307, 308) or location is None:
+        return None
     try:
-        async for chunk in response.aiter_bytes():
-            size += len(chunk)
-            if size > MAX_ANSWER_BYTES:
-                raise TooLargeError
-            chunks.append(chunk)
-    finally:
-        await response.aclose()
-    return b"".join(chunks)
+        target = url.join(location)
+    except httpx2.InvalidURL:
+        return None
+    same_server = (url.scheme, url.host, url.port) == (target.scheme, target.host, target.port)
+    # The default port of a scheme is None.
+    becomes_https = url.host == target.host and (url.scheme, url.port) == ("http", None) and target.port is None
+    brings_user = bool(target.userinfo) and target.userinfo != url.userinfo
+    return target if (same_server or (becomes_https and target.scheme == "https")) and not brings_user else None
 
 
-def _no_answer(request: httpx2.Request, status: int, reason: str) -> httpx2.Response:
-    error = {"code": TRANSPORT_FAILED, "message": reason}
-    return _as_error(request, status, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode())
+async def _mark_sent(http: aiohttp.ClientSession, context: SimpleNamespace, _: object) -> None:
+    """Record that the first byte is about to leave."""
+    context.trace_request_ctx.sent = True
 
 
-def _as_error(request: httpx2.Request, status: int, body: bytes) -> httpx2.Response:
-    """A response that the SDK takes for the answer to this request, whatever the id in it is."""
-    return httpx2.Response(status, headers={"content-type": "application/json"}, content=body, request=request)
+def _translated(error: Exception) -> httpx2.TransportError:
+    if isinstance(error, TimeoutError):
+        return httpx2.TransportError("no answer in time")
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return httpx2.TransportError(f"the connection failed: {error.os_error.strerror or error.os_error}")
+    return httpx2.TransportError(str(error) or "the connection failed")
+
+
+def _authorization(url: httpx2.URL) -> dict[str, str]:
+    """The field for the user and the password in an address."""
+    return {"Authorization": aiohttp.encode_basic_auth(url.username, url.password)} if url.userinfo else {}
+
+
+def proxy_for(scheme: str, host: str) -> str | None:
+    """The proxy of the environment for requests to a host. Raises TransportError for one that cannot be used."""
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(host):
+        return None
+    address = proxy if "://" in proxy else f"http://{proxy}"
+    if not address.startswith(("http://", "https://")):
+        raise httpx2.TransportError("the proxy that the environment names is none of HTTP: others are not supported")
+    return address

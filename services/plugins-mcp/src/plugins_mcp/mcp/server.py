@@ -23,8 +23,9 @@ from plugins_mcp.mcp.error_classification import ServerExitedError, describe_err
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
 from plugins_mcp.mcp.server_connection import ServerConnection
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import BrokenServer, ServerSpec, Stdio
+from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
+from plugins_mcp.mcp.transport_options import Stdio
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,12 @@ The format is the one of other MCP clients; our own options are under the key `c
 """
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
-from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
@@ -27,29 +25,14 @@ from plugins_mcp.mcp.fields import (
     a_string,
     an_object,
     milliseconds,
-    names_credential,
     one_of,
     only,
-    string_map,
-    strings,
 )
-from plugins_mcp.mcp.spec import BrokenServer, Http, ServerOptions, ServerSpec, Sse, Stdio, ToolOptions, Transport
+from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
+from plugins_mcp.mcp.transport_options import Http, Transport, kind_of, options_of, read_transport, secrets_of
 
 OPTIONS = "callstream"
-_KINDS = {
-    "stdio": "stdio",
-    "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamableHttp": "http",
-    "sse": "sse",
-}
-_URLS = ("url", "httpUrl", "serverUrl")
-_STDIO = frozenset({"command", "args", "env", "cwd"})
-_REMOTE = frozenset({*_URLS, "headers"})
 _COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token (RFC 9110)."""
 _SHORTEST_SECRET = 4
 """Shorter values are not redacted: removing every "1" would make errors unreadable and protect nothing."""
 
@@ -99,7 +82,8 @@ def single_server(endpoint_url: str, api_key: str | None = None) -> ServerSpec:
         ValueError: the address is not an http(s) URL.
     """
     headers = {"Authorization": f"Bearer {api_key.strip()}"} if api_key and api_key.strip() else {}
-    return spec_of("default", http_transport("http", endpoint_url.strip(), headers))
+    entry = {"url": endpoint_url.strip(), "headers": headers}
+    return spec_of("default", read_transport(Http, entry, lambda text, where: text))
 
 
 def _decoded(path: Path) -> tuple[Any, list[str]]:
@@ -165,9 +149,9 @@ def parse_entry(name: str, entry: Any, environment: Mapping[str, str]) -> tuple[
     """
     fields = an_object(entry, "the entry")
     fill = Interpolator(environment)
-    kind = _kind(fields)
-    transport = _stdio(fields, fill) if kind == "stdio" else _remote(kind, fields, fill)
-    used = _COMMON | (_STDIO if kind == "stdio" else _REMOTE)
+    kind = kind_of(fields)
+    transport = read_transport(kind, fields, fill)
+    used = _COMMON | options_of(kind)
     ignored = tuple(key for key in fields if key not in used)
     spec = spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used, fill.credentials)
     return spec, ignored
@@ -181,78 +165,14 @@ def spec_of(
     more_credentials: Collection[str] = (),
 ) -> ServerSpec:
     """A spec with the sets of its values that are secret, and of those that are credentials."""
-    secrets = _at_least(_SHORTEST_SECRET, _secrets(transport) | {*more_secrets})
-    credentials = _at_least(_SHORTEST_CREDENTIAL, _credentials(transport) | {*more_credentials})
-    return ServerSpec(name, transport, options or ServerOptions(), secrets, credentials)
-
-
-def http_transport(kind: str, url: str, headers: Mapping[str, str]) -> Http | Sse:
-    """A remote transport.
-
-    Raises:
-        FieldError: the address or a header cannot be used.
-    """
-    parts = _split(url)
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise FieldError("url must be an address that starts with http:// or https://")
-    for key, value in headers.items():
-        if not _HEADER_NAME.fullmatch(key):
-            raise FieldError(f"headers has {key!r}, which is not a valid header name")
-        if not value.isprintable() or not value.isascii():
-            raise FieldError(f"headers.{key} has characters that are not allowed in a header, such as a line break")
-    return (Sse if kind == "sse" else Http)(url, MappingProxyType(dict(headers)))
-
-
-def _kind(fields: Mapping[str, Any]) -> str:
-    for key in ("type", "transport"):
-        if key in fields:
-            spelled = a_string(fields[key], key)
-            if spelled not in _KINDS:
-                raise FieldError(f"{key} must be one of {', '.join(_KINDS)}")
-            return _KINDS[spelled]
-    if "command" in fields:
-        return "stdio"
-    if any(key in fields for key in _URLS):
-        return "http"
-    raise FieldError("needs either command (a local server) or url (a remote one)")
-
-
-def _stdio(fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Stdio:
-    if "command" not in fields:
-        raise FieldError("command is missing")
-    env = string_map(fields.get("env", {}), "env")
-    for name in env:
-        if not name or "=" in name:
-            raise FieldError(f"env has a variable {name!r}, which is not a valid name")
-    return Stdio(
-        command=_program(fill(a_string(fields["command"], "command"), "command")),
-        args=tuple(
-            _argument(fill(arg, "args"), f"args[{n}]") for n, arg in enumerate(strings(fields.get("args", []), "args"))
-        ),
-        env=MappingProxyType({name: _argument(fill(env[name], f"env.{name}"), f"env.{name}") for name in env}),
-        cwd=_argument(fill(a_string(fields["cwd"], "cwd"), "cwd"), "cwd") if fields.get("cwd") is not None else None,
+    secrets, credentials = secrets_of(transport)
+    return ServerSpec(
+        name,
+        transport,
+        options or ServerOptions(),
+        _at_least(_SHORTEST_SECRET, secrets.union(more_secrets)),
+        _at_least(_SHORTEST_CREDENTIAL, credentials.union(more_credentials)),
     )
-
-
-def _program(command: str) -> str:
-    if " " in command.strip() and "/" not in command and "\\" not in command:
-        raise FieldError("command must be the program only: put its arguments into args, one string each")
-    return _argument(command, "command")
-
-
-def _argument(text: str, where: str) -> str:
-    if "\0" in text:
-        raise FieldError(f"{where} has a NUL character, which cannot be passed to a program")
-    return text
-
-
-def _remote(kind: str, fields: Mapping[str, Any], fill: Callable[[str, str], str]) -> Http | Sse:
-    key = next((key for key in _URLS if key in fields), None)
-    if key is None:
-        raise FieldError("url is missing")
-    headers = string_map(fields.get("headers", {}), "headers")
-    filled = {name: fill(value, f"headers.{name}") for name, value in headers.items()}
-    return http_transport(kind, fill(a_string(fields[key], key), key), filled)
 
 
 def _options(value: Any) -> ServerOptions:
@@ -300,32 +220,5 @@ def _protocol(value: Any) -> str:
     return version
 
 
-def _secrets(transport: Transport) -> set[str]:
-    if isinstance(transport, Stdio):
-        return set(transport.env.values())
-    # "Bearer abc" is secret as a whole, and so is "abc", which others may print without the scheme.
-    values = {part for value in transport.headers.values() for part in (value, value.rpartition(" ")[2])}
-    parts = urlsplit(transport.url)
-    return values | {value for _, value in parse_qsl(parts.query)} | {parts.password or "", parts.query}
-
-
-def _credentials(transport: Transport) -> set[str]:
-    if isinstance(transport, Stdio):
-        return {value for name, value in transport.env.items() if names_credential(name)}
-    parts = urlsplit(transport.url)
-    named = [*transport.headers.items(), *parse_qsl(parts.query)]
-    values = {part for name, value in named if names_credential(name) for part in (value, value.rpartition(" ")[2])}
-    return values | {parts.password or ""}
-
-
 def _at_least(length: int, values: Iterable[str]) -> frozenset[str]:
     return frozenset(value for value in values if len(value) >= length)
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # raises for an invalid port
-    except ValueError:
-        return None
-    return parts

@@ -21,6 +21,7 @@ from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.content import bound_blocks
+from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
     LISTS,
@@ -30,13 +31,14 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
-from plugins_mcp.mcp.spec import Http, ServerSpec, Stdio
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
-from plugins_mcp.mcp.stdio_lines import LineDispatcher, calling_session
-from plugins_mcp.mcp.transports import open_transport
+from plugins_mcp.mcp.transport_options import Stdio
 
 log = logging.getLogger(__name__)
 
+NOISY_LOGGERS = ("httpx2", "mcp")
+"""Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 MAX_PAGES = 100
 MAX_PROGRESS_CHARS = 2_000
 """The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
@@ -88,31 +90,29 @@ class Session:
     @asynccontextmanager
     async def opened(self) -> AsyncGenerator[None]:
         """Connect, negotiate, and close at the end of the context."""
-        target, lines = self._spec.transport, None
         async with AsyncExitStack() as stack:
-            if isinstance(target, Stdio):
-                child = open_child(target, self._child, self._spec, self)
-                streams, lines = await stack.enter_async_context(child)
-                transport = nullcontext(streams)
-            else:
-                transport = open_transport(target, self)
+            connection = await stack.enter_async_context(await self._transport())
             client = Client(
-                transport, mode=self._mode, cache=None, message_handler=self._on_message, client_info=_CLIENT_INFO
+                nullcontext(connection.streams),
+                mode=self._mode,
+                cache=None,
+                message_handler=self._on_message,
+                client_info=_CLIENT_INFO,
             )
             self.client = await stack.enter_async_context(client)
-            self._direct = await stack.enter_async_context(await self._direct_session(lines))
+            negotiated = client.session.discover_result or client.session.initialize_result
+            if negotiated is not None and (dispatcher := connection.direct(negotiated)) is not None:
+                direct = direct_session(dispatcher, negotiated, _CLIENT_INFO)
+                self._direct = await stack.enter_async_context(direct)
             yield
 
-    async def _direct_session(self, lines: LineDispatcher | None) -> AbstractAsyncContextManager[ClientSession | None]:
-        discovered, target = self.client.session.discover_result, self._spec.transport
-        if lines is not None and (negotiated := discovered or self.client.session.initialize_result) is not None:
-            return calling_session(lines, negotiated, _CLIENT_INFO)
-        if discovered is not None and isinstance(target, Http):
-            # Only such servers need it. Its imports take 100 ms.
-            posts = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_posts")
-            if posts.can_post(target):
-                return posts.posting_session(target, discovered, _CLIENT_INFO, self)
-        return nullcontext()
+    async def _transport(self) -> AbstractAsyncContextManager[Connection]:
+        target = self._spec.transport
+        if isinstance(target, Stdio):
+            return open_child(target, self._child, self._spec, self)
+        # The imports for HTTP take 100 ms.
+        http = await asyncio.to_thread(import_module, "plugins_mcp.mcp.http_streams")
+        return http.open_http(target, self)
 
     def lost(self) -> None:
         """The session has ended."""

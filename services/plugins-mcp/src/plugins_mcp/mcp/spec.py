@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
+from plugins_mcp.mcp.transport_options import Stdio, Transport
 
 # What looks like a key: the server may have it from elsewhere than its configuration.
 _CREDENTIALS = re.compile(
@@ -27,44 +28,8 @@ def without_credentials(text: str) -> str:
     return _CREDENTIALS.sub("***", text)
 
 
-def _no_strings() -> Mapping[str, str]:
-    return MappingProxyType({})
-
-
 def _no_tools() -> Mapping[str, "ToolOptions"]:
     return MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Stdio:
-    """A child process that is called on its standard streams.
-
-    Its environment is a short list of harmless variables (HOME, PATH, …) plus `env`; nothing else is inherited.
-    """
-
-    command: str
-    args: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=_no_strings, repr=False)
-    cwd: str | None = None
-
-
-@dataclass(frozen=True)
-class Http:
-    """Streamable HTTP. The URL may carry a key in its query, so it is kept out of the `repr` as well."""
-
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=_no_strings, repr=False)
-
-
-@dataclass(frozen=True)
-class Sse:
-    """The HTTP+SSE transport of 2024, which old servers still speak."""
-
-    url: str = field(repr=False)
-    headers: Mapping[str, str] = field(default_factory=_no_strings, repr=False)
-
-
-Transport = Stdio | Http | Sse
 
 
 @dataclass(frozen=True)

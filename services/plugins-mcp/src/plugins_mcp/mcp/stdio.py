@@ -10,18 +10,18 @@ import os
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import NamedTuple, TextIO, cast
+from typing import TextIO, cast
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from callstream_runtime.visible import visible
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.spec import ServerSpec, Stdio, without_credentials
+from plugins_mcp.mcp.dispatcher import Connection, Negotiated, TransportListener
+from plugins_mcp.mcp.spec import ServerSpec, without_credentials
 from plugins_mcp.mcp.stdio_lines import LineDispatcher, read_lines, write_lines
-from plugins_mcp.mcp.transports import TransportListener
+from plugins_mcp.mcp.transport_options import Stdio
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +33,6 @@ TERMINATE_SECONDS = 2.0
 """How long a child may take to exit after its input was closed, and again after SIGTERM."""
 _POLL_SECONDS = 0.01
 _CHUNK_BYTES = 64 * 1024
-
-Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
-Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 class ChildDiagnostics:
@@ -87,21 +84,13 @@ class ChildDiagnostics:
             os.close(reading)
 
 
-class Child(NamedTuple):
-    """The two ways to a child: the streams of the SDK's transport, and the requests that bypass them.
-
-    Both end when the child closes its output or its input, or sends a line of more than MAX_ANSWER_BYTES.
-    """
-
-    streams: tuple[Incoming, Outgoing]
-    lines: LineDispatcher
-
-
 @asynccontextmanager
 async def open_child(
     command: Stdio, diagnostics: ChildDiagnostics, spec: ServerSpec, listener: TransportListener
-) -> AsyncGenerator[Child]:
+) -> AsyncGenerator[Connection]:
     """Start the child process. `spec` is for logs.
+
+    Both ways to it end when the child closes its output or its input, or sends a line of more than MAX_ANSWER_BYTES.
 
     On exit the child and every process it started have ended, and `diagnostics` has its exit code and its last errors.
 
@@ -115,6 +104,10 @@ async def open_child(
         outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
         lines = LineDispatcher(child_input, listener)
         pipe_closed, all_written = anyio.Event(), anyio.Event()
+
+        def direct(_: Negotiated) -> LineDispatcher:
+            return lines
+
         async with anyio.create_task_group() as group:
             group.start_soon(
                 read_lines, output, received, lines, pipe_closed, spec, diagnostics.note_other_text,
@@ -122,7 +115,7 @@ async def open_child(
             )  # fmt: skip
             group.start_soon(write_lines, child_input, to_send, received, lines, pipe_closed, all_written)
             try:
-                yield Child((incoming, outgoing), lines)
+                yield Connection((incoming, outgoing), direct)
             finally:
                 # Cancellation must not leave the child running. Every wait in here is bounded.
                 with anyio.CancelScope(shield=True):

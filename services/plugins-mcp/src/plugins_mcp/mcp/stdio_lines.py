@@ -1,38 +1,21 @@
 """The messages from and to a child process: lines on its standard streams.
 
-A request is written and awaited in the task of its caller. The SDK passes each request and each answer through three
-tasks and four streams, which costs twice the processor time (docs/tuning.md). The SDK still negotiates, subscribes to
-changes, answers the requests of the server, encodes requests and validates results; the `LineDispatcher` takes the
-place of its transport below a second session with the same child.
+The child has two sessions: the one of the SDK's client, and that of the `LineDispatcher` for calls and listings.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from itertools import count
-from typing import Any
 
 import anyio
-import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp import ClientSession, MCPError
-from mcp.shared.dispatcher import (
-    CallOptions,
-    Dispatcher,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    ProgressFnT,
-    coerce_request_id,
-)
+from mcp import MCPError
+from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
-from mcp.shared.transport_context import TransportContext
 from mcp.types import (
     CONNECTION_CLOSED,
-    DiscoverResult,
-    Implementation,
-    InitializeResult,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -42,11 +25,10 @@ from mcp.types import (
 )
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
-from plugins_mcp.mcp.calls import SendState, note_request
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.json_rpc import Progress, encoded, encoded_request, parse_line, progress_of
+from plugins_mcp.mcp.dispatcher import DirectDispatcher, DirectRequest, TransportListener, room_for_request
+from plugins_mcp.mcp.json_rpc import Progress, encoded, parse_line, progress_of
 from plugins_mcp.mcp.spec import ServerSpec, without_credentials
-from plugins_mcp.mcp.transports import TransportListener, room_for_request
 
 log = logging.getLogger(__name__)
 
@@ -61,93 +43,47 @@ FIRST_ID = 2**30
 """The SDK's session counts its requests to the same child from 1. Some servers take ids of 32 bits only."""
 
 
-@asynccontextmanager
-async def calling_session(
-    lines: "LineDispatcher", negotiated: DiscoverResult | InitializeResult, client_info: Implementation
-) -> AsyncGenerator[ClientSession]:
-    """A session with the child of `lines`, by the result of the negotiation with it. Its requests end with it."""
-    async with ClientSession(dispatcher=lines, client_info=client_info) as session:
-        session.adopt(negotiated)
-        with closing(lines):
-            yield session
-
-
-class LineDispatcher(Dispatcher[TransportContext]):
-    """Sends requests of the SDK's session; the layer below it in the SDK's architecture.
+class LineDispatcher(DirectDispatcher):
+    """Sends requests as lines.
 
     The reader of the child's output gives each message to `take` first. What happens to a tool call is recorded in its
     `SendState`. While the child does not read its input, a request waits before it is written, and counts as not sent.
     """
 
     def __init__(self, child_input: asyncio.StreamWriter, listener: TransportListener) -> None:
+        super().__init__(listener, first_id=FIRST_ID)
         self._input = child_input
-        self.listener = listener
-        self._last_id = FIRST_ID
         self._waiting: dict[RequestId, asyncio.Queue[Progress | JSONRPCResponse | JSONRPCError | None]] = {}
         """What came for each request; None at the end of the connection."""
         self._closed = False
 
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-    ) -> None:
-        """Runs until cancelled. Requests and notifications of the child go to the session that negotiated."""
-        task_status.started()
-        await anyio.sleep_forever()
-
-    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Does nothing: the session that negotiated sends the notifications."""
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> dict[str, Any]:
-        """Send a request and return its result. A request that is cancelled is cancelled at the child as well.
-
-        Raises:
-            MCPError: the child answered with an error, or the connection ended before it answered.
-        """
-        send_state = note_request(method) or SendState()
-        report = (opts or CallOptions()).get("on_progress")
-        request_id = self._last_id = self._last_id + 1
-        with encoded_request(request_id, method, params, reports=report is not None) as message:
-            answer = await self._exchange(request_id, message, send_state, report)
-        if isinstance(answer, JSONRPCError):
-            raise MCPError.from_error_data(answer.error)
-        await self.listener.result(answer.result)
-        return answer.result
-
-    async def _exchange(
-        self, request_id: int, message: bytes, send_state: SendState, report: ProgressFnT | None
-    ) -> JSONRPCResponse | JSONRPCError:
+    async def exchange(self, request: DirectRequest) -> JSONRPCResponse | JSONRPCError:
+        """Write a request, and wait for its answer."""
         try:
             await self._input.drain()
         except (OSError, RuntimeError):
             self.close()
         if self._closed:
             raise MCPError(CONNECTION_CLOSED, "Connection closed")
-        incoming = self._waiting[request_id] = asyncio.Queue()
-        send_state.sent = True
-        self._write(message)
+        incoming = self._waiting[request.id] = asyncio.Queue()
+        request.send_state.sent = True
+        self._write(request.message)
         try:
             while True:
                 match await incoming.get():
                     case None:
                         raise MCPError(CONNECTION_CLOSED, "Connection closed")
                     case Progress(_, progress, total, text):
-                        if report is not None:
-                            await report(progress, total, text)
+                        if request.report is not None:
+                            await request.report(progress, total, text)
                     case answer:
                         return answer
         except asyncio.CancelledError:
-            params = {"requestId": request_id, "reason": "caller cancelled"}
+            params = {"requestId": request.id, "reason": "caller cancelled"}
             self._write(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
             raise
         finally:
-            del self._waiting[request_id]
+            del self._waiting[request.id]
 
     def take(self, message: JSONRPCMessage) -> bool:
         """Whether a message from the child is for a request that was sent here; that request gets it then."""

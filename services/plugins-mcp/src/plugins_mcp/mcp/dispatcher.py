@@ -1,0 +1,131 @@
+"""What all transports have in common: their two ways to a server, what they report, and how a request is sent directly.
+
+The SDK passes each request and each answer through several tasks and streams, which costs two to eight times the
+processor time (docs/tuning.md). It still negotiates, subscribes to changes, answers the requests of the server, encodes
+requests and validates results. Calls go through a second session, whose layer below in the SDK's architecture, the
+dispatcher, sends them in the task of their caller.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import anyio
+import anyio.abc
+from mcp import ClientSession, MCPError
+from mcp.shared.dispatcher import CallOptions, Dispatcher, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+from mcp.shared.transport_context import TransportContext
+from mcp.types import DiscoverResult, Implementation, InitializeResult, JSONRPCError, JSONRPCResponse
+
+from plugins_mcp.mcp.calls import SendState, note_request
+from plugins_mcp.mcp.json_rpc import encoded_request
+
+Negotiated = DiscoverResult | InitializeResult
+MAX_UNANSWERED = 100
+"""The most requests of a server, such as pings, whose answers wait to be written. The SDK has a task for each."""
+_POLL_SECONDS = 0.001
+
+
+class TransportListener(Protocol):
+    """Takes the events of a transport. Called while messages are read: must not block or raise."""
+
+    def lost(self) -> None:
+        """The connection has ended. May be called more than once."""
+        ...
+
+    async def result(self, result: dict[str, Any]) -> None:
+        """A result arrived that the SDK has not read yet; it may be changed in place."""
+        ...
+
+
+async def room_for_request(unanswered: Callable[[], int]) -> None:
+    """Wait until fewer than MAX_UNANSWERED answers wait. A server that does not read them is not read meanwhile."""
+    while unanswered() >= MAX_UNANSWERED:  # noqa: ASYNC110 -- nothing signals it
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+@dataclass(slots=True)
+class DirectRequest:
+    """One request. What happens to a tool call is recorded in its `send_state`."""
+
+    id: int
+    message: bytes
+    headers: Mapping[str, str]
+    """For transports that have header fields."""
+    send_state: SendState
+    report: ProgressFnT | None
+    """Takes the progress that the server reports."""
+
+
+class DirectDispatcher(Dispatcher[TransportContext]):
+    """Sends requests of the SDK's session, each in the task of its caller. A transport implements `exchange`."""
+
+    def __init__(self, listener: TransportListener, *, first_id: int = 0) -> None:
+        """The ids of the requests follow `first_id`."""
+        self.listener = listener
+        self._last_id = first_id
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Runs until cancelled. Requests and notifications of the server go to the session that negotiated."""
+        task_status.started()
+        await anyio.sleep_forever()
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Does nothing: the session that negotiated sends the notifications."""
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> dict[str, Any]:
+        """Send a request and return its result. A request that is cancelled is cancelled at the server as well.
+
+        Raises:
+            MCPError: the server answered with an error, or there is no answer; then the call's `SendState` says more.
+        """
+        options: CallOptions = opts or {}
+        send_state = note_request(method) or SendState()
+        report = options.get("on_progress")
+        request_id = self._last_id = self._last_id + 1
+        with encoded_request(request_id, method, params, reports=report is not None) as message:
+            request = DirectRequest(request_id, message, options.get("headers", {}), send_state, report)
+            answer = await self.exchange(request)
+        if isinstance(answer, JSONRPCError):
+            raise MCPError.from_error_data(answer.error)
+        await self.listener.result(answer.result)
+        return answer.result
+
+    @abstractmethod
+    async def exchange(self, request: DirectRequest) -> JSONRPCResponse | JSONRPCError:
+        """Send a request, and return what answers it. Raises MCPError when nothing does."""
+
+    def close(self) -> None:
+        """End the requests that wait for an answer."""
+
+
+class Connection(NamedTuple):
+    """The two ways to a server."""
+
+    streams: Any
+    """For the SDK's client: a stream to read and one to write, as its own transports have them."""
+    direct: Callable[[Negotiated], DirectDispatcher | None]
+    """What sends calls, by what was negotiated; None where only the SDK does."""
+
+
+@asynccontextmanager
+async def direct_session(
+    dispatcher: DirectDispatcher, negotiated: Negotiated, client_info: Implementation
+) -> AsyncGenerator[ClientSession]:
+    """A session of the dispatcher with the server that `negotiated`. Its requests end with it."""
+    async with ClientSession(dispatcher=dispatcher, client_info=client_info) as session:
+        session.adopt(negotiated)
+        with closing(dispatcher):
+            yield session
