@@ -78,7 +78,7 @@ class BareEngine:
     ) -> None:
         store = store_of(database, engine_id)
         self._database = database
-        self._turns = SqlTurns(store, lambda _: None)
+        self._turns = SqlTurns(store)
         self._calls = SqlCalls(store)
         self._ledger = EngineLedger(redis, keys, cipher=CLEAR)
         self._keys = keys

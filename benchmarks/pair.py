@@ -29,7 +29,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.storage.store import Store
+from dialog_engine.storage.store import EngineDatabase, Store
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import CLEAR, Cipher
@@ -38,6 +38,7 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.support.beginnings import begin
+from tests.support.engine_stores import NotedFrees
 from tests.support.processes import ROOT, Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
@@ -175,7 +176,7 @@ async def engine_parts(
     async with redis, mail, announcements, opened as database:
         ledger = EngineLedger(redis, keys, cipher=cipher)
         this_engine = await database.engine_id()
-        outbox = SqlOutbox(database, this_engine)
+        outbox = SqlOutbox(this := EngineDatabase(database, cipher, this_engine, keys))
         watch = RedisWatch(redis, keys, clock)
         catalog = CatalogReader(redis, announcements, keys, clock)
         blocked = BlockedCalls(watch, catalog)
@@ -217,8 +218,8 @@ async def engine_parts(
         )
         await watch.ask()
         async with _running(watch.run, ended.run, mailbox.run, relay.run, catalog.run, blocked.run):
-            store = Store(database, cipher, this_engine, trail(b"key"), relay)
-            calls, turns = SqlCalls(store), SqlTurns(store, lambda _: None)
+            store = Store(this, trail(b"key"), relay, NotedFrees())
+            calls, turns = SqlCalls(store), SqlTurns(store)
             yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
 
 

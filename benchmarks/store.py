@@ -46,7 +46,7 @@ async def measured(database: Database, count: int, at_once: int) -> dict[str, fl
     """Microseconds of processor time per unit, and commits per unit, by kind of unit."""
     engine_id = await database.engine_id()
     units = store_of(database, engine_id)
-    store, calls = SqlTurns(units, lambda _: None), SqlCalls(units)
+    store, calls = SqlTurns(units), SqlCalls(units)
     turns = [Turn(new_id(), new_id(), "somebody") for _ in range(count)]
     made = [ToolCall("call_1", new_id(), "demo__add", '{"a": 1}') for _ in turns]
     said = AssistantMessage("Forty-two, as far as I can tell.")

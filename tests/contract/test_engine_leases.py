@@ -90,6 +90,18 @@ async def test_an_engine_is_seen_by_the_others_and_renews_its_lease_on_the_clock
     assert {each.engine_id for each in await a.engines.others()} == {"b"}
 
 
+@promise("an engine that goes down in good order leaves its turns to the others at once")
+async def test_a_released_lease_is_seen_by_others_and_by_the_next_start(a: EngineStore, b: EngineStore) -> None:
+    await begin(a.turns, "ada", None, "Hi")
+    await a.engines.release()
+    seen = await b.seen(a)
+    assert seen.released
+    [adopted] = await b.engines.adopt(seen, 1)
+    assert adopted.crashes == 0
+    assert await a.engines.register(LEASE_MS)
+    assert not await a.engines.register(LEASE_MS)
+
+
 async def test_a_stop_is_requested_by_any_engine_and_found_by_the_owner(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     assert await a.engines.stop_requests() == []
@@ -182,6 +194,22 @@ async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt
     found = [each for mine in await asyncio.gather(*map(adopt_all, others)) for each in mine]
     assert sorted(found) == sorted(turns)
     assert await a.database.read("SELECT min(epoch), max(epoch) FROM turns") == [(2, 2)]
+
+
+async def test_an_engine_adopts_its_own_turns_all_or_by_name_or_none(a: EngineStore, b: EngineStore) -> None:
+    one, two, _ = [await begin(store.turns, "ada", None, "Hi") for store in (a, a, b)]
+    assert await a.engines.adopt_own([]) == []
+    [adopted] = await a.engines.adopt_own([two.turn_id])
+    assert (adopted.turn.turn_id, adopted.turn.epoch) == (two.turn_id, 2)
+    everything = await a.engines.adopt_own(None)
+    assert {each.turn.turn_id: each.turn.epoch for each in everything} == {one.turn_id: 2, two.turn_id: 3}
+
+
+@promise("a turn of a dead engine is adopted by exactly one other")
+async def test_a_turn_that_a_removed_engine_began_is_adopted(a: EngineStore, b: EngineStore) -> None:
+    await b.engines.remove(await b.seen(a))
+    turn = await begin(a.turns, "ada", None, "Hi")
+    assert (await taken_over(a, b)).turn_id == turn.turn_id
 
 
 @promise("a turn that its engines die of is given up")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields
@@ -22,6 +23,7 @@ from tests.integration.servers.behaviours import answer, error, never
 from tests.integration.servers.every_transport import TRANSPORTS, EveryTransport, count, finish, over, report
 from tests.integration.servers.scripted import Behaviour, Request
 from tests.marks import promise
+from tests.support.certificates import make_certificates
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", TRANSPORTS)]
@@ -237,6 +239,11 @@ def effect_of(option: str, peer: EveryTransport, folder: Path) -> Effect:
             return {"url": f"{entry['url']}&option=on"}, lambda seen: "option=on" in seen.headers[":path"]
         case "headers":
             return {"headers": {"X-Option": "on"}}, lambda seen: seen.headers.get("x-option") == "on"
+        case "ca_file":
+            files = make_certificates(folder)
+            peer.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            peer.tls.load_cert_chain(files.server, files.server_key)
+            return {"url": peer.url, "caFile": str(files.ca)}, lambda seen: True
         case _:
             pytest.fail(f"the option {option!r} of a transport has no test of its effect here")
 
@@ -245,6 +252,8 @@ async def test_each_option_has_its_effect_on_everything_that_is_sent(transport: 
     async with over(transport, {"fine": answer}) as peer:
         for option in fields(kind_of(peer.entry())):
             entry, shows = effect_of(option.name, peer, tmp_path)
+            await peer.stop()
+            await peer.start()
             peer.requests.clear()
             async with reached(peer, **entry) as server:
                 assert isinstance(await server.call("fine", {}, timeout_s=10), Answered)

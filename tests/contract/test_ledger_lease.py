@@ -167,6 +167,15 @@ async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -
     assert (await bench.ledger(delivery.request))["state"] == "started"
 
 
+@pytest.mark.guard("release", "'owner', 'token', 'verdict')", "'owner', 'token', 'verdict', 'cancel')")
+async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run(bench: Bench) -> None:
+    delivery, fence = await bench.running()
+    await bench.cancel(delivery.request)
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+
+    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
+
+
 @promise("consumers leave the group without taking work along")
 @pytest.mark.guard("retire", "and #rows == 0")
 @pytest.mark.guard("retire", "  redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")

@@ -55,6 +55,14 @@ async def test_only_the_owner_of_the_entry_may_start_it(bench: Bench) -> None:
     assert (await bench.ledger(delivery.request))["state"] == "published"
 
 
+@pytest.mark.guard("start", "if owner ~= consumer then", "if owner ~= consumer and known[6] ~= token then")
+async def test_a_repeated_token_does_not_start_a_call_that_another_worker_has(bench: Bench) -> None:
+    delivery, _ = await bench.running()
+    await bench.claim(delivery, "b")
+
+    assert await bench.start(delivery) == replies.NothingToDo("another worker has it")
+
+
 @promise("I9 deadlines are kept by the clock of Redis")
 @pytest.mark.guard("start", "if now_ms() >= deadline", "if false")
 async def test_past_its_deadline_a_call_is_answered_and_not_run(bench: Bench) -> None:
@@ -127,6 +135,14 @@ async def test_a_repeatable_call_whose_end_was_asked_for_is_not_run_again(bench:
     await bench.cancel(delivery.request)
 
     assert await bench.start(await bench.claim(delivery, "b")) == replies.CancelledBefore(above(fence), starts=1)
+
+
+@pytest.mark.guard("start", "if doubtful or", "if not known[9] and doubtful or not known[9] and")
+async def test_a_once_call_whose_end_was_asked_for_is_still_unknown_when_its_worker_is_lost(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
+    await bench.cancel(delivery.request)
+
+    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
 
 
 @pytest.mark.guard("start", "if TERMINAL[state]", "if false")

@@ -1,5 +1,6 @@
 """The chat page as its user sees it: what can be found on it and done with it, by any test and against any engine."""
 
+import json
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -57,6 +58,8 @@ class ChatPage:
     def __init__(self, page: Page, base_url: str) -> None:
         self.page = page
         self.base_url = base_url
+        self._requests: list[Request] = []
+        page.on("request", self._note)
         self.input = page.get_by_label("Message", exact=True)
         self.send = page.get_by_role("button", name="Send")
         self.stop = page.get_by_role("button", name="Stop", exact=True)
@@ -79,6 +82,22 @@ class ChatPage:
     def ask(self, text: str) -> None:
         self.input.fill(text)
         self.input.press("Enter")
+
+    def _note(self, request: Request) -> None:
+        self._requests.append(request)
+
+    def sent(self, method: str, ending: str) -> list[Request]:
+        """The requests so far whose path ends so."""
+        return [each for each in self._requests if each.method == method and urlsplit(each.url).path.endswith(ending)]
+
+    def asked(self, name: str) -> list[str | None]:
+        """This field of each message that was sent."""
+        return [json.loads(each.post_data or "{}").get(name) for each in self.sent("POST", "/v1/chat")]
+
+    @property
+    def reconnects(self) -> list[str | None]:
+        """The last event id of each request for the events of a turn."""
+        return [each.headers.get("last-event-id") for each in self.sent("GET", "/events")]
 
     def card(self, call: str) -> "Card":
         """The card of the only call of this tool (its full name)."""

@@ -6,13 +6,14 @@ A module that wants the page of another engine overrides the fixture `base_url`;
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage, Watch
-from tests.e2e.scripted_engine import ScriptedEngine, serving
+from tests.e2e.scripted_engine import ScriptedEngine
 from tests.support.loop_probe import short_turns
 
 __all__ = ["short_turns"]
@@ -49,16 +50,17 @@ def timeouts() -> None:
 
 
 @pytest.fixture
-def engine() -> ScriptedEngine:
-    """The stand-in's state; configure it before the page is opened."""
-    return ScriptedEngine()
+def engine(tmp_path: Path, redis_url: str) -> Iterator[ScriptedEngine]:
+    """The engine that serves the page, with a scripted model and scripted tools."""
+    engine = ScriptedEngine(tmp_path, redis_url)
+    with engine.serving():
+        yield engine
 
 
 @pytest.fixture
-def base_url(engine: ScriptedEngine) -> Iterator[str]:
+def base_url(engine: ScriptedEngine) -> str:
     """Where the page under test is served."""
-    with serving(engine) as url:
-        yield url
+    return engine.url
 
 
 @pytest.fixture

@@ -5,15 +5,20 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from dialog_engine.model import FinishReason
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Say, Wait, answer, done, message, text
+from tests.e2e.scripts import Call, Done, Fail, Wait, answer, message, text
 from tests.marks import exhaustive, promise, smoke
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 SLOW = "Run a slow job for 5 seconds"
+SECRET = "a-secret-of-32-characters-at-least"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGD4DwABBAEAX+XDSwAAAABJRU5ErkJggg=="
 
 
 @promise("the demo model is labelled as scripted wherever a person meets it")
@@ -26,7 +31,7 @@ def test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try
 
 
 def test_a_real_model_is_called_by_its_name(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.model = {"id": "gpt-9", "label": "GPT 9", "scripted": False}
+    engine.restart(model_label="GPT 9", model_scripted=False)
     chat.open()
     expect(chat.page.get_by_test_id("model-label")).to_have_text("GPT 9")
     expect(chat.page.get_by_test_id("scripted-banner")).to_be_hidden()
@@ -42,55 +47,49 @@ def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: Scripte
     expect(chat.page.get_by_label("How tools are called")).to_be_hidden()
     chat.suggestions.first.click()
     chat.expect_idle()
-    assert (engine.chosen, engine.chosen_tool_modes) == ([None], [None])
+    assert (chat.asked("model"), chat.asked("toolMode")) == ([None], [None])
 
 
 @promise("the page lets the model be picked where there is more than one")
 def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    engine.model = {"id": "gpt-9", "label": "GPT 9", "scripted": False}
-    engine.models = [
-        {"name": "openai:gpt-9", "label": "GPT 9", "default": True},
-        {"name": "anthropic:claude", "label": "claude", "default": False},
-    ]
-    engine.scripts["go"] = [*text("Some words"), Wait("more"), message("Some words"), done()]
+    models = {"openai_model": "gpt-9", "allowed_models": "openai:small"}
+    engine.restart(model_label="GPT 9", model_scripted=False, **models)
+    engine.scripts["go"] = [*text("Some words"), Wait("more")]
     chat.open()
     picker = chat.page.get_by_label("Model", exact=True)
-    expect(picker.locator("option")).to_have_text(["GPT 9", "claude"])
+    expect(picker.locator("option")).to_have_text(["GPT 9", "small"])
     expect(chat.page.get_by_test_id("model-label")).to_be_hidden()
     chat.ask("go")
     expect(chat.answers).to_have_text("Some words")
-    picker.select_option("claude")
+    picker.select_option("small")
     chat.ask("and this")
     expect(chat.queued).to_be_visible()
     engine.open_gate("more")
     expect(chat.questions).to_have_count(2)
     chat.expect_idle()
     chat.page.reload()
-    expect(picker).to_have_value("anthropic:claude")
+    expect(picker).to_have_value("openai:small")
     chat.ask("and that")
     expect(chat.questions).to_have_count(3)
     chat.expect_idle()
-    assert engine.chosen == [None, "anthropic:claude", "anthropic:claude"]
+    assert chat.asked("model") == [None, "openai:small", "openai:small"]
 
 
 @promise("the page lets the tool mode be picked where it may be chosen")
-def test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
-    engine.tool_modes = ["auto", "native", "tool_use", "of a later release"]
+def test_the_picked_tool_mode_is_sent_and_kept_where_it_may_be_chosen(chat: ChatPage, engine: ScriptedEngine) -> None:
+    def of_a_later_release(route: Route) -> None:
+        answer = route.fetch()
+        models = answer.json()
+        route.fulfill(response=answer, json=models | {"toolModes": [*models["toolModes"], "later"]})
+
+    engine.restart(allow_tool_mode=True)
+    chat.page.route("**/v1/models", of_a_later_release)
     chat.open()
     picker = chat.page.get_by_label("How tools are called")
-    expect(picker.locator("option")).to_have_text(
-        [
-            "Tools: default",
-            "Tools: automatic",
-            "Tools: function calling",
-            "Tools: tool_use tags",
-            "Tools: of a later release",
-        ]
-    )
+    labels = ["default", "automatic", "function calling", "tool_use tags", "function_calls tags", "later"]
+    expect(picker.locator("option")).to_have_text([f"Tools: {label}" for label in labels])
     chat.suggestions.first.click()
     chat.expect_idle()
     picker.select_option("tool_use")
@@ -102,8 +101,8 @@ def test_where_tool_modes_may_be_chosen_the_picked_one_is_asked_for_and_kept(
     chat.ask("and that")
     expect(chat.questions).to_have_count(3)
     chat.expect_idle()
-    assert engine.chosen_tool_modes == [None, "tool_use", "tool_use"]
-    assert engine.chosen == [None, None, None]
+    assert chat.asked("toolMode") == [None, "tool_use", "tool_use"]
+    assert chat.asked("model") == [None, None, None]
 
 
 def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(chat: ChatPage) -> None:
@@ -126,13 +125,7 @@ def test_a_suggestion_is_asked_and_its_tool_calls_are_shown_with_their_results(c
 
 @promise("the page shows text as it comes and one card per call")
 def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [
-        *text("First **words**"),
-        Wait("more"),
-        *text(" and the rest."),
-        message("First **words** and the rest."),
-        done(),
-    ]
+    engine.scripts["go"] = [*text("First **words**"), Wait("more"), *text(" and the rest.")]
     chat.open()
     chat.ask("go")
     expect(chat.answers).to_have_text("First words")
@@ -148,19 +141,18 @@ def test_an_answer_appears_while_it_is_written(chat: ChatPage, engine: ScriptedE
 def test_a_tool_card_goes_from_pending_over_running_with_progress_to_succeeded(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    call = Call("demo__job", "job", {"steps": 4})
+    call = Call("demo__job", {"steps": 4})
     engine.scripts["go"] = [
-        call.pending(),
+        message("", call),
         Wait("queue"),
-        call.step("queued"),
+        call.queued(),
         Wait("run"),
-        call.step("running", attempt=1),
+        call.running(),
         Wait("progress"),
-        call.step("progress", progress=1, total=4, message="One of four"),
+        call.progress(1, 4, "One of four"),
         Wait("end"),
         call.succeeded("All four.", took=1500),
         *answer("Done."),
-        done(),
     ]
     chat.open()
     chat.ask("go")
@@ -194,8 +186,8 @@ def test_a_failed_call_shows_its_code_and_the_turn_goes_on(chat: ChatPage) -> No
 
 
 def test_an_unknown_outcome_is_said_plainly(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("bank__pay", "pay")
-    engine.scripts["go"] = [*call.announced(), call.ended("unknown", "OUTCOME_UNKNOWN", "The worker was lost."), done()]
+    call = Call("bank__pay")
+    engine.scripts["go"] = [*call.begun(), call.ended(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "Its worker died.")]
     chat.open()
     chat.ask("go")
     expect(chat.card("bank__pay").part("status")).to_have_text("Outcome unknown")
@@ -211,21 +203,22 @@ def test_stop_asks_the_engine_and_the_cards_say_what_happened(chat: ChatPage, en
     expect(card.part("error-code")).to_have_text("CANCELLED")
     expect(chat.page.get_by_test_id("turn-note")).to_have_text("You stopped this answer.")
     chat.expect_idle()
-    assert len(engine.cancels) == 1
+    assert len(chat.sent("POST", "/cancel")) == 1
 
 
 @promise("after a stop the page says what became of each call")
 @smoke
 def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, engine: ScriptedEngine) -> None:
-    calls = [Call(f"demo__{name}", name) for name in ("stopped", "finished", "lost", "early")]
+    calls = [Call(f"demo__{name}") for name in ("stopped", "finished", "lost", "early")]
     stopped, finished, lost, early = calls
+    too_late, no_answer = "It was too late to stop it.", "No answer came: it may have taken effect."
     engine.after_stop = {
-        "finished": finished.succeeded("It was too late to stop it."),
-        "lost": lost.ended("unknown", "OUTCOME_UNKNOWN", "No answer came: it may have taken effect."),
+        finished.name: ToolOutcome(CallState.SUCCEEDED, (TextBlock(too_late),)),
+        lost.name: ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, no_answer),
     }
     engine.scripts["go"] = [
         message("", *calls),
-        *(step for call in calls for step in call.announced()),
+        *(step for call in calls for step in call.begun()),
         early.succeeded("Before the stop."),
         Wait("never"),
     ]
@@ -236,14 +229,14 @@ def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, eng
     chat.expect_idle()
     for call, status in ((stopped, "cancelled"), (finished, "succeeded"), (lost, "unknown"), (early, "succeeded")):
         chat.card(call.name).expect_status(status)
-    expect(chat.card("demo__finished").part("result")).to_have_text("It was too late to stop it.")
+    expect(chat.card("demo__finished").part("result")).to_have_text(too_late)
     expect(chat.card("demo__lost").part("error")).to_contain_text("it may have taken effect")
     chat.page.reload()
     for call, status in ((stopped, "cancelled"), (finished, "succeeded"), (lost, "unknown"), (early, "succeeded")):
         chat.card(call.name).expect_status(status)
 
 
-def test_what_was_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_the_text_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = [*text("Half of"), Wait("never"), *text(" it")]
     chat.open()
     chat.ask("go")
@@ -268,7 +261,7 @@ def test_what_was_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEn
 def test_why_an_answer_ended_early_is_said_and_still_there_after_a_reload(
     chat: ChatPage, engine: ScriptedEngine, reason: str, words: str, said: str
 ) -> None:
-    engine.scripts["go"] = [*(answer(said) if said else [message("")]), done(reason)]
+    engine.scripts["go"] = [message(said), Done(FinishReason(reason))]
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -278,13 +271,10 @@ def test_why_an_answer_ended_early_is_said_and_still_there_after_a_reload(
         chat.page.reload()
 
 
-def test_what_the_model_was_not_sent_of_a_long_conversation_is_said_once(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
-    decisions = [Say("control", {"type": "decision", "model": "m", "messagesLeftOut": n}) for n in (1, 12)]
-    engine.scripts["go"] = [decisions[0], *text("Well."), decisions[1], message("Well."), done()]
-    chat.open()
-    chat.ask("go")
+def test_the_messages_left_out_of_a_long_conversation_are_said_once(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.restart(history_max_messages=2)
+    chat.open(engine.store("Long", *[("How?", "Well.")] * 6))
+    chat.ask("How?")
     chat.expect_idle()
     expect(chat.page.get_by_test_id("turn-note")).to_have_text(
         "This conversation is long: the model was not sent its 12 oldest messages."
@@ -292,8 +282,7 @@ def test_what_the_model_was_not_sent_of_a_long_conversation_is_said_once(
 
 
 def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEngine) -> None:
-    failure = Say("error", {"code": "MODEL_ERROR", "message": "The model cannot be reached."})
-    engine.scripts["go"] = [failure, done("error")]
+    engine.scripts["go"] = [Fail("The model cannot be reached.")]
     chat.open()
     chat.ask("go")
     expect(chat.page.get_by_test_id("turn-error")).to_contain_text("The model cannot be reached.")
@@ -315,16 +304,19 @@ def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engi
 
 @promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 def test_an_estimate_of_the_cost_is_marked(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*text("Well."), message("Well."), done("cancelled", estimated=True)]
+    engine.scripts["go"] = [*text("Well."), Wait("never")]
     chat.open()
     chat.ask("go")
-    expect(chat.page.get_by_test_id("facts")).to_contain_text("≈ 214 tokens in, 61 out")
+    expect(chat.answers).to_have_text("Well.")
+    chat.stop.click()
+    estimate = re.compile(r"≈ \d+ tokens in, \d+ out")
+    expect(chat.page.get_by_test_id("facts")).to_contain_text(estimate)
     chat.page.reload()
-    expect(chat.page.get_by_test_id("facts")).to_contain_text("≈ 214 tokens in, 61 out")
+    expect(chat.page.get_by_test_id("facts")).to_contain_text(estimate)
 
 
-def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*text("Well."), message("Well."), done()]
+def test_the_cost_of_an_answer_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = answer("Well.")
     chat.open()
     chat.ask("go")
     facts = chat.page.get_by_test_id("facts")
@@ -338,32 +330,32 @@ def test_what_an_answer_cost_is_still_there_after_a_reload(chat: ChatPage, engin
 def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    call = Call("logs__read", "read")
-    url = "/v1/turns/t/tool-calls/read/text"
-    engine.scripts["go"] = [*call.announced(), call.succeeded("head", truncated=True, textUrl=url), done()]
+    whole = "head <img src=x onerror=alert(1)> " + "x" * 300_000 + " tail"
+    call = Call("logs__read")
+    engine.scripts["go"] = [*call.begun(), call.succeeded(whole)]
+    chat.page.route("**/text", lambda route: route.fulfill(status=503), times=1)
     chat.open()
     chat.ask("go")
     card = chat.card("logs__read")
-    expect(card.part("result")).to_have_text("head")
+    expect(card.part("result")).to_contain_text("head <img")
     expect(card.part("show-all")).to_have_text("Show all")
 
     card.part("show-all").click()
     expect(card.part("show-all")).to_contain_text("Try again")  # it answers 503
-    engine.whole = "head <img src=x onerror=alert(1)> " + "x" * 300_000 + " tail"
     card.part("show-all").click()
-    expect(card.part("result")).to_have_text(engine.whole)
+    expect(card.part("result")).to_have_text(whole)
     expect(card.part("result").locator("img")).to_have_count(0)
     expect(card.part("show-all")).to_have_count(0)
 
 
 def test_links_of_a_result_can_be_followed_on_the_web_only(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("docs__find", "find")
-    links = [
-        {"uri": "https://example.com/a", "name": "a.txt", "title": "Notes <b>", "mimeType": "text/plain"},
-        {"uri": "file:///etc/passwd", "name": "local"},
-        {"uri": "javascript:alert(1)", "name": "script"},
-    ]
-    engine.scripts["go"] = [*call.announced(), call.succeeded("", links=links), done()]
+    call = Call("docs__find")
+    links = (
+        LinkBlock("https://example.com/a", "a.txt", "text/plain", title="Notes <b>"),
+        LinkBlock("file:///etc/passwd", "local"),
+        LinkBlock("javascript:alert(1)", "script"),
+    )
+    engine.scripts["go"] = [*call.begun(), call.succeeded("", *links)]
     chat.open()
     chat.ask("go")
     shown = chat.card("docs__find").part("links")
@@ -375,33 +367,22 @@ def test_links_of_a_result_can_be_followed_on_the_web_only(chat: ChatPage, engin
 
 
 def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.api_key = "secret"  # an image element could not send it
-    call = Call("charts__plot", "plot")
-    media = [{"mimeType": "image/png", "url": "/v1/turns/t/tool-calls/plot/content/0"}]
-    engine.scripts["go"] = [*call.announced(), call.succeeded("", media), done()]
+    engine.restart(api_keys={"ann": SECRET})  # an image element could not send it
+    call = Call("charts__plot")
+    engine.scripts["go"] = [*call.begun(), call.succeeded("", MediaBlock("image/png", PIXEL))]
     chat.open()
-    give_key(chat, "secret")
+    give_key(chat, SECRET)
     chat.ask("go")
     image = chat.card("charts__plot").part("image")
     expect(image).to_have_js_property("naturalWidth", 1)
     expect(image).to_have_attribute("src", re.compile("^blob:"))
 
 
-@promise("the page loads nothing from other hosts, under a strict policy")
-def test_an_image_from_elsewhere_is_never_fetched(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("charts__plot", "plot")
-    media = [{"mimeType": "image/png", "url": "https://evil.example/v1/turns/t/tool-calls/x/content/0"}]
-    engine.scripts["go"] = [*call.announced(), call.succeeded("", media), done()]
-    chat.open()
-    chat.ask("go")
-    expect(chat.card("charts__plot").root).to_contain_text("The image could not be loaded.")
-
-
 def test_a_refused_message_names_the_field_and_gives_the_text_back(chat: ChatPage) -> None:
     chat.open()
     chat.ask("x" * 2001)
-    expect(chat.notice).to_contain_text("INVALID_REQUEST")
-    expect(chat.page.get_by_test_id("notice-field")).to_have_text("message String should have at most 2000 characters")
+    expect(chat.notice).to_contain_text("MESSAGE_TOO_LONG")
+    expect(chat.page.get_by_test_id("notice-field")).to_contain_text("message the message has 2001 characters")
     expect(chat.questions).to_have_count(0)
     expect(chat.input).to_have_value("x" * 2001)
     chat.page.get_by_test_id("notice-dismiss").click()
@@ -421,7 +402,7 @@ def busy_elsewhere(chat: ChatPage) -> None:
 def test_a_message_to_a_conversation_that_is_busy_elsewhere_waits_in_sight(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    engine.scripts["And now?"] = [message("Now it is done."), done()]
+    engine.scripts["And now?"] = answer("Now it is done.")
     busy_elsewhere(chat)
     chat.ask("And now?")
     expect(chat.queued).to_contain_text("And now?")
@@ -439,7 +420,7 @@ def test_a_message_to_a_conversation_that_is_busy_elsewhere_waits_in_sight(
 def test_a_message_can_be_sent_while_an_answer_is_written_and_waits_for_it(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    engine.scripts["And now?"] = [message("Now it is done."), done()]
+    engine.scripts["And now?"] = answer("Now it is done.")
     chat.open()
     chat.ask(SLOW)
     chat.card("demo__slow_job").expect_status("running")
@@ -457,11 +438,11 @@ def test_a_message_can_be_sent_while_an_answer_is_written_and_waits_for_it(
 def test_a_message_that_waits_can_be_taken_back(chat: ChatPage, engine: ScriptedEngine) -> None:
     busy_elsewhere(chat)
     chat.ask("And now?")
-    wait_until_blocking(lambda: engine.queued, what="the message that waits")
+    wait_until_blocking(lambda: engine.waiting, what="the message that waits")
     chat.page.get_by_test_id("take-back").click()
     expect(chat.queued).to_have_count(0)
     expect(chat.input).to_have_value("And now?")
-    wait_until_blocking(lambda: not engine.queued, what="the end of its wait")
+    wait_until_blocking(lambda: not engine.waiting, what="the end of its wait")
     engine.open_gate("job")
     chat.expect_idle()
     expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
@@ -559,7 +540,7 @@ def test_the_back_button_returns_to_the_conversation_before(chat: ChatPage, engi
 
 def test_a_conversation_that_does_not_exist_is_said_so(chat: ChatPage) -> None:
     chat.open("nowhere")
-    expect(chat.notice).to_contain_text("There is no such conversation.")
+    expect(chat.notice).to_contain_text("there is no session nowhere")
     expect(chat.empty).to_be_visible()
 
 
@@ -578,16 +559,14 @@ def test_a_new_conversation_can_begin_while_another_goes_on(chat: ChatPage, engi
 
 
 def test_the_api_key_is_asked_for_and_asked_again_until_it_fits(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.api_key = "secret"
-    engine.store("About outboxes", ("How?", "Like this."))
+    engine.restart(api_keys={"ann": SECRET})
     chat.open()
     expect(chat.key_dialog).to_be_visible()
     expect(chat.page.get_by_test_id("key-rejected")).to_be_hidden()
     give_key(chat, "wrong")
     expect(chat.page.get_by_test_id("key-rejected")).to_be_visible()
-    give_key(chat, "secret")
+    give_key(chat, SECRET)
     expect(chat.key_dialog).to_be_hidden()
-    expect(chat.sessions).to_have_count(1)
     chat.ask("What is 17 * 23 + 4?")
     expect(chat.answers.locator("strong")).to_have_text("395")
     chat.page.reload()
@@ -597,10 +576,10 @@ def test_the_api_key_is_asked_for_and_asked_again_until_it_fits(chat: ChatPage, 
 
 
 def test_without_a_key_the_page_says_what_is_missing(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.api_key = "secret"
+    engine.restart(api_keys={"ann": SECRET})
     chat.open()
     chat.key_dialog.get_by_role("button", name="Not now").click()
-    expect(chat.notice).to_contain_text("An API key is needed.")
+    expect(chat.notice).to_contain_text("this server needs a key or a token")
 
 
 def give_key(chat: ChatPage, key: str) -> None:

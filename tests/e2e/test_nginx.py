@@ -47,7 +47,7 @@ def in_front_of(engine: Engine, folder: Path, *, http: str = "") -> Generator[En
     """The engine as it is seen through an nginx."""
     port = int(engine.url.rpartition(":")[2])
     with running_nginx(folder / "nginx", [port], http=http) as url:
-        yield Engine(engine.app, int(url.rpartition(":")[2]))
+        yield Engine(engine.app, engine.server, int(url.rpartition(":")[2]))
 
 
 async def later_bytes(through: Engine, seconds: float, **headers: str) -> httpx2.Headers | None:

@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
+from dialog_engine.model import FinishReason
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Wait, answer, done, message, text
+from tests.e2e.scripts import Call, Done, Wait, answer, text
 from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
@@ -59,8 +62,7 @@ def test_everything_can_be_done_with_the_keyboard(chat: ChatPage, engine: Script
 
 
 def test_the_first_tab_stop_skips_to_the_message_box(chat: ChatPage, engine: ScriptedEngine) -> None:
-    session = engine.store("About outboxes", ("How?", "Like this."))
-    chat.open(session.session_id)
+    chat.open(engine.store("About outboxes", ("How?", "Like this.")))
     expect(chat.answers).to_have_text("Like this.")
     chat.page.locator("body").evaluate("body => { document.activeElement.blur(); body.tabIndex = -1; body.focus() }")
     chat.page.keyboard.press("Tab")
@@ -80,24 +82,23 @@ def test_focus_can_be_seen(chat: ChatPage) -> None:
 
 @promise("the page works by keyboard, screen reader, in the dark and on a phone")
 def test_a_screen_reader_gets_announcements_and_not_each_word(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("demo__job", "job")
+    call = Call("demo__job")
     engine.scripts["go"] = [
-        *call.announced(),
-        call.ended("failed", "TIMEOUT", "Too slow."),
+        *call.begun(),
+        call.ended(CallState.FAILED, ErrorCode.NETWORK_ERROR, "It cannot be reached."),
         *answer("Some ", "words ", "of ", "the ", "answer."),
-        done(),
     ]
     chat.open()
     chat.ask("go")
     expect(chat.live).to_have_attribute("aria-live", "polite")
-    expect(chat.live).to_contain_text("Tool job: Failed, TIMEOUT.")
+    expect(chat.live).to_contain_text("Tool job: Failed, NETWORK_ERROR.")
     expect(chat.live).to_contain_text("The answer is finished.")
     expect(chat.live).not_to_contain_text("words")
     expect(chat.page.get_by_role("log", name="Conversation")).to_have_attribute("aria-live", "off")
 
 
 def test_every_control_has_a_name(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*answer("```python\nprint()\n```"), done()]
+    engine.scripts["go"] = answer("```python\nprint()\n```")
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -123,16 +124,14 @@ def test_the_dark_theme_follows_the_system_and_the_choice_outlives_a_reload(chat
 @promise("the page works by keyboard, screen reader, in the dark and on a phone")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(chat: ChatPage, engine: ScriptedEngine, scheme: str) -> None:
-    good, bad, lost = Call("a__good", "good"), Call("a__bad", "bad"), Call("a__lost", "lost")
+    good, bad, lost = Call("a__good"), Call("a__bad"), Call("a__lost")
     engine.scripts["go"] = [
-        *good.announced(),
-        *bad.announced(),
-        *lost.announced(),
+        *(step for call in (good, bad, lost) for step in call.begun()),
         good.succeeded("fine"),
-        bad.ended("failed", "TIMEOUT", "Too slow."),
-        lost.ended("unknown", "OUTCOME_UNKNOWN", "The worker was lost."),
+        bad.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Too slow."),
+        lost.ended(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "The worker was lost."),
         *answer("A [link](https://a.example), `code`\n\n> and a quote."),
-        done("length"),
+        Done(FinishReason.LENGTH),
     ]
     chat.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     chat.open()
@@ -146,7 +145,7 @@ def test_text_has_enough_contrast(chat: ChatPage, engine: ScriptedEngine, scheme
 
 def test_code_can_be_copied(chat: ChatPage, context: BrowserContext, engine: ScriptedEngine) -> None:
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    engine.scripts["go"] = [*answer("Try\n\n```python\nprint(1)\n```"), done()]
+    engine.scripts["go"] = answer("Try\n\n```python\nprint(1)\n```")
     chat.open()
     chat.ask("go")
     chat.page.get_by_test_id("copy-code").click()
@@ -158,7 +157,7 @@ def test_code_can_be_copied(chat: ChatPage, context: BrowserContext, engine: Scr
 
 
 def test_the_page_scrolls_with_the_answer(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*answer(PARAGRAPHS), done()]
+    engine.scripts["go"] = answer(PARAGRAPHS)
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -167,13 +166,7 @@ def test_the_page_scrolls_with_the_answer(chat: ChatPage, engine: ScriptedEngine
 
 
 def test_scrolling_up_stops_following_until_the_end_is_reached_again(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [
-        *text(PARAGRAPHS),
-        Wait("more"),
-        *text("\n\nThe end."),
-        message(f"{PARAGRAPHS}\n\nThe end."),
-        done(),
-    ]
+    engine.scripts["go"] = [*text(PARAGRAPHS), Wait("more"), *text("\n\nThe end.")]
     chat.open()
     chat.ask("go")
     expect(chat.answers.get_by_text("Paragraph 59.")).to_be_in_viewport()
@@ -189,10 +182,13 @@ def test_scrolling_up_stops_following_until_the_end_is_reached_again(chat: ChatP
 
 
 def test_older_messages_are_loaded_above_what_is_in_sight(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.page_size = 2
+    def two_at_once(route: Route) -> None:
+        route.continue_(url=f"{route.request.url}{'&' if '?' in route.request.url else '?'}limit=2")
+
+    chat.page.route("**/messages*", two_at_once)
     chat.open()
     for question in ("one", "two", "three"):
-        engine.scripts[question] = [*answer(f"{question}\n\n{PARAGRAPHS}"), done()]
+        engine.scripts[question] = answer(f"{question}\n\n{PARAGRAPHS}")
         chat.ask(question)
         chat.expect_idle()
     chat.page.reload()
@@ -216,8 +212,9 @@ class TestOnAPhone:
 
     @promise("the page works by keyboard, screen reader, in the dark and on a phone")
     def test_nothing_is_wider_than_the_screen(self, chat: ChatPage, engine: ScriptedEngine) -> None:
-        call = Call(f"server__{LONG_WORD}", "wide", {"x": LONG_WORD}, LONG_WORD)
-        engine.scripts["go"] = [*call.announced(), call.ended("failed", "TIMEOUT", LONG_WORD), *answer(WIDE), done()]
+        call = Call(f"server__{LONG_WORD}", {"x": LONG_WORD}, LONG_WORD)
+        failed = call.ended(CallState.FAILED, ErrorCode.TIMEOUT, LONG_WORD)
+        engine.scripts["go"] = [*call.begun(), failed, *answer(WIDE)]
         chat.open()
         expect(chat.page.get_by_test_id("scripted-banner")).to_be_visible()
         assert overflow(chat.page) == []

@@ -8,8 +8,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Wait, done, message, text
-from tests.marks import exhaustive, promise
+from tests.e2e.scripts import Wait, message, text
+from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -115,35 +115,40 @@ FOREIGN = """(answers) => {
 }"""
 
 
-def shown(chat: ChatPage, engine: ScriptedEngine, *texts: str) -> Locator:
-    """The answers with these texts, in a conversation that is read from the store."""
-    engine.page_size = 2 * len(texts)
-    session = engine.store("Texts", *((f"{number}", each) for number, each in enumerate(texts)))
-    chat.open(session.session_id)
+def shown(chat: ChatPage, *texts: str) -> Locator:
+    """The answers with these texts, in a conversation that is read as from the store."""
+    messages = [
+        {"role": role, "content": content, "turnId": f"t{number}", "messageId": 2 * number + at}
+        for number, each in enumerate(texts)
+        for at, (role, content) in enumerate([("user", f"{number}"), ("assistant", each)], 1)
+    ]
+    history = {"sessionId": "texts", "title": "", "runningTurnId": None, "messages": messages, "turns": []}
+    chat.page.route("**/v1/sessions/texts/messages", lambda route: route.fulfill(json=history))
+    chat.open("texts")
     expect(chat.answers).to_have_count(len(texts))
     return chat.answers
 
 
 @promise("Markdown is safe")
-def test_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage, engine: ScriptedEngine) -> None:
-    answers = shown(chat, engine, *HOSTILE)
+@smoke
+def test_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage) -> None:
+    answers = shown(chat, *HOSTILE)
     expect(answers.first).to_have_text("<script>alert(1)</script>")
     assert answers.evaluate_all(FOREIGN) == []
 
 
 @promise("hostile input of any side gives a named error, and others are served")
-def test_any_mix_of_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_any_mix_of_hostile_markdown_becomes_nothing_but_known_elements(chat: ChatPage) -> None:
     random = Random(8)
     mixes = ["".join(random.choices(PIECES, k=random.choice([3, 10, 40, 150]))) for _ in range(MIXES)]
-    answers = shown(chat, engine, *(f"{number} {mix}" for number, mix in enumerate(mixes)))
+    answers = shown(chat, *(f"{number} {mix}" for number, mix in enumerate(mixes)))
     expect(answers.last).to_contain_text(str(MIXES - 1))
     assert answers.evaluate_all(FOREIGN) == []
 
 
-def test_marks_tables_links_and_images_are_laid_out(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_marks_tables_links_and_images_are_laid_out(chat: ChatPage) -> None:
     answers = shown(
         chat,
-        engine,
         "*a* **b** `c` ~~d~~",
         "one\ntwo",
         "| a | b |\n|---|--:|\n| 1 | 2 |",
@@ -170,7 +175,8 @@ def test_marks_tables_links_and_images_are_laid_out(chat: ChatPage, engine: Scri
 
 
 @promise("Markdown is rendered within a budget")
-def test_what_is_too_large_is_shown_as_text_and_that_is_said(chat: ChatPage, engine: ScriptedEngine) -> None:
+@smoke
+def test_what_is_too_large_is_shown_as_text_and_that_is_said(chat: ChatPage) -> None:
     table = "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_500
     answers = shown(
         chat, engine, table, "> " * 150 + "deep", ("word " * 20 + "\n\n") * 3_100, "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_400
@@ -192,7 +198,6 @@ def test_code_has_its_head_from_the_first_line_and_does_not_jump(chat: ChatPage,
         *text("    return 1\n```\n\nThat"),
         Wait("end"),
         message("```python\ndef f(x):\n    return 1\n```\n\nThat is it."),
-        done(),
     ]
     chat.open()
     chat.ask("go")
@@ -214,11 +219,9 @@ def top(element: Locator) -> Any:
     return element.evaluate("(element) => element.offsetTop")
 
 
-def test_mathematics_is_laid_out_and_keeps_its_backslashes_where_it_cannot_be(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_mathematics_is_laid_out_and_keeps_its_backslashes_where_it_cannot_be(chat: ChatPage) -> None:
     answers = shown(
-        chat, engine, "So \\(a\\,+b\\) it is.\n\n\\[\n\\frac{1}{2}\n\\]", "Not \\(\\of{nobody}\\).", "Open \\(a\\,b"
+        chat, "So \\(a\\,+b\\) it is.\n\n\\[\n\\frac{1}{2}\n\\]", "Not \\(\\of{nobody}\\).", "Open \\(a\\,b"
     )
     expect(answers.nth(0).locator("math mi")).to_have_text(["a", "b"])
     expect(answers.nth(0).locator("math mfrac mn")).to_have_text(["1", "2"])
@@ -226,11 +229,9 @@ def test_mathematics_is_laid_out_and_keeps_its_backslashes_where_it_cannot_be(
     expect(answers.nth(2)).to_have_text("Open \\(a\\,b")
 
 
-def test_a_block_that_takes_too_long_stays_plain_and_the_next_one_is_coloured(
-    chat: ChatPage, engine: ScriptedEngine
-) -> None:
+def test_a_block_that_takes_too_long_stays_plain_and_the_next_one_is_coloured(chat: ChatPage) -> None:
     slow = "```csharp\n" + SLOW + "\n```"
-    answers = shown(chat, engine, slow, "```js\nlet x;\n```")
+    answers = shown(chat, slow, "```js\nlet x;\n```")
     expect(answers.nth(1).locator(".hljs-keyword")).to_have_text("let")
     expect(answers.nth(0).locator(".hljs-keyword")).to_have_count(0)
     expect(answers.nth(0).locator("code")).to_contain_text(SLOW[-20:].strip())
@@ -246,7 +247,6 @@ def test_what_is_whole_stays_the_same_nodes_while_the_answer_grows(chat: ChatPag
         Wait("more"),
         *text(" four.\n\nFive."),
         message("One *two*.\n\nThree four.\n\nFive."),
-        done(),
     ]
     chat.open()
     chat.ask("go")

@@ -4,12 +4,15 @@ The `page` fixture does half of the asserting: a dialog, a violation of the poli
 another host fails the test.
 """
 
+import json
+from typing import Any
+
 import pytest
-from playwright.sync_api import Error, Page, expect
+from playwright.sync_api import Error, Page, Route, expect
 
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Say, answer, done
+from tests.e2e.scripts import answer
 from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
@@ -26,7 +29,7 @@ ATTACK = '"><img src=x onerror=alert(1)><script>alert(1)</script>'
 
 @promise("Markdown is safe")
 def test_attacks_in_an_answer_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*answer(*ATTACKS.splitlines(keepends=True)), done()]
+    engine.scripts["go"] = answer(*ATTACKS.splitlines(keepends=True))
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -35,23 +38,48 @@ def test_attacks_in_an_answer_stay_text(chat: ChatPage, engine: ScriptedEngine) 
     assert_nothing_foreign(chat.page)
 
 
-def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
-    good = Call(f"a__{ATTACK}", "good", {ATTACK: ATTACK}, ATTACK)
-    bad = Call(f"b__{ATTACK}", "bad", {"x": ATTACK}, ATTACK)
+def served(page: Page, *events: tuple[str, dict[str, Any]]) -> None:
+    """The next message is answered with these events, which no engine would send, and with an end."""
+    frames = [("control", {"type": "turn", "status": "started", "turnId": "t", "sessionId": "s"}), *events]
+    body = "".join(
+        f"id: 1-{n}\nevent: {name}\ndata: {json.dumps(data)}\n\n" for n, (name, data) in enumerate(frames, 1)
+    )
+
+    def answer(route: Route) -> None:
+        headers = {"content-type": "text/event-stream", "x-session-id": "s", "x-turn-id": "t"}
+        route.fulfill(headers=headers, body=body)
+
+    page.route("**/v1/chat", answer, times=1)
+
+
+def step(status: str, call: str = "one", **more: Any) -> tuple[str, dict[str, Any]]:
+    facts = {"toolName": call, "server": ATTACK, "toolCallId": call, "correlationId": call, "round": 1}
+    return "control", {"type": "tool", "status": status, **facts, **more}
+
+
+def done(reason: str) -> tuple[str, dict[str, Any]]:
+    return "done", {"reason": reason, "usage": {"inputTokens": 1, "outputTokens": 1}, "ttftMs": 1}
+
+
+@promise("the page loads nothing from other hosts, under a strict policy")
+def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage) -> None:
+    good, bad = f"a__{ATTACK}", f"b__{ATTACK}"
     media = [
         {"mimeType": ATTACK, "url": "javascript:alert(1)"},
         {"mimeType": "image/png", "url": "javascript:alert(1)"},
+        {"mimeType": "image/png", "url": "https://evil.example/v1/turns/t/tool-calls/x/content/0"},
     ]
-    engine.scripts["go"] = [
-        good.step("pending", arguments=good.arguments, title=ATTACK),
-        good.step("progress", progress=1, total=2, message=ATTACK),
-        good.succeeded(ATTACK, media),
-        *bad.announced(),
-        bad.ended("failed", ATTACK, ATTACK),
-        Say("reasoning", {"delta": ATTACK}),
-        Say("error", {"code": ATTACK, "message": ATTACK}),
+    served(
+        chat.page,
+        step("pending", good, arguments={ATTACK: ATTACK}, title=ATTACK),
+        step("progress", good, progress=1, total=2, message=ATTACK),
+        step("succeeded", good, durationMs=1, result={"text": ATTACK, "truncated": False, "media": media}),
+        step("pending", bad, arguments={"x": ATTACK}),
+        step("failed", bad, durationMs=1, error={"code": ATTACK, "message": ATTACK}),
+        ("reasoning", {"delta": ATTACK}),
+        ("error", {"code": ATTACK, "message": ATTACK}),
         done(ATTACK),
-    ]
+    )
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -67,8 +95,7 @@ def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage, engine: 
 
 
 def test_attacks_in_questions_titles_and_stored_answers_stay_text(chat: ChatPage, engine: ScriptedEngine) -> None:
-    session = engine.store(ATTACK, (ATTACK, ATTACKS))
-    chat.open(session.session_id)
+    chat.open(engine.store(ATTACK, (ATTACK, ATTACKS)))
     expect(chat.questions).to_have_text(ATTACK)
     expect(chat.page.get_by_role("heading", level=1)).to_have_text(ATTACK)
     expect(chat.sessions).to_contain_text(ATTACK)
@@ -78,17 +105,17 @@ def test_attacks_in_questions_titles_and_stored_answers_stay_text(chat: ChatPage
     assert_nothing_foreign(chat.page)
 
 
-def test_unknown_event_types_and_statuses_are_tolerated(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("demo__job", "job")
-    engine.scripts["go"] = [
-        Say("constructor", {"delta": "x"}),
-        Say("control", {"type": "weather", "status": "fine"}),
-        call.step("pending") ,
-        Say("control", dict(call.step("running").data) | {"status": "__proto__"}),
-        call.succeeded("fine"),
-        *answer("still here"),
+def test_unknown_event_types_and_statuses_are_tolerated(chat: ChatPage) -> None:
+    served(
+        chat.page,
+        ("constructor", {"delta": "x"}),
+        ("control", {"type": "weather", "status": "fine"}),
+        step("pending", "demo__job"),
+        step("__proto__", "demo__job"),
+        step("succeeded", "demo__job", durationMs=1, result={"text": "fine", "truncated": False, "media": []}),
+        ("message", {"role": "assistant", "content": "still here", "messageId": 7}),
         done("tired"),
-    ]  # fmt: skip
+    )
     chat.open()
     chat.ask("go")
     expect(chat.answers).to_have_text("still here")

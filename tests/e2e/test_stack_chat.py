@@ -101,7 +101,7 @@ def test_a_large_result_is_cut_to_its_head_and_tail(stack: Stack) -> None:
 
 
 @promise("the user can see the whole of a result, as nothing but text")
-def test_of_a_result_that_is_too_large_to_keep_it_is_said_how_much_is_gone(stack: Stack) -> None:
+def test_a_result_too_large_to_keep_says_how_much_is_gone(stack: Stack) -> None:
     said = stack.ask("Give me a large result of 600 KB")
     whole = stack.http.get(said.steps("demo__large_result")[-1]["result"]["textUrl"]).text
     assert "[… 204,800 of 614,400 bytes left out: the result is too large to keep, and they are gone …]" in whole
@@ -155,7 +155,7 @@ def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
 
 
 @promise("a tool with an invalid schema is left out, and the reason reported")
-def test_what_cannot_be_used_says_why_and_the_rest_works(stack: Stack) -> None:
+def test_an_unusable_server_says_why_and_the_others_work(stack: Stack) -> None:
     wait_until_blocking(lambda: stack.tools()["unreachable"]["state"] == "failed", 30)
     servers = stack.tools()
     assert servers["unreachable"]["error"]

@@ -2,12 +2,9 @@
 
 import signal
 from collections.abc import Generator, Iterator
-from typing import Any
 
 import pytest
-from redis import Redis as SyncRedis
 
-from plugins_contract.keys import Keys
 from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import answers
 from tests.support.stack import Event, Said, Stack, running_stack
@@ -33,42 +30,6 @@ def until(events: Iterator[Event], status: str) -> list[Event]:
         if event.data.get("status") == status and event.data.get("type") == "tool":
             return seen
     raise AssertionError(f"no {status}: {seen}")
-
-
-def turn_of(events: list[Event]) -> str:
-    return str(events[0].data["turnId"])
-
-
-def logged(stack: Stack, turn_id: str) -> list[str]:
-    """The ids in the turn's log."""
-    client: Any = SyncRedis.from_url(stack.redis.url, decode_responses=True)
-    with client:
-        return [entry for entry, _ in client.xrange(Keys().turn(turn_id))]
-
-
-def test_an_engine_that_dies_during_a_call_goes_on_with_the_turn_and_the_stream_has_no_gap(stack: Stack) -> None:
-    with stack.asking(COUNT.format(seconds=3, token="engine")) as events:
-        seen = until(events, "running")
-        stack.wait_for_effect("engine")
-        wait_until_blocking(
-            lambda: seen[-1].id in logged(stack, turn_of(seen)), 2, what="the log to hold what was seen"
-        )
-        assert stack.engine
-        stack.engine.kill()
-    stack.start_engine()
-    turn_id = turn_of(seen)
-    rest = stack.follow(turn_id, after=seen[-1].id)
-    assert rest.reason == "stop"
-    assert rest.steps("demo__increment_counter")[-1]["status"] == "succeeded"
-    assert "is now" in rest.text
-    assert len(stack.effects("engine")) == 1
-    # The log joins small pieces of text, under the id of the last of them.
-    received, again = Said((*seen, *rest.events)), stack.follow(turn_id)
-    assert [event.id for event in received.events if event.name != "text"] == [
-        event.id for event in again.events if event.name != "text"
-    ]
-    assert received.text == again.text
-    assert len({event.id for event in received.events}) == len(received.events)
 
 
 @promise("a call whose worker was lost says what happens next")
@@ -100,20 +61,6 @@ def test_a_worker_that_dies_during_a_call_is_replaced_when_it_may_run_twice(stac
     assert "The slow job finished" in said.text
 
 
-@promise("Redis is killed again and again: nothing lost, no live lease taken")
-def test_a_redis_that_dies_during_a_call_and_comes_back_loses_nothing(stack: Stack) -> None:
-    with stack.asking(COUNT.format(seconds=1, token="redis")) as events:
-        seen = until(events, "running")
-        stack.wait_for_effect("redis")
-        stack.redis.kill()
-        stack.redis.start()
-        said = Said((*seen, *events))
-    assert said.steps("demo__increment_counter")[-1]["status"] == "succeeded"
-    assert said.reason == "stop"
-    assert len(stack.effects("redis")) == 1
-    wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
-
-
 @promise("with Redis or all workers down chat still answers")
 def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack: Stack) -> None:
     stack.redis.kill()
@@ -124,21 +71,6 @@ def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack
     wait_until_blocking(lambda: not any(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)
     stack.redis.start()
     wait_until_blocking(lambda: stack.http.get("/readyz").json()["status"] == "ready", 30)
-    assert "391" in stack.ask("What is 17 * 23?").text
-
-
-@promise("an MCP server killed mid-call leaves exactly the crash table")
-def test_an_mcp_server_that_dies_during_a_call_leaves_it_unknown_and_comes_back(stack: Stack) -> None:
-    demo = next(part for part in stack.parts if "examples.demo_server" in part.argv)
-    with stack.asking(COUNT.format(seconds=30, token="server")) as events:
-        seen = until(events, "running")
-        stack.wait_for_effect("server")
-        demo.kill()
-        said = Said((*seen, *events))
-    assert said.steps("demo__increment_counter")[-1]["status"] == "unknown"
-    assert len(stack.effects("server")) == 1
-    stack.start_demo()
-    wait_until_blocking(lambda: stack.tools()["demo"]["state"] == "ready", 30)
     assert "391" in stack.ask("What is 17 * 23?").text
 
 

@@ -56,7 +56,7 @@ def test_a_call_through_the_gateway_runs_and_shows_the_real_tool(gateway: Stack)
     assert call["arguments"] == {"token": "through-the-gateway"}
 
 
-def test_what_does_not_exist_is_answered_with_what_does(gateway: Stack) -> None:
+def test_an_unknown_name_is_answered_with_the_names_that_exist(gateway: Stack) -> None:
     said = gateway.ask(query("increment_countre"))
 
     [last] = [step for step in said.steps("mcp_query") if step["status"] == "failed"]

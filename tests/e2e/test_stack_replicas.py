@@ -4,7 +4,6 @@ Their leases are short: `tests/unit/test_ownership.py` tests the decision with t
 scenario `engines_killed` measures how long an adoption takes.
 """
 
-import signal
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -13,11 +12,9 @@ from typing import Any
 import pytest
 
 from tests.marks import exhaustive, promise, smoke
-from tests.support.processes import answers
 from tests.support.replicas import Replica
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
-from tests.support.waiting import wait_until_blocking
 
 pytestmark = exhaustive("integration/test_replicas.py has it without processes")
 
@@ -117,64 +114,6 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(
     assert len(stack.effects("running")) == 1
 
 
-@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
-def test_a_call_that_ended_while_its_engine_stood_still_is_not_run_again(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    one, two = engines
-    session_id, turn_id = one.begin(COUNT.format(seconds=1, token="finished"))
-    transcript = Transcript()
-    one.read(turn_id, transcript, until=step("running"))
-    one.process.send(signal.SIGSTOP)
-    died_at = time.monotonic()
-    stack.wait_for_effect("finished")
-    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
-    assert time.monotonic() - died_at < TAKEOVER_SECONDS
-    check(two, session_id, turn_id, transcript)
-    assert len(stack.effects("finished")) == 1
-
-    # The first owner continues: it writes nothing any more, and shows what the other one made of the turn.
-    one.process.send(signal.SIGCONT)
-    wait_until_blocking(lambda: one.messages(session_id) == two.messages(session_id), 15, what="the same messages")
-    again = Transcript()
-    one.read_to_the_end(turn_id, again, 15)
-    check(one, session_id, turn_id, again)
-    assert len(stack.effects("finished")) == 1
-
-
-def test_a_call_that_no_worker_took_yet_is_not_lost(stack: Stack, engines: tuple[Replica, Replica]) -> None:
-    one, two = engines
-    [port] = stack.workers
-    stack.workers.pop(port).stop()
-    session_id, turn_id = one.begin(COUNT.format(seconds=0, token="pending"))
-    transcript = Transcript()
-    one.read(turn_id, transcript, until=step("queued"))
-    one.process.kill()
-    stack.start_worker()
-    two.read_to_the_end(turn_id, transcript, TAKEOVER_SECONDS + 10)
-    check(two, session_id, turn_id, transcript)
-    assert [*transcript.statuses.values()] == ["succeeded"]
-    assert len(stack.effects("pending")) == 1
-
-
-def test_redis_may_be_restarted_between_the_death_and_the_adoption(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    one, two = engines
-    session_id, turn_id = one.begin(COUNT.format(seconds=3, token="redis"))
-    transcript = Transcript()
-    one.read(turn_id, transcript, until=step("running"))
-    stack.wait_for_effect("redis")
-    stack.redis.write_down()  # this is about what the engines do, not about what a server on a busy disk may lose
-    one.process.kill()
-    stack.redis.kill()
-    stack.redis.start()
-    two.read_to_the_end(turn_id, transcript, 2 * TAKEOVER_SECONDS)
-    check(two, session_id, turn_id, transcript)
-    assert len(stack.effects("redis")) == 1
-    wait_for_workers(stack)
-
-
 @promise("stop works from any engine")
 def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple[Replica, Replica]) -> None:
     one, two = engines
@@ -189,40 +128,3 @@ def test_a_turn_whose_engine_is_gone_can_be_stopped(stack: Stack, engines: tuple
     assert two.http.get(f"/v1/turns/{turn_id}").json()["status"] == "cancelled"
     assert next(iter(transcript.statuses.values())) in ("cancelled", "unknown")
     check(two, session_id, turn_id, transcript)
-
-
-@promise("what users receive after a stop is what happened, whenever and wherever they press it")
-@promise("stop works from any engine")
-def test_a_turn_is_stopped_and_a_question_decided_at_the_engine_that_does_not_run_it(
-    stack: Stack, engines: tuple[Replica, Replica]
-) -> None:
-    one, two = engines
-    _, turn_id = one.begin(COUNT.format(seconds=25, token="stopped elsewhere"))
-    transcript = Transcript()
-    two.read(turn_id, transcript, until=step("running"))
-    assert two.http.post(f"/v1/turns/{turn_id}/cancel").json()["status"] == "cancelled"
-    one.read_to_the_end(turn_id, transcript, 15)
-    assert transcript.done is not None
-    assert transcript.done["reason"] == "cancelled"
-
-    session_id, turn_id = one.begin('call demo__delete_everything {"token": "decided"}')
-    transcript, asked = Transcript(), list[Event]()
-
-    def is_asked(event: Event) -> bool:
-        asked.append(event)
-        return event.data.get("status") == "asked"
-
-    two.read(turn_id, transcript, until=is_asked)
-    question = asked[-1].data
-    body = {"decision": "approve", "hash": question["hash"]}
-    path = f"/v1/turns/{turn_id}/approvals/{question['correlationId']}"
-    assert two.http.post(path, json=body).status_code == 200
-    one.read_to_the_end(turn_id, transcript, 30)
-    check(two, session_id, turn_id, transcript)
-    assert [*transcript.statuses.values()] == ["succeeded"]
-    assert len(stack.effects("decided")) == 1
-
-
-def wait_for_workers(stack: Stack) -> None:
-    """Wait until the workers are ready again after an outage."""
-    wait_until_blocking(lambda: all(answers(f"http://127.0.0.1:{port}/readyz") for port in stack.workers), 20)

@@ -5,9 +5,9 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 
-from tests.e2e.chat_page import ChatPage, Watch
+from tests.e2e.chat_page import ChatPage
 from tests.marks import exhaustive, promise, smoke
 from tests.support.processes import ROOT
 from tests.support.stack import Stack, running_stack
@@ -15,7 +15,6 @@ from tests.support.stack import Stack, running_stack
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
 
 COUNT = "Increment the counter, answering after 4 seconds, with token {token}"
-STORY = "What time is it in Tokyo and in Paris?"
 
 
 @pytest.fixture(scope="module")
@@ -81,37 +80,3 @@ def test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once(
     chat.page.reload()
     expect(chat.answers).to_have_text(seen)
     expect(chat.cards).to_have_count(1)
-
-
-def test_an_answer_that_was_cut_by_a_restart_is_made_again_and_shown_once(chat: ChatPage, stack: Stack) -> None:
-    chat.open()
-    chat.ask(STORY)
-    expect(chat.answers.last).to_contain_text("scripted demo model")
-    end_well(stack)
-    chat.expect_idle()
-    assert chat.answers.last.inner_text().count("In Tokyo") == 1
-    expect(chat.cards).to_have_count(2)
-    expect(chat.notice).to_be_hidden()
-
-
-@promise("several tabs watch one turn")
-def test_two_tabs_show_the_same_turn_as_it_goes(
-    chat: ChatPage, stack: Stack, context: BrowserContext, watch: Watch
-) -> None:
-    chat.open()
-    chat.ask("Hello, who are you?")
-    chat.expect_idle()
-    page = context.new_page()
-    watch.attach(page)
-    other = ChatPage(page, chat.base_url)
-    other.open(chat.page.url.rpartition("/")[2])
-    expect(other.answers).to_have_count(1)
-    chat.ask("Run a slow job of 30 seconds in 30 steps with token tabs")
-    for tab in (chat, other):
-        expect(tab.card("demo__slow_job").part("message")).to_contain_text("of 30 done")
-    other.stop.click()
-    for tab in (chat, other):
-        tab.card("demo__slow_job").expect_status("cancelled")
-        tab.expect_idle()
-    picture(other, "stopped-in-the-other-tab")
-    assert [effect["status"] for effect in stack.effects("tabs")] == ["started", "cancelled"]

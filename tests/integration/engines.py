@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,17 @@ from redis import Redis as SyncRedis
 
 from callstream_runtime.http_connection import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, Outbox, OutboxRow
-from dialog_engine.http.app import server_of
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
+from dialog_engine.http.app import Server, server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
+from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.wiring.engine import build_app
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
+from tests.support.fakes import MemoryStore
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"
@@ -76,72 +78,69 @@ def request(
     )
 
 
-class MemoryOutbox(Outbox):
-    """The in-process twin of the outbox table. Times are seconds on the loop's clock."""
+class MemoryOutbox(SqlOutbox):
+    """The outbox table in memory. What was read of it, marked and postponed is noted, the delays in milliseconds."""
 
     def __init__(self) -> None:
-        self.rows: dict[int, OutboxRow] = {}
+        self.store = MemoryStore(ENGINE)
+        super().__init__(self.store.store)
+        self.sql = self.store.memory.rows
         self.marked: list[OutboxRow] = []
         self.postponed: list[tuple[int, str, int]] = []
-        self.failure: Exception | None = None
         self.looks = 0
         self.read = 0
         self._last = 0
-        self._next_at: dict[int, float] = {}
 
     def add(self, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
         """Commit a row."""
         self._last += 1
         row = OutboxRow(self._last, event_type, event_id, payload, offered_to=NEVER_OFFERED, sent=False)
-        self.rows[row.seq] = row
+        self.put(row)
         return row
+
+    def put(self, row: OutboxRow) -> None:
+        """Have this row in the place of the one that has its number."""
+        self.sql(
+            "INSERT OR REPLACE INTO outbox (seq, owner, event_type, event_id, payload, created_at, offered_to)"
+            " VALUES (?, ?, ?, ?, ?, 0, ?)",
+            *(row.seq, ENGINE, row.event_type, row.event_id, row.payload, row.offered_to),
+        )
 
     def call(self, event: ToolCallRequested) -> OutboxRow:
         """Commit the row of a tool call."""
         return self.add(EVENT_TYPE, event.correlation_id, encode_request(event))
 
+    def remove(self, event_id: str) -> None:
+        """Have no row of this event."""
+        self.sql("DELETE FROM outbox WHERE event_id = ?", event_id)
+
     @property
     def left(self) -> list[int]:
         """The rows that are not marked."""
-        marked = {row.seq for row in self.marked}
-        return [seq for seq in self.rows if seq not in marked]
+        return [row.seq for row in self.sql("SELECT seq FROM outbox WHERE published_at IS NULL ORDER BY seq")]
 
     def answer(self, correlation_id: str) -> OutboxRow:
         """Commit the answer to a call: its row goes, a fact comes."""
-        self.rows = {seq: row for seq, row in self.rows.items() if row.event_id != correlation_id}
+        self.remove(correlation_id)
         return self.add(TOOL_CALL_FINISHED, correlation_id, b"{}")
 
     async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
         self.looks += 1
-        now = asyncio.get_running_loop().time()
-        places = {seq: (self._next_at.get(seq, 0.0), seq) for seq in self.left}
-        due = [seq for seq, place in places.items() if (0.0, after) < place and place[0] <= now]
-        rows = [self.rows[seq] for seq in sorted(due, key=lambda seq: places[seq])[:limit]]
+        rows = await super().waiting(limit, after=after)
         self.read += len(rows)
         return rows
 
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
         self.looks += 1
-        wanted = set(correlation_ids)
-        return [row for seq in self.left if (row := self.rows[seq]).event_id in wanted and row.event_type == EVENT_TYPE]
-
-    async def unanswered(self) -> Sequence[OutboxRow]:
-        return [row for row in self.marked if row.event_type == EVENT_TYPE and row.seq in self.rows]
+        return await super().calls(correlation_ids)
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
-        if self.failure is not None:
-            raise self.failure
+        await super().published(rows)
         self.marked += rows
-
-    async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
-        ours = [row for row in rows if row.seq in self.left]
-        self.rows |= {row.seq: replace(self.rows[row.seq], offered_to=incarnation) for row in ours}
-        return frozenset(row.seq for row in ours)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
         self.postponed.append((row.seq, error, retry_in_ms))
-        self.rows[row.seq] = replace(row, attempts=row.attempts + 1)
-        self._next_at[row.seq] = asyncio.get_running_loop().time() + retry_in_ms / 1000
+        await super().postpone(row, error, retry_in_ms)
 
 
 # --- A running engine ---
@@ -243,8 +242,9 @@ def _chunk(data: dict[str, Any]) -> bytes:
 class Engine:
     """A whole engine on a real socket, in this process."""
 
-    def __init__(self, app: FastAPI, port: int) -> None:
+    def __init__(self, app: FastAPI, server: Server, port: int) -> None:
         self.app = app
+        self.server = server
         self.url = f"http://127.0.0.1:{port}"
         self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
 
@@ -348,7 +348,7 @@ async def running_engine(
         forwarded_allow_ips=configured.http.forwarded_allow_ips,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
-    engine = Engine(app, listener.getsockname()[1])
+    engine = Engine(app, server, listener.getsockname()[1])
     try:
         await wait_until(lambda: server.started or serving.done(), what="the engine's start")
         if serving.done():

@@ -1,16 +1,14 @@
-"""The demo MCP server through the official client, over both transports, and together with the demo model."""
+"""The demo MCP server through the official client, and together with the demo model."""
 
 import json
-import sys
 from collections import Counter
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 from mcp.types import CallToolResult, TextContent
 
 from examples.demo_model.conversation import Conversation, Outcome, Tool
@@ -19,50 +17,14 @@ from examples.demo_server.arithmetic import ArithmeticExpressionError, evaluate
 from examples.demo_server.effects import EffectLog
 from examples.demo_server.server import build_server
 from tests.marks import exhaustive, promise, smoke
-from tests.support.processes import ROOT, Process
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, exhaustive("the example's own tools")]
-
-COMMAND = [sys.executable, "-m", "examples.demo_server"]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """Where the effects of this test's server go; the folder is not there yet."""
     return tmp_path / "data" / "effects.log"
-
-
-@pytest.fixture
-def http_url(log: Path) -> Generator[str]:
-    process = Process([*COMMAND, "--port", "0"], env={"DEMO_EFFECT_LOG": str(log)})
-    try:
-        process.wait_ready(lambda: "/mcp\n" in process.output())
-        yield process.output().split(" on ")[-1].strip()
-    finally:
-        process.close()
-
-
-@pytest.fixture
-def stderr_file(tmp_path: Path) -> Generator[TextIO]:
-    with (tmp_path / "stderr.txt").open("w") as file:
-        yield file
-
-
-@pytest.fixture(params=["stdio", "streamable-http"])
-async def remote(request: pytest.FixtureRequest, log: Path, stderr_file: TextIO) -> AsyncGenerator[Client]:
-    """A client of a demo server in a process of its own, over each transport in turn."""
-    python, *arguments = COMMAND
-    over_stdio = StdioServerParameters(
-        command=python, args=[*arguments, "--transport", "stdio"], env={"DEMO_EFFECT_LOG": str(log)}, cwd=ROOT
-    )
-    server = (
-        stdio_client(over_stdio, errlog=stderr_file)
-        if request.param == "stdio"
-        else str(request.getfixturevalue("http_url"))
-    )
-    async with Client(server) as client:
-        yield client
 
 
 @pytest.fixture
@@ -78,29 +40,6 @@ def text_of(result: CallToolResult) -> str:
 
 def effects(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-async def test_progress_is_reported_step_by_step(remote: Client) -> None:
-    seen = list[tuple[float, float | None, str | None]]()
-
-    async def note(progress: float, total: float | None, message: str | None) -> None:
-        seen.append((progress, total, message))
-
-    result = await remote.call_tool("slow_job", {"seconds": 0, "steps": 3}, progress_callback=note)
-    assert text_of(result) == "The slow job finished: 3 steps in 0 seconds."
-    await wait_until(lambda: len(seen) == 3)
-    assert sorted(seen) == [(float(step), 3.0, f"step {step} of 3 done") for step in (1, 2, 3)]
-
-
-async def test_a_cancel_reaches_the_slow_job(remote: Client, log: Path) -> None:
-    def statuses() -> list[str]:
-        return [effect["status"] for effect in effects(log)]
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(remote.call_tool, "slow_job", {"seconds": 600, "steps": 1, "token": "t"})
-        await wait_until(lambda: statuses() == ["started"])
-        tasks.cancel_scope.cancel()
-    await wait_until(lambda: statuses() == ["started", "cancelled"])
 
 
 @promise("the demo server has a tool of every kind, annotated truthfully")

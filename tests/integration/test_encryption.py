@@ -18,13 +18,13 @@ from redis.asyncio import Redis
 from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of, key_id
 from dialog_engine.calls.subscriptions import Subscriptions
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, TURN_FINISHED, TurnFinished, TurnUsage
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TurnFinished, TurnUsage
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
 from dialog_engine.relay.relay import Relay
-from dialog_engine.storage.outbox import SqlOutbox, add_event
+from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.sealed import check_keys, follow_all_sealed, open_value
 from dialog_engine.storage.sqlite import open_sqlite
@@ -38,7 +38,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallState, Tex
 from tests.integration.engines import Engine, Model, at_work, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, OpenDatabase, opener, store_of
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
@@ -355,25 +355,24 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
 async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_one_is_not_published(
     open_database: OpenDatabase, redis_url: str, redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fact(turn_id: str) -> bytes:
+    def fact(turn_id: str) -> TurnFinished:
         usage, reason = TurnUsage(1, 1), "stop"
-        return msgspec.json.encode(
-            TurnFinished(
-                turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
-            )
+        return TurnFinished(
+            turn_id=turn_id, session_id="s", subject="a", reason=reason, usage=usage, user_message=MARKER, at=1
         )
 
     cipher = cipher_of([NEW])
     async with open_database() as database:
-        await database.write(lambda tx: add_event(tx, "e", "waited", TURN_FINISHED, "waited", fact("waited")))
+        store = store_of(database)
+        await store.write(lambda tx: tx.publish(fact("waited")))
         await encrypt(database, cipher)
-        await database.write(lambda tx: add_event(tx, "e", "forged", TURN_FINISHED, "forged", fact("forged")))
+        await store.write(lambda tx: tx.publish(fact("forged")))
         await check_keys(database, cipher)
         async with (
             aclosing(command_client(redis_url)) as commands_of,
             at_work(
                 Relay(
-                    SqlOutbox(database, "e"),
+                    SqlOutbox(store),
                     commands_of,
                     EngineLedger(commands_of, Keys(), cipher=CLEAR),
                     Keys(),

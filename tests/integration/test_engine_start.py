@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.local.ports import free_port
 from examples.demo_model.request import MODEL_ID
 from tests.integration.engines import Model
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.processes import Process, running
 from tests.support.waiting import wait_until
 
@@ -59,6 +59,7 @@ async def refusal(env: dict[str, str], folder: Path) -> str:
         process.close()
 
 
+@exhaustive("slow, and the settings' own test proves the warning")
 async def test_an_engine_warns_of_a_key_file_that_all_may_read(env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("0" * 64)
     (tmp_path / "keys").chmod(0o644)
@@ -82,6 +83,7 @@ async def test_a_port_that_is_taken_stops_the_start_before_anything_is_touched(
 
 
 @promise("a SQLite file is used by one engine at a time")
+@exhaustive("slow, and the store's own test proves the refusal")
 async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -91,8 +93,11 @@ async def test_a_second_engine_on_the_same_file_is_refused_and_the_first_goes_on
             assert (await client.get("/readyz")).status_code == 200
 
 
+SIGNALS = [pytest.param(signal.SIGTERM, marks=exhaustive("slow, and handled as the other is")), signal.SIGHUP]
+
+
 @promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 async def test_an_open_stream_ends_well_at_a_shutdown_and_its_turn_goes_on_at_the_next_start(
     env: dict[str, str], tmp_path: Path, model: Model, number: signal.Signals
 ) -> None:

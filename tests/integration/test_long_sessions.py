@@ -21,6 +21,7 @@ from dialog_engine.storage.store import SealedTransaction
 from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.marks import exhaustive
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
 from tests.support.killed import killed
 from tests.support.long_sessions import CountedReads, write_session
@@ -196,6 +197,7 @@ await split_media.split_media(database, CLEAR)
 """
 
 
+@exhaustive("slow, and a unit that fails within the split proves nearly the same")
 async def test_a_kill_within_the_split_loses_and_doubles_no_image(
     open_database: OpenDatabase, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

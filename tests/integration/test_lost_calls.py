@@ -222,7 +222,7 @@ async def test_a_call_whose_request_and_worker_are_gone_is_answered(
 
 
 async def test_while_the_disk_is_full_the_relay_knows_what_is_published(harness: Harness) -> None:
-    harness.outbox.failure = StorageUnavailableError("the disk is full")
+    harness.outbox.store.refuse["published"] = StorageUnavailableError("the disk is full")
     ledger = EngineLedger(harness.redis, harness.keys, cipher=CLEAR)
     routes = {EVENT_TYPE: "events.plugins"}
     relay = Relay(harness.outbox, harness.redis, ledger, harness.keys, routes, harness.calls, cipher=CLEAR)

@@ -128,10 +128,10 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(
     monkeypatch.setattr(publish_queue, "POLL_SECONDS", 0.02)
     deadline = await bench.deadline()
     late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
-    del bench.outbox.rows[late.seq]
+    bench.outbox.remove(late.event_id)
     async with at_work(bench.relay.run):
         await wait_until(lambda: early.event_id in bench.answers)
-        bench.outbox.rows[late.seq] = late
+        bench.outbox.put(late)
         await wait_until(lambda: late.event_id in bench.answers)
     assert await bench.backlog() == 2
 
@@ -227,7 +227,7 @@ async def test_a_call_is_published_unless_it_may_have_been_offered_to_another_in
         await wait_until(lambda: bench.outbox.looks)
         row = bench.outbox.call(request(deadline))
         row = replace(row, offered_to=here if offered_to == "here" else offered_to, sent=sent)
-        bench.outbox.rows[row.seq] = row
+        bench.outbox.put(row)
         bench.relay.offer([row])
         await wait_until(bench.empty)
     published = offered_to in ("", "here") or (not sent and offered_to is not None)
@@ -236,12 +236,12 @@ async def test_a_call_is_published_unless_it_may_have_been_offered_to_another_in
     assert isinstance(answer, replies.Queued if published else replies.Moved)
     assert await bench.backlog() == published
     if published:
-        assert bench.outbox.rows[row.seq].offered_to == here
+        assert bench.outbox.sql("SELECT offered_to FROM outbox") == [(here,)]
 
 
 async def test_a_row_that_another_engine_has_adopted_is_not_stamped_and_not_published(bench: Bench) -> None:
     row, other = [bench.outbox.call(request(2**45)) for _ in range(2)]
-    del bench.outbox.rows[row.seq]
+    bench.outbox.remove(row.event_id)
     async with at_work(bench.relay.run):
         bench.relay.offer([row, other])
         await wait_until(lambda: other.event_id in bench.answers)
@@ -280,7 +280,7 @@ async def test_a_call_whose_enqueue_was_not_answered_is_not_published_by_a_redis
 
 async def test_a_call_that_was_adopted_and_comes_back_may_have_been_sent_meanwhile(bench: Bench) -> None:
     row = bench.outbox.call(request(await bench.deadline()))
-    row = bench.outbox.rows[row.seq] = replace(row, offered_to=await bench.ledger.incarnation(), sent=False)
+    bench.outbox.put(row := replace(row, offered_to=await bench.ledger.incarnation(), sent=False))
     bench.relay.offer([row])
     bench.relay.offer([replace(row, sent=True)])
     await bench.redis.flushall()
@@ -362,7 +362,9 @@ async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(be
     async with at_work(bench.relay.run):
         bench.relay.offer([row])
         await wait_until(bench.empty)
-    bench.outbox.marked.clear()  # the process was killed between the publication and its mark
+    bench.outbox.sql(
+        "UPDATE outbox SET published_at = NULL"
+    )  # the process was killed between the publication and its mark
 
     async with at_work(bench.relay.run):
         await wait_until(bench.empty)
@@ -371,13 +373,13 @@ async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(be
 
 
 async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench) -> None:
-    bench.outbox.failure = StorageUnavailableError("full")
+    bench.outbox.store.refuse["published"] = StorageUnavailableError("full")
     bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     async with at_work(bench.relay.run):
         looks = await wait_until(lambda: bench.outbox.looks)
         await wait_until(lambda: bench.outbox.looks >= looks + 2)
         assert await bench.redis.xlen("events.ltm") == 1
-        bench.outbox.failure = None
+        del bench.outbox.store.refuse["published"]
         await wait_until(bench.empty)
     assert await bench.redis.xlen("events.ltm") == 1
 

@@ -433,14 +433,14 @@ async def test_how_a_turn_failed_is_kept(storage: EngineStore) -> None:
         ("x" * (TITLE_LENGTH + 1), "x" * (TITLE_LENGTH - 1) + "…"),
     ],
 )
-async def test_a_session_is_titled_after_its_first_message(storage: EngineStore, text: str, title: str) -> None:
-    made = await storage.sessions.create("ann")
-    turn = await begin(storage.turns, "ann", made, text)
-    await storage.end(turn)
-    await begin(storage.turns, "ann", made, "Another")
-    await begin(storage.turns, "ann", None, text)
+async def test_a_session_is_titled_after_its_first_message(sqlite: EngineStore, text: str, title: str) -> None:
+    made = await sqlite.sessions.create("ann")
+    turn = await begin(sqlite.turns, "ann", made, text)
+    await sqlite.end(turn)
+    await begin(sqlite.turns, "ann", made, "Another")
+    await begin(sqlite.turns, "ann", None, text)
 
-    assert {session.title for session in await storage.sessions.list("ann", limit=9, before=None)} == {title}
+    assert {session.title for session in await sqlite.sessions.list("ann", limit=9, before=None)} == {title}
 
 
 # --- Calls and the outbox ---

@@ -19,6 +19,7 @@ from benchmarks.turn_path import (
 )
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
+from tests.marks import exhaustive
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,9 @@ async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_throug
     assert len(path) <= MOST_FILES
 
 
-@pytest.mark.parametrize("tool_mode", ["native", "tool_use"])
+@pytest.mark.parametrize(
+    "tool_mode", [pytest.param("native", marks=exhaustive("slow, and a part of the other")), "tool_use"]
+)
 async def test_a_token_passes_through_few_generators(tool_mode: str) -> None:
     path = await token_path(tool_mode)
 

@@ -10,7 +10,7 @@ import pytest
 from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
@@ -130,6 +130,7 @@ async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack
     assert await worker.ended() == 0
 
 
+@exhaustive("slow, and the tests of the handler prove it of one call")
 async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
     stack: Stack, caller: Caller
 ) -> None:

@@ -53,5 +53,5 @@ async def test_a_turn_runs_to_its_end_without_a_client() -> None:
 
         await engine.turns.close(grace_seconds=5)
 
-        assert engine.store.turns[turn.turn_id].status == "done"
+        assert engine.store.status(turn) == "done"
         assert len(engine.turns) == 0

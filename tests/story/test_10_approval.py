@@ -30,7 +30,7 @@ async def test_the_call_waits_until_it_is_approved() -> None:
         turn = await engine.turns.start("ada", None, "Delete it.")
         step = await question(engine, turn.turn_id)
         assert step.details["arguments"] == {"path": "/tmp/a"}
-        assert engine.store.outbox == {}
+        assert engine.store.requests() == []
         assert engine.worker.executed == []
 
         await engine.decide(step.call.correlation_id, Approve(step.details["hash"]))

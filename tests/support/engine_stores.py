@@ -9,7 +9,7 @@ import pytest
 
 from dialog_engine.chat.conversation import messages_of
 from dialog_engine.chat.outbox import OutboxRelay, OutboxRow
-from dialog_engine.chat.ports import SeenEngine
+from dialog_engine.chat.ports import Control, SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Message, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive, SqlSessions
@@ -21,11 +21,12 @@ from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.storage.store import Store
+from dialog_engine.storage.store import EngineDatabase, Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.values import Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.encryption import CLEAR, Cipher
+from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -64,6 +65,22 @@ class NotedOffers(OutboxRelay):
         self.rows.extend(rows)
 
 
+class NotedFrees(Control):
+    """Notes the sessions that are free, and wakes nobody."""
+
+    def __init__(self) -> None:
+        self.sessions: list[str] = []
+
+    def stop(self, turn_id: str) -> None:
+        pass
+
+    def decision(self) -> None:
+        pass
+
+    def free(self, session_id: str) -> None:
+        self.sessions.append(session_id)
+
+
 def store_of(
     database: Database,
     engine_id: str = "engine",
@@ -73,7 +90,8 @@ def store_of(
     stream: bool = False,
 ) -> Store:
     """The store of an engine, by default without encryption and with a relay that publishes nothing."""
-    return Store(database, cipher, engine_id, AuditTrail(b"key", stream=stream), relay or NotedOffers())
+    engine = EngineDatabase(database, cipher, engine_id, Keys())
+    return Store(engine, AuditTrail(b"key", stream=stream), relay or NotedOffers(), NotedFrees())
 
 
 class EngineStore:
@@ -84,6 +102,7 @@ class EngineStore:
         database: Database,
         engine_id: str = "engine",
         *,
+        kind: type[Store] = Store,
         cipher: Cipher = CLEAR,
         stream: bool = False,
         facts_with_text: bool = False,
@@ -92,17 +111,19 @@ class EngineStore:
         self.engine_id = engine_id
         relay = NotedOffers()
         self.offered = relay.rows
-        self.freed: list[str] = []
-        self.store = store = store_of(database, engine_id, relay, cipher=cipher, stream=stream)
+        control = NotedFrees()
+        self.freed = control.sessions
+        engine = EngineDatabase(database, cipher, engine_id, Keys())
+        self.store = store = kind(engine, AuditTrail(b"key", stream=stream), relay, control)
         self.calls = SqlCalls(store)
-        self.turns = SqlTurns(store, self.freed.append, facts_with_text=facts_with_text)
-        self.approvals = SqlApprovals(store, mailbox_of)
+        self.turns = SqlTurns(store, facts_with_text=facts_with_text)
+        self.approvals = SqlApprovals(store)
         self.sessions = SqlSessions(store)
         self.erasures = SqlErasures(store)
         self.archive = SqlArchive(store, self.calls)
-        self.outbox = SqlOutbox(database, engine_id)
+        self.outbox = SqlOutbox(store)
         self.results = SqlResults(store)
-        self.engines = SqlEngines(database, engine_id, mailbox_of)
+        self.engines = SqlEngines(store)
 
     async def add_round(self, turn: Turn, *calls: ToolCall, asked: Sequence[ToolCall] = ()) -> int:
         """Commit a round of calls; those that are `asked` about wait for an approval and have no request."""
@@ -129,9 +150,8 @@ class EngineStore:
         return seen
 
 
-def mailbox_of(engine_id: str) -> str:
-    """The mailbox of an engine."""
-    return f"mailbox of {engine_id}"
+mailbox_of = Keys().mailbox
+"""The mailbox of an engine."""
 
 
 def tool_call() -> ToolCall:

@@ -26,9 +26,9 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
+from dialog_engine.storage.approvals import SqlApprovals
+from dialog_engine.tool_calls.values import Approve, Asked, Given, Refuse
 from plugins_contract.catalog import ApprovalPolicy
-from plugins_contract.messages import EVENT_TYPE
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
 from tests.support.fakes import (
@@ -88,7 +88,7 @@ def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> A
 
 
 def requests(engine: FakeEngine) -> list[str]:
-    return [row.event_id for row in engine.store.outbox.values() if row.event_type == EVENT_TYPE]
+    return [row.event_id for row in engine.store.requests()]
 
 
 async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run() -> None:
@@ -122,7 +122,7 @@ async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
         turn, step = await waiting_turn(engine)
         before = engine.clock.now_ms()
         await engine.decide(step.call.correlation_id, approve(step))
-        [opened] = await engine.store.open_calls(turn) or [None]
+        [opened] = await engine.store.calls.open_calls(turn) or [None]
 
         assert opened is None or opened.request.deadline >= before + 60_000
 
@@ -304,6 +304,30 @@ async def test_after_a_restart_the_turn_still_waits_for_the_decision() -> None:
         assert done_of(events).reason is DoneReason.STOP
 
 
+@promise("destructive tools wait for approval, durably")
+@pytest.mark.parametrize("decided_first", [True, False])
+async def test_a_decision_while_the_turn_is_resumed_is_followed(
+    monkeypatch: pytest.MonkeyPatch, decided_first: bool
+) -> None:
+    stored = SqlApprovals.waiting
+    async with a_stage() as engine:
+        turn, step = await waiting_turn(engine)
+
+        async def waiting(approvals: SqlApprovals, turn: Turn) -> Sequence[Asked]:
+            monkeypatch.setattr(SqlApprovals, "waiting", stored)
+            found = [] if decided_first else await stored(approvals, turn)
+            await engine.decide(step.call.correlation_id, approve(step))
+            return await stored(approvals, turn) if decided_first else found
+
+        monkeypatch.setattr(SqlApprovals, "waiting", waiting)
+        await engine.restart()
+        events = await engine.seen(turn)
+
+        assert steps_of(events) == [ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
+        assert len(engine.worker.executed) == 1
+        assert done_of(events).reason is DoneReason.STOP
+
+
 async def question_again(engine: FakeEngine, turn: Turn) -> ApprovalStep:
     """The question as the reset after a restart tells it."""
     await engine.until(turn, lambda event: isinstance(event, Reset))
@@ -352,7 +376,7 @@ async def test_a_decision_that_the_store_refuses_changes_nothing() -> None:
         turn, step = await waiting_turn(engine)
         turn_id, asked = engine.store.asked(step.call.correlation_id) or ("", None)
         assert asked is not None
-        await engine.store.close(turn, lambda _: succeeded("elsewhere"))
+        await engine.store.approvals.close(turn, lambda _: succeeded("elsewhere"))
         assert await engine.pending.decide(turn_id, asked, approve(step)) is None
 
         assert engine.worker.executed == []

@@ -24,7 +24,7 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
-from plugins_contract.messages import EVENT_TYPE, decode_request
+from plugins_contract.messages import decode_request
 from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
@@ -67,7 +67,7 @@ def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
 
 
 async def stored(engine: FakeEngine, turn: Turn) -> list[CallRecord]:
-    return [call for record in await engine.store.turn_messages(turn.turn_id) for call in record.calls]
+    return [call for record in await engine.store.archive.turn_messages(turn.turn_id) for call in record.calls]
 
 
 async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
@@ -112,7 +112,7 @@ async def test_the_request_names_the_real_tool() -> None:
         turn = await engine.turns.start("ada", None, "Read!")
         await engine.until(turn, is_step(ToolStatus.QUEUED, "files__read"))
 
-        [row] = [row for row in engine.store.outbox.values() if row.event_type == EVENT_TYPE]
+        [row] = engine.store.requests()
         request = decode_request(row.payload)
         assert (request.tool_name, request.server, request.tool) == ("files__read", "files", "read")
         assert request.arguments == {"path": "/a"}

@@ -65,7 +65,7 @@ async def test_a_local_tool_is_offered_beside_the_others_and_answered_without_a_
             (ToolStatus.SUCCEEDED, "callstream"),
         ]
         assert shown[0].details == {"arguments": {"page": 7}, "title": "Book"}
-        [stored, _] = [r for r in await s.store.turn_messages(turn.turn_id) if r.role == "assistant"]
+        [stored, _] = [r for r in await s.store.archive.turn_messages(turn.turn_id) if r.role == "assistant"]
         assert stored.calls[0].server == "callstream"
 
 

@@ -4,12 +4,11 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from dialog_engine.chat import ownership as ownership_module
-from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ownership import (
     ADOPT_AT_ONCE,
     LEASE_SECONDS,
@@ -23,10 +22,10 @@ from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrash
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
+from dialog_engine.storage.database import Row
 from tests.marks import promise
 from tests.support.engine_stores import NotedOffers
-from tests.support.fakes import FakeEngine, ScriptedModel, breathe, says
-from tests.support.fakes.engines import MemoryEngines, SharedTurns, StoredOwner
+from tests.support.fakes import FakeEngine, MemoryDatabase, MemoryStore, ScriptedModel, breathe, says
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -70,13 +69,65 @@ class Turns(RunningTurns):
 class Noted(ObservedOwnership):
     """Notes how turns changed their owner, and counts."""
 
-    def __init__(self, notes: list[str], metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         super().__init__(metrics)
-        self._notes = notes
+        self.notes: list[str] = []
+        self.looks = 0
 
     def moved(self, turn: Turn, how: str) -> None:
         super().moved(turn, how)
-        self._notes.append(how)
+        self.notes.append(how)
+
+    def counted(self, engines: int) -> None:
+        super().counted(engines)
+        self.looks += 1
+
+
+class SharedTurns:
+    """The database that the engines of a test share."""
+
+    def __init__(self) -> None:
+        self.database = MemoryDatabase()
+        self.sql = self.database.rows
+        self.clock = self.database.clock
+
+    def add(self, owner: str, turn_id: str, *, crashes: int = 0) -> Turn:
+        """Begin a turn at that engine, with a row in the outbox."""
+        turn = Turn(turn_id, f"session of {turn_id}", "ada")
+        self.sql("INSERT INTO sessions VALUES (?, 'ada', '', 0, 0)", turn.session_id)
+        self.sql(
+            "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, crashes, created_at)"
+            " VALUES (?, ?, 'running', ?, ?, ?, 0)",
+            *(turn_id, turn.session_id, owner, self.clock.now_ms(), crashes),
+        )
+        self.add_fact(owner, turn_id, turn_id)
+        return turn
+
+    def add_fact(self, owner: str, turn_id: str, event_id: str) -> None:
+        """Have an unpublished row of the outbox."""
+        self.sql(
+            "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at)"
+            " VALUES (?, ?, 'TurnFinished', ?, x'', 0)",
+            *(owner, turn_id, event_id),
+        )
+
+    def change(self, turn_id: str, column: str, value: Any) -> None:
+        """Set a column of the turn's row."""
+        self.sql(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", value, turn_id)  # noqa: S608 -- our own words
+
+    def turn(self, turn_id: str) -> Row:
+        """The turn's row."""
+        [row] = self.sql("SELECT owner, epoch, crashes FROM turns WHERE turn_id = ?", turn_id)
+        return row
+
+    def lease(self, engine_id: str) -> int | None:
+        """The lease of an engine."""
+        found = self.sql("SELECT lease_until FROM engines WHERE engine_id = ?", engine_id)
+        return found[0].lease_until if found else None
+
+    def set_lease(self, engine_id: str, until: int) -> None:
+        """Have an engine with this lease."""
+        self.sql("INSERT INTO engines VALUES (?, ?, '', 0)", engine_id, until)
 
 
 class Engine:
@@ -85,15 +136,21 @@ class Engine:
     def __init__(self, store: SharedTurns, engine_id: str, turns: RunningTurns | None = None) -> None:
         self.now = 0.0
         self.turns = Turns()
-        self.engines = MemoryEngines(store, engine_id)
+        self.store = MemoryStore(engine_id, store.database)
+        self.engines = self.store.engines
         relay = NotedOffers()
         self.offered = relay.rows
-        self.notes: list[str] = []
         self.metrics = Metrics()
-        observer = Noted(self.notes, self.metrics)
+        self.observer = Noted(self.metrics)
+        self.notes = self.observer.notes
         self.ownership = Ownership(
-            turns or self.turns, self.engines, relay=relay, observer=observer, clock=lambda: self.now
+            turns or self.turns, self.engines, relay=relay, observer=self.observer, clock=lambda: self.now
         )
+
+    @property
+    def renewals(self) -> int:
+        """How often its lease was to be renewed."""
+        return self.store.begun.count("renew")
 
     def counted(self, name: str, **labels: str) -> float | None:
         """The value of a metric."""
@@ -137,8 +194,8 @@ async def at_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncGener
 
 async def rounds(engine: Engine) -> None:
     """Both loops have gone round since."""
-    looks, renewals = engine.engines.looks, engine.engines.renewals
-    await wait_until(lambda: engine.engines.looks > looks + 2 and engine.engines.renewals > renewals + 2)
+    looks, renewals = engine.observer.looks, engine.renewals
+    await wait_until(lambda: engine.observer.looks > looks + 2 and engine.renewals > renewals + 2)
 
 
 # --- Dead or alive ---
@@ -151,13 +208,13 @@ async def test_an_engine_that_renews_is_never_adopted_whatever_the_clock_of_the_
     random.seed(1)
     store.add("a", "t")
     for _ in range(300):
-        store.now += random.choice([-HOUR_MS, 0, 0, HOUR_MS]) + 2500
+        store.clock.ahead_ms += random.choice([-HOUR_MS, 0, 0, HOUR_MS]) + 2500
         b.now += RENEW_SECONDS
         if random.random() < 0.5:
-            store.now += random.choice([-HOUR_MS, HOUR_MS])
+            store.clock.ahead_ms += random.choice([-HOUR_MS, HOUR_MS])
         await a.ownership.renew()
         await b.ownership.look()
-    assert store.turns["t"].owner == "a"
+    assert store.turn("t").owner == "a"
     assert b.notes == []
 
 
@@ -169,33 +226,33 @@ async def test_a_dead_engine_is_adopted_after_its_lease_whatever_the_clock_of_th
 ) -> None:
     store.add("a", "t")
     await b.ownership.look()
-    store.now += step_ms
+    store.clock.ahead_ms += step_ms
     b.now += LEASE_SECONDS - 0.1
     await b.ownership.look()
-    assert store.turns["t"].owner == "a"
+    assert store.turn("t").owner == "a"
 
-    store.now += step_ms
+    store.clock.ahead_ms += step_ms
     b.now += 0.2
     await b.ownership.look()
-    assert store.turns["t"].owner == "b"
+    assert store.turn("t").owner == "b"
     assert (b.turns.runs["t"].epoch, b.turns.runs["t"].resumed) == (2, ResetReason.ADOPTION)
     assert b.notes == ["takeover"]
     assert [row.event_id for row in b.offered] == ["t"]
-    assert "a" not in store.leases
+    assert store.lease("a") is None
 
 
 async def test_an_engine_that_is_seen_for_the_first_time_has_a_whole_lease(store: SharedTurns, b: Engine) -> None:
-    store.leases["a"] = store.now - HOUR_MS
+    store.set_lease("a", store.clock.now_ms() - HOUR_MS)
     store.add("a", "t")
     b.now = 1_000_000
     await b.ownership.look()
-    assert store.turns["t"].owner == "a"
+    assert store.turn("t").owner == "a"
 
 
 @promise("an engine that goes down in good order leaves its turns to the others at once")
 async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurns, a: Engine, b: Engine) -> None:
     turns = [store.add("a", str(n), crashes=MAX_CRASHES) for n in range(2 * ADOPT_AT_ONCE + 3)]
-    store.facts["a"] = [OutboxRow(2, "TurnFinished", "fact", b"")]
+    store.add_fact("a", "ended", "fact")
     await a.ownership.release()
 
     await b.ownership.look()
@@ -203,7 +260,7 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert len(b.turns.runs) == len(turns)
     assert set(b.turns.failures.values()) == {None}
     assert "fact" in [row.event_id for row in b.offered]
-    assert "a" not in store.leases
+    assert store.lease("a") is None
     assert b.counted("dialog_turns_moved_total", how="takeover") == len(turns)
     assert b.counted("dialog_engines_adopted_total", lease="released") == 1
     assert b.counted("dialog_engines_adopted_total", lease="expired") == 0
@@ -230,7 +287,7 @@ async def test_an_engine_that_two_others_find_dead_is_counted_once(
 async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:
     await b.ownership.renew()
     await b.ownership.look()
-    b.engines.error = AWAY
+    b.store.held.away = AWAY
     with pytest.raises(StorageUnavailableError):
         await b.ownership.renew()
     assert b.counted("dialog_engine_lease_renewals_total", outcome="ok") == 1
@@ -246,15 +303,15 @@ async def test_time_without_the_database_does_not_count(
     store.add("a", "t")
     async with at_work(b, monkeypatch):
         await rounds(b)
-        b.engines.error = AWAY  # no engine can renew now
-        await wait_until(lambda: b.engines.refused > 4)
+        b.store.held.away = AWAY  # no engine can renew now
+        await wait_until(lambda: b.store.held.refused > 4)
         b.now += LEASE_SECONDS * 2
-        b.engines.error = None
+        b.store.held.away = None
         await rounds(b)
-        assert store.turns["t"].owner == "a"
+        assert store.turn("t").owner == "a"
 
         b.now += LEASE_SECONDS
-        await wait_until(lambda: store.turns["t"].owner == "b")
+        await wait_until(lambda: store.turn("t").owner == "b")
 
 
 async def test_an_unexpected_error_does_not_end_the_loops(
@@ -262,12 +319,12 @@ async def test_an_unexpected_error_does_not_end_the_loops(
 ) -> None:
     store.add("a", "t")
     async with at_work(b, monkeypatch):
-        b.engines.error = LookupError("a bug")
-        await wait_until(lambda: b.engines.refused > 4)
-        b.engines.error = None
+        b.store.held.away = LookupError("a bug")
+        await wait_until(lambda: b.store.held.refused > 4)
+        b.store.held.away = None
         await rounds(b)
         b.now += LEASE_SECONDS
-        await wait_until(lambda: store.turns["t"].owner == "b")
+        await wait_until(lambda: store.turn("t").owner == "b")
 
 
 # --- What runs here ---
@@ -275,14 +332,14 @@ async def test_an_unexpected_error_does_not_end_the_loops(
 
 @pytest.mark.parametrize("released", [False, True])
 async def test_a_start_resumes_the_turns_of_the_last_life(store: SharedTurns, released: bool) -> None:
-    store.leases["a"] = 0 if released else store.now
+    store.set_lease("a", 0 if released else store.clock.now_ms())
     store.add("a", "t", crashes=2)
     store.add("b", "of another")
 
     a = await started(store, "a")
 
     assert [*a.turns.runs] == ["t"]
-    assert store.turns["t"].crashes == (0 if released else 3)
+    assert store.turn("t").crashes == (0 if released else 3)
     assert a.notes == ["restart"]
 
 
@@ -291,9 +348,10 @@ async def test_a_renewal_drops_turns_that_another_engine_owns_and_no_others(stor
     lost, kept, again, gone = (store.add("a", turn_id) for turn_id in ("lost", "kept", "again", "gone"))
     for turn in (lost, kept, again, gone):
         a.turns.run(turn)
-    store.turns["lost"] = StoredOwner(replace(lost, epoch=2), "b")
-    store.turns["again"] = StoredOwner(replace(again, epoch=3), "a")
-    del store.turns["gone"]
+    store.change("lost", "owner", "b")
+    store.change("lost", "epoch", 2)
+    store.change("again", "epoch", 3)
+    store.sql("DELETE FROM turns WHERE turn_id = 'gone'")
 
     await a.ownership.renew()
 
@@ -308,26 +366,27 @@ async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_b
     store: SharedTurns, b: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, held = asyncio.Event(), asyncio.Event()
-    core = FakeEngine(ScriptedModel([asyncio.Event()], [go, *says("x")], [go, *says("x")]))
+    model = ScriptedModel([asyncio.Event()], [go, *says("x")], [go, *says("x")])
+    core = FakeEngine(model, store=MemoryStore("a", store.database))
     core.store.hold["finish"] = held
     healthy, *fenced = [await core.turns.start("ada", None, "?") for _ in range(3)]
     go.set()
     await wait_until(lambda: core.store.begun.count("finish") == len(fenced))
-    store.turns = {turn.turn_id: StoredOwner(replace(turn, epoch=2), "b") for turn in fenced}
-    store.turns[healthy.turn_id] = StoredOwner(healthy, "a")
+    for turn in fenced:
+        store.change(turn.turn_id, "owner", "b")
     a = Engine(store, "a", core.turns)
 
     async with at_work(a, monkeypatch):
         await b.ownership.look()
         await wait_until(lambda: a.notes.count("lost") == len(fenced))
-        renewals = a.engines.renewals
+        renewals = a.renewals
         # Half of the lease, in which the commits are still held: MAX_DELAY_SECONDS is as long as the lease.
-        await wait_until(lambda: a.engines.renewals > renewals + 2, LEASE_SECONDS / 2, what="renewals meanwhile")
-        store.now += 1  # the time of a renewal
+        await wait_until(lambda: a.renewals > renewals + 2, LEASE_SECONDS / 2, what="renewals meanwhile")
+        store.clock.ahead_ms += 1  # the time of a renewal
         await rounds(a)
         b.now += LEASE_SECONDS
         await b.ownership.look()
-    assert store.turns[healthy.turn_id].owner == "a"
+    assert store.turn(healthy.turn_id).owner == "a"
     assert a.notes == ["lost", "lost"]
     assert [turn.turn_id for turn in core.turns.running()] == [healthy.turn_id]
 
@@ -341,11 +400,11 @@ async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_b
 async def test_a_turn_that_ends_during_a_renewal_is_not_dropped(store: SharedTurns, a: Engine) -> None:
     turn = store.add("a", "t")
     a.turns.run(turn)
-    a.engines.held = asyncio.Event()
+    held = a.store.hold["renew"] = asyncio.Event()
     renewing = asyncio.create_task(a.ownership.renew())
-    await wait_until(lambda: a.engines.renewals == 1)
-    store.turns["t"].runs = False
-    a.engines.held.set()
+    await wait_until(lambda: a.renewals == 1)
+    store.change("t", "status", "done")
+    held.set()
     await renewing
     assert a.turns.dropped == []
 
@@ -362,12 +421,12 @@ async def test_a_renewal_resumes_turns_that_do_not_run_and_not_those_that_are_be
 
     assert [*a.turns.runs] == ["committed though the answer was lost"]
     assert a.notes == ["restart"]
-    assert store.turns["beginning"].turn.epoch == 1
+    assert store.turn("beginning").epoch == 1
 
 
 async def test_stop_requests_of_any_engine_are_executed(store: SharedTurns, a: Engine, b: Engine) -> None:
     store.add("a", "t")
-    store.turns["t"].stopped = True
+    store.change("t", "stop_requested", 1)
     await a.ownership.look()
     assert a.turns.stopped == ["t"]
 
@@ -408,39 +467,40 @@ async def test_an_engine_that_shuts_down_adopts_nothing_but_renews_its_lease_and
     b.ownership.retire()
     lost = store.add("b", "lost")
     b.turns.run(lost)
-    store.turns["lost"].owner = "a"
-    store.turns["mine"].stopped = True
-    store.now += 1
+    store.change("lost", "owner", "a")
+    store.change("mine", "stop_requested", 1)
+    before = store.lease("b") or 0
+    store.clock.ahead_ms += 1
 
     await b.ownership.look()
     await b.ownership.renew()
 
     assert {*b.turns.runs} == {"mine"}
     assert b.turns.stopped == ["mine"]
-    assert store.leases["b"] == store.now + LEASE_SECONDS * 1000
-    assert store.leases["a"]
+    assert (store.lease("b") or 0) > before
+    assert store.lease("a")
 
 
 @promise("an engine that goes down in good order leaves its turns to the others at once")
 async def test_a_released_lease_is_not_renewed(store: SharedTurns, a: Engine) -> None:
-    a.engines.held = asyncio.Event()
+    held = a.store.hold["renew"] = asyncio.Event()
     renewing = asyncio.create_task(a.ownership.renew())
-    await wait_until(lambda: a.engines.renewals == 1)
+    await wait_until(lambda: a.renewals == 1)
     releasing = asyncio.create_task(a.ownership.release())
     await asyncio.sleep(0)
-    a.engines.held.set()
+    held.set()
     await asyncio.gather(renewing, releasing)
-    assert store.leases["a"] == 0
+    assert store.lease("a") == 0
 
     await a.ownership.renew()
-    assert store.leases["a"] == 0
+    assert store.lease("a") == 0
 
 
 async def test_a_lease_that_cannot_be_released_expires(store: SharedTurns, a: Engine) -> None:
-    a.engines.error = AWAY
+    a.store.held.away = AWAY
     await a.ownership.release()
-    a.engines.error = None
-    before = store.leases["a"]
-    store.now += 1000
+    a.store.held.away = None
+    before = store.lease("a")
+    store.clock.ahead_ms += 1000
     await a.ownership.renew()
-    assert store.leases["a"] == before
+    assert store.lease("a") == before

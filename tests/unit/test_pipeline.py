@@ -75,12 +75,15 @@ class World:
         system_prompt: str = "",
         worker: FakeWorker | None = None,
         source: ToolSource | None = None,
+        store: MemoryStore | None = None,
     ) -> None:
-        self.store = MemoryStore()
+        self.store = store or MemoryStore()
         self.worker = worker or FakeWorker()
         source = source or SHELF
-        approvals = PendingApprovals(self.store, source, self.worker, now_ms=RedisClock().now_ms, timeout_seconds=60)
-        self.rounds = Rounds(self.store, self.worker, approvals)
+        approvals = PendingApprovals(
+            self.store.approvals, source, self.worker, now_ms=RedisClock().now_ms, timeout_seconds=60
+        )
+        self.rounds = Rounds(self.store.calls, self.worker, approvals)
         self.pipeline: Pipeline = standard_pipeline(
             source=source,
             rounds=self.rounds,
@@ -89,7 +92,7 @@ class World:
         )
 
     async def request(self, text: str = "Hello!") -> ChatRequest:
-        turn = await begin(self.store, "someone", None, text)
+        turn = await begin(self.store.turns, "someone", None, text)
         return ChatRequest((UserMessage(text),), turn)
 
     async def run(self, *replies: Sequence[Line]) -> tuple[ScriptedModel, list[ChatEvent]]:
@@ -175,7 +178,7 @@ async def test_the_depth_includes_rounds_before_a_restart() -> None:
     world = World(max_rounds=3)
     request = await world.request()
     later = ChatRequest(request.messages, Turn(request.turn.turn_id, request.turn.session_id, "someone", 2, rounds=2))
-    await world.store.adopt_own()
+    await world.store.engines.adopt_own(None)
     model = ScriptedModel(asks(("a__b", "")), says("x"))
 
     events = [event async for event in await enhance(model, world.pipeline)(later)]
@@ -323,7 +326,7 @@ async def test_a_reply_with_nothing_for_the_user_is_asked_for_once_more(
     assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * (asked - 1), SPENT))
     # What is committed with a round is what an engine that takes the turn up goes on from.
     committed = rounds.rindex("c") + 1 if "c" in rounds else 0
-    assert world.store.turns[request.turn.turn_id].turn.usage == sum([SPENT] * committed, Usage())
+    assert world.store.usage(request.turn) == sum([SPENT] * committed, Usage())
 
 
 @promise("an answer is never empty: the model is asked once more, then the turn ends with an error that says so")
@@ -432,10 +435,10 @@ async def test_when_a_result_cannot_be_committed_the_other_calls_are_no_longer_a
 
 @promise("an enhanced client has the interface of the client it wraps")
 async def test_an_enhanced_client_can_be_enhanced_again() -> None:
-    inner, outer = World(), World(system_prompt="outer")
+    inner = World()
+    outer = World(system_prompt="outer", store=inner.store)
     model = ScriptedModel(asks(("a__b", "")), says("x"))
     request = await inner.request()
-    outer.store.turns = inner.store.turns
 
     twice: OpenChat = enhance(enhance(model, inner.pipeline), outer.pipeline)
     events = [event async for event in await twice(request)]

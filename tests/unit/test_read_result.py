@@ -115,7 +115,7 @@ async def test_read_result_is_offered_from_the_start_of_the_next_turn() -> None:
 
 
 def reader(engine: FakeEngine) -> ReadResult:
-    return ReadResult(engine.store, 16_000)
+    return ReadResult(engine.store.results, 16_000)
 
 
 async def test_results_of_other_sessions_and_users_cannot_be_read() -> None:

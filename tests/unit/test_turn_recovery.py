@@ -1,7 +1,6 @@
 """RunningTurns: a turn that is resumed after a restart or an adoption."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -81,7 +80,7 @@ async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() ->
         stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await asyncio.sleep(0)
         engine.turns.drop([turn])
-        [left] = await engine.store.adopt_own()
+        [left] = await engine.store.engines.adopt_own(None)
         engine.turns.run(left.turn, stopped=left.stopped)
         assert await stopping
         assert done_of(await engine.seen(turn)).reason is DoneReason.CANCELLED
@@ -92,8 +91,8 @@ async def test_a_turn_that_was_stopped_between_two_lives_shows_what_was_committe
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_text("a"))
         await engine.turns.close(0)
-        await engine.store.request_stop(turn.turn_id)
-        [left] = await engine.store.adopt_own()
+        await engine.store.turns.request_stop(turn.turn_id)
+        [left] = await engine.store.engines.adopt_own(None)
         engine.turns.run(left.turn, stopped=left.stopped)
         events = await engine.seen(turn)
 
@@ -108,14 +107,14 @@ async def test_a_turn_with_a_failure_ends_with_it_and_asks_no_model() -> None:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
         await engine.turns.close(0)
-        [left] = await engine.store.adopt_own()
+        [left] = await engine.store.engines.adopt_own(None)
         engine.turns.run(left.turn, failure=TurnCrashesError("why"))
         events = await engine.seen(turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Reset", "ToolStep", "TurnFailed", "Done"]
     assert TurnFailed("TURN_CRASHES", "why") in events
     assert (done_of(events).reason, done_of(events).usage) == (DoneReason.ERROR, SPENT)
-    assert engine.store.left_open(turn) == []
+    assert engine.store.unanswered(turn) == []
 
 
 @promise("the end of a turn includes the cost of its earlier runs")
@@ -154,11 +153,11 @@ async def test_a_turn_that_was_adopted_does_not_end_twice() -> None:
         hold = store.hold["finish"] = asyncio.Event()
         turn = await engine.turns.start("ada", None, "?")
         await wait_until(lambda: "finish" in store.begun)
-        store.turns[turn.turn_id].turn = replace(turn, epoch=2)
+        store.memory.rows("UPDATE turns SET epoch = 2")
         hold.set()
         events = await engine.seen(turn)
 
-    assert store.turns[turn.turn_id].status == "running"
+    assert store.status(turn) == "running"
     assert not any(isinstance(event, MessageFinished) for event in events)
 
 

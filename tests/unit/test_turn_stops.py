@@ -242,7 +242,7 @@ async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
 
         assert done_of(events).reason is DoneReason.STOP
         assert MessageFinished(2, AssistantMessage("All of it.")) in events
-        assert store.turns[turn.turn_id].done == done_of(events)
+        assert store.usage(turn) == done_of(events).usage
 
 
 async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
@@ -307,7 +307,7 @@ async def test_a_shutdown_lets_turns_end_within_the_grace_period() -> None:
         go.set()
         await closing
 
-        assert engine.store.turns[turn.turn_id].status == "done"
+        assert engine.store.status(turn) == "done"
 
 
 async def test_a_shutdown_leaves_the_rest_unfinished_with_closed_streams() -> None:
@@ -318,7 +318,7 @@ async def test_a_shutdown_leaves_the_rest_unfinished_with_closed_streams() -> No
 
         await engine.turns.close(0)
 
-        assert engine.store.turns[turn.turn_id].status == "running"
+        assert engine.store.status(turn) == "running"
         assert not any(isinstance(event, Done) for event in engine.logs.lives[turn.turn_id][-1].events)
         assert model.open == 0
         assert len(engine.turns) == 0
@@ -335,7 +335,7 @@ async def test_a_shutdown_during_the_commit_of_the_end_shows_the_end() -> None:
         commit.set()
         await closing
 
-        assert store.turns[turn.turn_id].status == "done"
+        assert store.status(turn) == "done"
         assert done_of(engine.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
 
 

@@ -27,11 +27,11 @@ from dialog_engine.model import (
     TextDelta,
     ToolCall,
     ToolMessage,
-    Turn,
     TurnFailed,
     TurnStarted,
     UserMessage,
 )
+from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from tests.marks import promise
 from tests.support.fakes import (
@@ -63,10 +63,6 @@ FULL = StorageUnavailableError("the disk is full")
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
-
-
-def failure_of(engine: FakeEngine, turn: Turn) -> TurnFailed | None:
-    return engine.store.turns[turn.turn_id].failure
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
@@ -103,13 +99,13 @@ async def test_a_session_has_one_turn_at_a_time() -> None:
 
 async def test_the_history_is_read_except_in_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    stored = MemoryStore.page
+    stored = SqlArchive.page
 
-    async def page(store: MemoryStore, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
+    async def page(archive: SqlArchive, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
         read.append(session_id)
-        return await stored(store, session_id, before=before, limit=limit, size=size)
+        return await stored(archive, session_id, before=before, limit=limit, size=size)
 
-    monkeypatch.setattr(MemoryStore, "page", page)
+    monkeypatch.setattr(SqlArchive, "page", page)
     async with FakeEngine(model := ScriptedModel(says("first"), says("second"))) as engine:
         turn = await engine.turns.start("ada", None, "one")
         await engine.seen(turn)
@@ -202,7 +198,7 @@ async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
             await caller
 
         assert "add_round" not in store.begun
-        assert store.outbox == {}
+        assert store.requests() == []
         assert engine.worker.executed == []
 
 
@@ -225,9 +221,10 @@ async def test_a_turn_whose_caller_is_cancelled_during_the_commit_runs() -> None
         commit.set()
         await asyncio.wait([caller])
 
-        [stored] = store.turns.values()
-        assert text_of(await engine.seen(stored.turn)) == "Anybody there?"
-        assert stored.status == "done"
+        await wait_until(lambda: engine.logs.lives)
+        [[log]] = engine.logs.lives.values()
+        assert text_of(await engine.seen(log.turn)) == "Anybody there?"
+        assert store.status(log.turn) == "done"
 
 
 # --- Ending ---------------------------------------------------------------------------------------------------------
@@ -268,9 +265,9 @@ async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_
         turn = await engine.turns.start("ada", None, "?")
         await engine.seen(turn)
         lost = ToolCall("call_1", "id", "a__b", "{}")
-        engine.store.turns[turn.turn_id].status = "running"
-        await engine.store.add_round(turn, AssistantMessage("", (lost,)), [], {})
-        engine.store.turns[turn.turn_id].status = "failed"
+        engine.store.memory.rows("UPDATE turns SET status = 'running'")
+        await engine.store.calls.add_round(turn, AssistantMessage("", (lost,)), [], {})
+        engine.store.memory.rows("UPDATE turns SET status = 'failed'")
 
         await engine.turn("!", turn.session_id, subject="ada")
 
@@ -291,8 +288,8 @@ async def test_a_model_that_cannot_be_reached_fails_the_turn_with_its_code_and_k
         failure = TurnFailed("MODEL_RATE_LIMITED", "too many requests")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("It is", interrupted=True)), failure]
         assert done_of(events).reason is DoneReason.ERROR
-        assert failure_of(engine, turn) == failure
-        assert engine.store.turns[turn.turn_id].status == "failed"
+        assert engine.store.failure(turn) == failure
+        assert engine.store.status(turn) == "failed"
 
 
 async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
@@ -302,7 +299,7 @@ async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
         events = await engine.seen(turn)
 
         assert done_of(events).usage == SPENT
-        assert engine.store.turns[turn.turn_id].done == done_of(events)
+        assert engine.store.usage(turn) == done_of(events).usage
 
 
 async def test_a_bug_ends_the_turn_with_an_internal_error_without_details() -> None:
@@ -312,7 +309,7 @@ async def test_a_bug_ends_the_turn_with_an_internal_error_without_details() -> N
 
         failure = TurnFailed("INTERNAL_ERROR", "internal error")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("a", interrupted=True)), failure]
-        assert failure_of(engine, turn) == failure
+        assert engine.store.failure(turn) == failure
 
 
 async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
@@ -336,8 +333,8 @@ async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
         del engine.store.refuse["add_result"]
         await engine.seen(turn)
 
-        assert engine.store.left_open(turn) == []
-        assert engine.store.turns[turn.turn_id].status == "failed"
+        assert engine.store.unanswered(turn) == []
+        assert engine.store.status(turn) == "failed"
 
 
 async def test_a_failed_turn_stops_waiting_for_its_calls_before_it_ends_them() -> None:
@@ -362,13 +359,13 @@ async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later() 
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, lambda event: isinstance(event, Done))
-        assert store.turns[turn.turn_id].status == "running"
+        assert store.status(turn) == "running"
         assert engine.logs.lives[turn.turn_id][-1].events[-2] == TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")
 
         del store.refuse["finish"]
         events = await engine.seen(turn)
 
-        assert store.turns[turn.turn_id].status == "failed"
+        assert store.status(turn) == "failed"
         assert [type(event) for event in events].count(Done) == 1
 
 
@@ -390,7 +387,7 @@ async def test_a_bug_in_storage_is_shown_as_an_internal_error() -> None:
         store.refuse.clear()
         await engine.seen(turn)
 
-        assert store.turns[turn.turn_id].status == "failed"
+        assert store.status(turn) == "failed"
 
 
 async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> None:
@@ -434,4 +431,4 @@ async def test_a_turn_that_begins_during_a_shutdown_gets_the_rest_of_the_grace_p
         assert await closing == [last]
         assert len(engine.turns) == 0
         assert done_of(await engine.seen(quick)).reason is DoneReason.STOP
-        assert [each.turn.turn_id for each in await engine.store.adopt_own()] == [last.turn_id]
+        assert [each.turn.turn_id for each in await engine.store.engines.adopt_own(None)] == [last.turn_id]

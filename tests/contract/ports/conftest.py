@@ -1,7 +1,7 @@
-"""Each port with its implementations: the twin of `tests.support.fakes`, and the real one."""
+"""Each port with its implementations: the databases, Redis, and for tool calls their twin in `tests.support.fakes`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,26 +16,19 @@ from dialog_engine.calls.executor import CallExecutor, ExecutorTimes
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
-from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.chat.ports import Adopted, History, TurnLogs, TurnStore
+from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.model import Message, Turn
 from dialog_engine.peers.catalog import DisabledTools
-from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.storage.database import Database
-from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.sqlite import open_sqlite
-from dialog_engine.tool_calls.ports import ApprovalStore, CallStore, ResultStore, ToolCalls
+from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
 from tests.integration.engines import MemoryOutbox
-from tests.support.engine_stores import EngineStore
-from tests.support.fakes import Behaviour, Execution, FakeWorker, MemoryLogs, MemoryStore
+from tests.support.engine_stores import DIALECTS, EngineStore, opener
+from tests.support.fakes import Behaviour, Execution, FakeWorker
 from tests.support.ledger import CANCELLED, ENGINE, Bench
 from tests.support.publishers import FakePublisher
 from tests.support.waiting import wait_until
@@ -56,62 +49,10 @@ async def at_work(*loops: Callable[[], Any]) -> AsyncGenerator[None]:
 # --- Storage --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
-    """What keeps turns, calls and what was said."""
-
-    turns: TurnStore
-    calls: CallStore
-    approvals: ApprovalStore
-    history: History
-    results: ResultStore
-    outbox: Callable[[], Awaitable[Sequence[OutboxRow]]]
-    """What waits in the outbox."""
-    adopt: Callable[[], Awaitable[Sequence[Adopted]]]
-    relayed: Outbox | None = None
-    """The outbox as the relay has it; the twin has none."""
-
-    async def next_life(self, turn: Turn) -> Turn:
-        """The turn as the next life of the engine takes it up."""
-        [left] = [each.turn for each in await self.adopt() if each.turn.turn_id == turn.turn_id]
-        return left
-
-    async def said(self, turn: Turn) -> list[Message]:
-        """The conversation of the turn's session, as a model reads it."""
-        messages, left_out = await newest_said(self.history, turn.session_id, Memory(1000, 1_000_000))
-        assert left_out == 0
-        return [*messages]
-
-
-@pytest.fixture(params=["twin", "sqlite", "postgres"])
-async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Storage]:
-    if request.param == "twin":
-        twin = MemoryStore()
-
-        async def rows() -> Sequence[OutboxRow]:
-            return [*twin.outbox.values()]
-
-        yield Storage(twin, twin, twin, twin, twin, rows, twin.adopt_own)
-        return
-    async with AsyncExitStack() as stack:
-        database: Database
-        if request.param == "sqlite":
-            database = await stack.enter_async_context(open_sqlite(tmp_path / "engine.db"))
-        else:
-            url = request.getfixturevalue("postgres_url")
-            database = await stack.enter_async_context(open_postgres(url, pool_size=4))
-        engine_id = await database.engine_id()
-        store = EngineStore(database, engine_id)
-        yield Storage(
-            store.turns,
-            store.calls,
-            SqlApprovals(store.store, lambda _: "mailbox"),
-            store.archive,
-            store.results,
-            lambda: store.outbox.waiting(100),
-            lambda: store.engines.adopt_own(None),
-            store.outbox,
-        )
+@pytest.fixture(params=DIALECTS)
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
+    async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
+        yield EngineStore(database)
 
 
 # --- Logs -----------------------------------------------------------------------------------------------------------
@@ -126,12 +67,8 @@ class Logs:
     elsewhere: TurnFrames
 
 
-@pytest.fixture(params=["twin", "redis"])
-async def logs(request: pytest.FixtureRequest, redis: Redis) -> AsyncGenerator[Logs]:
-    if request.param == "twin":
-        twin = MemoryLogs()
-        yield Logs(twin, twin, twin)
-        return
+@pytest.fixture
+async def logs(redis: Redis) -> AsyncGenerator[Logs]:
     here, elsewhere = RedisTurnLogs(redis, Keys(), cipher=CLEAR), RedisTurnLogs(redis, Keys(), cipher=CLEAR)
     async with at_work(here.run, elsewhere.run):
         yield Logs(here, here, elsewhere)

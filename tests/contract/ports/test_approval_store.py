@@ -1,4 +1,4 @@
-"""ApprovalStore: one suite for SQLite, for PostgreSQL and for their twin."""
+"""ApprovalStore: one suite for SQLite and for PostgreSQL."""
 
 import asyncio
 from typing import Any
@@ -12,9 +12,9 @@ from dialog_engine.tool_calls.ports import MakeRequest
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE, new_id
-from tests.contract.ports.conftest import Storage
 from tests.marks import promise
 from tests.support.beginnings import begin
+from tests.support.engine_stores import EngineStore, mailbox_of
 from tests.support.fakes import FakeWorker, failed, tool
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ def question(**arguments: Any) -> Question:
     return found
 
 
-async def waiting(storage: Storage, calls: int = 1) -> tuple[Turn, list[Asked]]:
+async def waiting(storage: EngineStore, calls: int = 1) -> tuple[Turn, list[Asked]]:
     """A turn whose calls wait for approval."""
     turn = await begin(storage.turns, "ada", None, "Hello!")
     asked = [
@@ -47,39 +47,39 @@ def request(asked: Asked) -> MakeRequest:
     return lambda turn: FakeWorker().request(turn, asked.call, TOOL, asked.question.arguments)
 
 
-async def enqueued(storage: Storage) -> list[str]:
-    return [row.event_id for row in await storage.outbox() if row.event_type == EVENT_TYPE]
+async def enqueued(storage: EngineStore) -> list[str]:
+    return [row.event_id for row in await storage.outbox.waiting(100) if row.event_type == EVENT_TYPE]
 
 
 @promise("destructive tools wait for approval, durably")
-async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: Storage) -> None:
+async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: EngineStore) -> None:
     turn, asked = await waiting(storage, 2)
 
     assert [*await storage.approvals.waiting(turn)] == asked
     assert await enqueued(storage) == []
-    assert [*await storage.history.open_calls(turn)] == []
+    assert [*await storage.archive.open_calls(turn)] == []
 
 
-async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(storage: Storage) -> None:
+async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
-    wanted = request(asked)(turn)
+    wanted = msgspec.structs.replace(request(asked)(turn), mailbox=mailbox_of(storage.engine_id))
 
     assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, lambda _: wanted, None)
 
     assert await enqueued(storage) == [asked.call.correlation_id]
-    assert [each.request for each in await storage.history.open_calls(turn)] == [wanted]
+    assert [each.request for each in await storage.archive.open_calls(turn)] == [wanted]
     assert [*await storage.approvals.states([asked.call.correlation_id])] == [
         ApprovalState(asked.call.correlation_id, asked.question, APPROVED, None, wanted)
     ]
     assert [*await storage.approvals.waiting(turn)] == []
 
 
-async def test_refusing_answers_the_call(storage: Storage) -> None:
+async def test_refusing_answers_the_call(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
 
     assert await storage.approvals.decide(turn.turn_id, asked, REFUSED, None, failed("not approved"))
 
-    [_, message] = await storage.history.turn_messages(turn.turn_id)
+    [_, message] = await storage.archive.turn_messages(turn.turn_id)
     assert message.calls[0].outcome == failed("not approved")
     assert message.calls[0].server == "a"
     assert message.calls[0].approval is not None
@@ -88,7 +88,7 @@ async def test_refusing_answers_the_call(storage: Storage) -> None:
 
 
 @promise("an approval is bound to its arguments, given once, and expires")
-async def test_one_of_simultaneous_decisions_is_taken(storage: Storage) -> None:
+async def test_one_of_simultaneous_decisions_is_taken(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
 
     taken = await asyncio.gather(
@@ -98,13 +98,13 @@ async def test_one_of_simultaneous_decisions_is_taken(storage: Storage) -> None:
     )
 
     assert sum(taken) == 1
-    [_, message] = await storage.history.turn_messages(turn.turn_id)
+    [_, message] = await storage.archive.turn_messages(turn.turn_id)
     refused = message.calls[0].outcome is not None
     assert refused == taken[0]
     assert await enqueued(storage) == ([] if refused else [asked.call.correlation_id])
 
 
-async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: Storage) -> None:
+async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
     new = question(x="another")
 
@@ -118,31 +118,32 @@ async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: Stora
     assert not await storage.approvals.ask_again(turn.turn_id, again, question(x="a fourth"))
 
 
-async def test_after_closing_nothing_can_be_approved(storage: Storage) -> None:
+async def test_after_closing_nothing_can_be_approved(storage: EngineStore) -> None:
     turn, asked = await waiting(storage, 2)
     await storage.approvals.decide(turn.turn_id, asked[0], APPROVED, request(asked[0]), None)
 
     assert [*await storage.approvals.close(turn, lambda _: stopped())] == [(asked[1], stopped())]
 
     assert not await storage.approvals.decide(turn.turn_id, asked[1], APPROVED, request(asked[1]), None)
-    assert [each.call for each in await storage.history.open_calls(turn)] == [asked[0].call]
+    assert [each.call for each in await storage.archive.open_calls(turn)] == [asked[0].call]
     assert await enqueued(storage) == [asked[0].call.correlation_id]
     assert [*await storage.approvals.close(turn, lambda _: stopped())] == []
 
 
 @promise("any engine takes a decision on the turn of any other, also while Redis is away")
-async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: Storage) -> None:
+async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
-    later = await storage.next_life(turn)
+    [adopted] = await storage.engines.adopt_own(None)
+    later = adopted.turn
 
     assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
 
-    [opened] = await storage.history.open_calls(later)
+    [opened] = await storage.archive.open_calls(later)
     assert opened.request.turn == later.epoch
     assert [*await storage.approvals.waiting(later)] == []
 
 
-async def test_a_turn_that_has_ended_decides_nothing(storage: Storage) -> None:
+async def test_a_turn_that_has_ended_decides_nothing(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
     await storage.turns.finish(turn, None, Done(turn.turn_id, DoneReason.ERROR, Usage(), None), None)
 
@@ -150,14 +151,14 @@ async def test_a_turn_that_has_ended_decides_nothing(storage: Storage) -> None:
     assert await enqueued(storage) == []
 
 
-async def test_the_model_sees_edited_arguments_in_later_turns_too(storage: Storage) -> None:
+async def test_the_model_sees_edited_arguments_in_later_turns_too(storage: EngineStore) -> None:
     turn, [asked] = await waiting(storage)
     edited = Decision(status=ApprovalStatus.EDITED, at=5, arguments={"x": 9})
     wanted = msgspec.structs.replace(request(asked)(turn), arguments={"x": 9})
     await storage.approvals.decide(turn.turn_id, asked, edited, lambda _: wanted, None)
     await storage.calls.add_result(turn, asked.call, failed("so it goes"))
 
-    *_, said, result = await storage.said(turn)
+    *_, said, result = await storage.messages(turn.session_id)
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls[0].arguments == '{"x": 1}'
     assert '{"x":9}' in result.content

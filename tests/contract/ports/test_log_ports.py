@@ -1,4 +1,4 @@
-"""TurnLogs and TurnFrames: one suite for the logs in Redis and for their twin."""
+"""TurnLogs and TurnFrames: the logs in Redis, at the engine that writes them and at another one."""
 
 import asyncio
 import json

@@ -1,10 +1,10 @@
-"""TurnStore, CallStore, History and Outbox: one suite for SQLite, for PostgreSQL and for their twin."""
+"""TurnStore, CallStore, History and Outbox: one suite for SQLite and for PostgreSQL."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
+from dialog_engine.chat.conversation import Memory, newest_said
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,
@@ -23,11 +23,10 @@ from dialog_engine.tool_calls.values import WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
-from tests.contract.ports.conftest import Storage
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS
-from tests.support.fakes import FakeWorker, breathe, failed, succeeded, tool
+from tests.support.engine_stores import EngineStore
+from tests.support.fakes import FakeWorker, failed, succeeded, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -46,39 +45,28 @@ def asked(turn: Turn, *calls: ToolCall) -> list[ToolCallRequested]:
     return [FakeWorker().request(turn, each, tool(each.name), {"x": 1}) for each in calls]
 
 
-async def begun(storage: Storage, text: str = "Hello!", session_id: str | None = None) -> Turn:
+async def begun(storage: EngineStore, text: str = "Hello!", session_id: str | None = None) -> Turn:
     return await begin(storage.turns, "ada", session_id, text, "00-trace")
 
 
-async def test_a_turn_begins_with_its_question_in_a_new_session(storage: Storage) -> None:
+async def test_a_turn_begins_with_its_question_in_a_new_session(storage: EngineStore) -> None:
     turn = await begun(storage)
 
     assert (turn.subject, turn.epoch, turn.rounds, turn.traceparent) == ("ada", 1, 0, "00-trace")
-    assert [*await storage.said(turn)] == [UserMessage("Hello!")]
+    assert await storage.messages(turn.session_id) == [UserMessage("Hello!")]
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")
-async def test_a_turn_that_was_not_committed_has_no_rounds(storage: Storage) -> None:
+async def test_a_turn_that_was_not_committed_has_no_rounds(storage: EngineStore) -> None:
     turn, mine = Turn(new_id(), new_id(), "ada"), call(1)
 
     with pytest.raises(TurnFencedError):
         await storage.calls.add_round(turn, AssistantMessage("", (mine,)), asked(turn, mine), {})
 
-    assert [*await storage.outbox()] == []
+    assert [*await storage.outbox.waiting(100)] == []
 
 
-@promise("one turn at a time per session, at whichever engine it is asked for")
-async def test_a_session_has_one_running_turn(storage: Storage) -> None:
-    first = await begun(storage)
-
-    with pytest.raises(TurnRunningError) as caught:
-        await begun(storage, "Again!", first.session_id)
-
-    assert caught.value.turn_id == first.turn_id
-    assert [*await storage.said(first)] == [UserMessage("Hello!")]
-
-
-async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: Storage) -> None:
+async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: EngineStore) -> None:
     turn = await begun(storage)
 
     for subject, session_id in (("ada", "nowhere"), ("eve", turn.session_id)):
@@ -86,7 +74,7 @@ async def test_a_missing_session_and_one_of_another_user_are_not_found(storage: 
             await begin(storage.turns, subject, session_id, "Hello!")
 
 
-async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage: Storage) -> None:
+async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage: EngineStore) -> None:
     turn = await begun(storage)
     answer = AssistantMessage("Hello, Ada.", reasoning="hm", interrupted=True)
 
@@ -94,52 +82,43 @@ async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage
 
     assert isinstance(number, int)
     await begun(storage, "Again!", turn.session_id)
-    said = [*await storage.said(turn)]
+    said = await storage.messages(turn.session_id)
     assert said == [UserMessage("Hello!"), answer, UserMessage("Again!")]
 
 
-async def test_a_turn_may_end_without_an_answer(storage: Storage) -> None:
+async def test_a_turn_may_end_without_an_answer(storage: EngineStore) -> None:
     turn = await begun(storage)
 
     assert await storage.turns.finish(turn, None, done(turn, DoneReason.ERROR), TurnFailed("CODE", "why")) is None
-    assert len(await storage.said(turn)) == 1
+    assert len(await storage.messages(turn.session_id)) == 1
 
 
-async def test_a_turn_ends_once(storage: Storage) -> None:
+async def test_a_turn_ends_once(storage: EngineStore) -> None:
     turn = await begun(storage)
     await storage.turns.finish(turn, AssistantMessage("first"), done(turn), None)
 
     assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) is None
-    assert [m.content for m in await storage.said(turn)] == ["Hello!", "first"]
+    assert [m.content for m in await storage.messages(turn.session_id)] == ["Hello!", "first"]
     assert await waiting(storage) == [("TurnFinished", turn.turn_id)]
-
-
-async def test_an_earlier_life_cannot_end_a_turn(storage: Storage) -> None:
-    turn = await begun(storage)
-    later = await storage.next_life(turn)
-
-    with pytest.raises(TurnFencedError):
-        await storage.turns.finish(turn, AssistantMessage("stale"), done(turn), None)
-    assert await storage.turns.finish(later, AssistantMessage("now"), done(later), None) is not None
 
 
 @promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 @promise("a turn says how many calls it had, also after a restart")
-async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Storage) -> None:
+async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: EngineStore) -> None:
     ended, running = await begun(storage, "one"), await begun(storage, "two")
     await storage.turns.finish(ended, None, done(ended), None)
     await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2, estimated=True))
     await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
 
-    [left] = await storage.adopt()
-    [later] = await storage.adopt()
+    [left] = await storage.engines.adopt_own(None)
+    [later] = await storage.engines.adopt_own(None)
 
     spent = Usage(14, 3, estimated=True)
     assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", spent, calls=2)
     assert later.turn == replace(left.turn, epoch=3)
 
 
-async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: Storage) -> None:
+async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: EngineStore) -> None:
     turn = await begun(storage)
     one, two, three = call(1), call(2, "a__nope"), call(3)
     message = AssistantMessage("Let me see.", (one, two, three), "hm")
@@ -147,14 +126,14 @@ async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(st
 
     await storage.calls.add_round(turn, message, requests, {two.correlation_id: REFUSED})
 
-    _, said, result = await storage.said(turn)
+    _, said, result = await storage.messages(turn.session_id)
     assert said == message
     assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool", failed=True)
-    assert [*await storage.history.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
+    assert [*await storage.archive.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
 
 
 @promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
-async def test_the_server_of_a_call_that_was_never_requested_is_kept(storage: Storage) -> None:
+async def test_the_server_of_a_call_that_was_never_requested_is_kept(storage: EngineStore) -> None:
     turn = await begun(storage)
     one, two = call(1, "read_result"), call(2, "a__nope")
     answers = {one.correlation_id: succeeded("here"), two.correlation_id: REFUSED}
@@ -163,48 +142,48 @@ async def test_the_server_of_a_call_that_was_never_requested_is_kept(storage: St
         turn, AssistantMessage("", (one, two)), [], answers, servers={one.correlation_id: "callstream"}
     )
 
-    [_, stored] = await storage.history.turn_messages(turn.turn_id)
+    [_, stored] = await storage.archive.turn_messages(turn.turn_id)
     assert [each.server for each in stored.calls] == ["callstream", ""]
 
 
 @promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
-async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used(storage: Storage) -> None:
+async def test_the_tool_that_a_call_means_is_kept_beside_the_name_that_the_model_used(storage: EngineStore) -> None:
     turn = await begun(storage)
     meant = ToolCall("call_1", new_id(), "mcp_query", "{}", tool="a__b")
 
     await storage.calls.add_round(turn, AssistantMessage("", (meant,)), asked(turn, meant), {})
 
-    _, said = await storage.said(turn)
+    _, said = await storage.messages(turn.session_id)
     assert said == AssistantMessage("", (meant,))
-    assert [opened.call for opened in await storage.history.open_calls(turn)] == [meant]
-    [_, stored] = await storage.history.turn_messages(turn.turn_id)
+    assert [opened.call for opened in await storage.archive.open_calls(turn)] == [meant]
+    [_, stored] = await storage.archive.turn_messages(turn.turn_id)
     assert [each.call for each in stored.calls] == [meant]
     assert await storage.calls.add_result(turn, meant, succeeded("x"))
-    assert [*await storage.said(turn)][-1] == ToolMessage("call_1", "mcp_query", "x")
+    assert (await storage.messages(turn.session_id))[-1] == ToolMessage("call_1", "mcp_query", "x")
 
 
-async def test_the_fields_that_a_provider_wants_echoed_are_kept(storage: Storage) -> None:
+async def test_the_fields_that_a_provider_wants_echoed_are_kept(storage: EngineStore) -> None:
     turn = await begun(storage)
     signed = ToolCall("call_1", new_id(), "a__b", "{}", {"extra_content": {"signature": "x"}})
 
     await storage.calls.add_round(turn, AssistantMessage("", (signed,)), asked(turn, signed), {})
 
-    _, said = await storage.said(turn)
+    _, said = await storage.messages(turn.session_id)
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls == (signed,)
 
 
-async def test_a_result_is_read_back_with_its_images(storage: Storage) -> None:
+async def test_a_result_is_read_back_with_its_images(storage: EngineStore) -> None:
     turn, one, image = await begun(storage), call(1), MediaBlock("image/png", "AAAA")
     await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
 
     await storage.calls.add_result(turn, one, ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image)))
 
-    *_, result = await storage.said(turn)
+    (*_, result), _ = await newest_said(storage.archive, turn.session_id, Memory(1000, 1_000_000))
     assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
 
 
-async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage: Storage) -> None:
+async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage: EngineStore) -> None:
     turn, one, two = await begun(storage), call(1), call(2)
     await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
     shown, whole = succeeded("he…le"), WholeResult("the whole, ü\n\0", "and for the user")
@@ -224,7 +203,7 @@ async def test_the_whole_of_a_result_is_kept_beside_what_is_shown_of_it(storage:
 
 
 @promise("large results are paged through with a tool")
-async def test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user(storage: Storage) -> None:
+async def test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_own_user(storage: EngineStore) -> None:
     turn, one, other = await begun(storage), call(1), await begun(storage)
     await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
     await storage.calls.add_result(turn, one, succeeded("he…le"), WholeResult("whole"))
@@ -236,21 +215,21 @@ async def test_a_result_is_found_in_its_own_session_by_its_own_name_and_for_its_
         assert await storage.results.result(turn, name) is None
 
 
-async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(storage: Storage) -> None:
+async def test_results_stand_in_the_order_of_the_calls_whatever_came_first(storage: EngineStore) -> None:
     turn = await begun(storage)
     one, two = call(1), call(2)
     await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
 
     assert await storage.calls.add_result(turn, two, succeeded("second"))
-    assert [opened.call for opened in await storage.history.open_calls(turn)] == [one]
+    assert [opened.call for opened in await storage.archive.open_calls(turn)] == [one]
     assert await storage.calls.add_result(turn, one, failed("first"))
 
-    said = [*await storage.said(turn)]
+    said = await storage.messages(turn.session_id)
     assert [message.content for message in said[2:]] == ["Error TOOL_EXECUTION_FAILED: first", "second"]
-    assert [*await storage.history.open_calls(turn)] == []
+    assert [*await storage.archive.open_calls(turn)] == []
 
 
-async def test_the_first_outcome_of_a_call_stands(storage: Storage) -> None:
+async def test_the_first_outcome_of_a_call_stands(storage: EngineStore) -> None:
     turn = await begun(storage)
     one = call(1)
     await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
@@ -258,19 +237,19 @@ async def test_the_first_outcome_of_a_call_stands(storage: Storage) -> None:
 
     assert not await storage.calls.add_result(turn, one, failed("second"))
 
-    *_, result = await storage.said(turn)
+    *_, result = await storage.messages(turn.session_id)
     assert result.content == "first"
 
 
-async def test_the_calls_of_other_turns_are_not_this_turns(storage: Storage) -> None:
+async def test_the_calls_of_other_turns_are_not_this_turns(storage: EngineStore) -> None:
     turn, other = await begun(storage, "one"), await begun(storage, "two")
     one = call(1)
     await storage.calls.add_round(other, AssistantMessage("", (one,)), asked(other, one), {})
 
-    assert [*await storage.history.open_calls(turn)] == []
+    assert [*await storage.archive.open_calls(turn)] == []
 
 
-async def test_the_messages_of_a_turn_are_read_back_with_their_calls_and_no_others(storage: Storage) -> None:
+async def test_the_messages_of_a_turn_are_read_back_with_their_calls_and_no_others(storage: EngineStore) -> None:
     earlier = await begun(storage)
     await storage.turns.finish(earlier, AssistantMessage("Hello."), done(earlier), None)
     turn = await begun(storage, "More!", earlier.session_id)
@@ -278,7 +257,7 @@ async def test_the_messages_of_a_turn_are_read_back_with_their_calls_and_no_othe
     number = await storage.calls.add_round(turn, AssistantMessage("Ah.", (one, two)), asked(turn, one, two), {})
     await storage.calls.add_result(turn, two, succeeded("x"))
 
-    question, answer = await storage.history.turn_messages(turn.turn_id)
+    question, answer = await storage.archive.turn_messages(turn.turn_id)
 
     assert (question.role, question.content, question.calls) == ("user", "More!", ())
     assert (answer.message_id, answer.turn_id, answer.role) == (number, turn.turn_id, "assistant")
@@ -288,40 +267,23 @@ async def test_the_messages_of_a_turn_are_read_back_with_their_calls_and_no_othe
     ]
 
 
-async def test_a_round_whose_writer_gave_up_waiting_is_there_whole_or_not_at_all(storage: Storage) -> None:
-    turn = await begun(storage)
-    one = call(1)
-    writing = asyncio.create_task(storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {}))
-    await asyncio.sleep(0)
-    writing.cancel()
-    await asyncio.wait([writing])
-
-    there = [opened.call for opened in await storage.history.open_calls(turn)]
-    await breathe()
-
-    said = [m for m in await storage.said(turn) if isinstance(m, AssistantMessage)]
-    assert there == [call for message in said for call in message.tool_calls]
-
-
-async def waiting(storage: Storage) -> list[tuple[str, str]]:
-    return [(row.event_type, row.event_id) for row in await storage.outbox()]
+async def waiting(storage: EngineStore) -> list[tuple[str, str]]:
+    return [(row.event_type, row.event_id) for row in await storage.outbox.waiting(100)]
 
 
 @promise("I8 an outbox row lives until its call is answered")
-@pytest.mark.parametrize("storage", DIALECTS, indirect=True)
 async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when_it_is_answered(
-    storage: Storage,
+    storage: EngineStore,
 ) -> None:
     turn = await begun(storage)
     one, two = call(1), call(2)
     await storage.calls.add_round(turn, AssistantMessage("", (one, two)), asked(turn, one, two), {})
     assert await waiting(storage) == [(EVENT_TYPE, one.correlation_id), (EVENT_TYPE, two.correlation_id)]
 
-    outbox = storage.relayed
-    assert outbox
+    outbox = storage.outbox
     await outbox.published(await outbox.waiting(1))
     assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
-    assert [opened.call for opened in await storage.history.open_calls(turn)] == [one, two]
+    assert [opened.call for opened in await storage.archive.open_calls(turn)] == [one, two]
     unpublished = await outbox.calls([one.correlation_id, two.correlation_id])
     assert [row.event_id for row in unpublished] == [two.correlation_id]
     assert [*await outbox.calls([])] == []
@@ -330,13 +292,11 @@ async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when
     assert await waiting(storage) == [("ToolCallFinished", two.correlation_id)]
 
 
-@pytest.mark.parametrize("storage", DIALECTS, indirect=True)
-async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(storage: Storage) -> None:
+async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(storage: EngineStore) -> None:
     turn, other = await begun(storage, "one"), await begun(storage, "two")
     for each in (turn, other):
         await storage.turns.finish(each, None, done(each), None)
-    outbox = storage.relayed
-    assert outbox
+    outbox = storage.outbox
     first, second = await outbox.waiting(2)
 
     await outbox.postpone(first, "why", 60_000)
@@ -348,27 +308,8 @@ async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(stor
     assert await waiting(storage) == []
 
 
-@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
-async def test_an_earlier_life_of_a_turn_writes_nothing(storage: Storage) -> None:
-    turn, one = await begun(storage), call(1)
-    await storage.calls.add_round(turn, AssistantMessage("", (one,)), asked(turn, one), {})
-    later = await storage.next_life(turn)
-
-    for write in (
-        storage.calls.add_round(turn, AssistantMessage("stale", (call(2),)), [], {}),
-        storage.calls.add_result(turn, one, succeeded("stale")),
-        storage.approvals.close(turn, lambda _: REFUSED),
-        storage.history.open_calls(turn),
-    ):
-        with pytest.raises(TurnFencedError):
-            await write
-
-    assert [each.call for each in await storage.history.open_calls(later)] == [one]
-    assert [m.content for m in await storage.said(turn)] == ["Hello!", ""]
-
-
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: Storage) -> None:
+async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: EngineStore) -> None:
     running = await begun(storage)
     first, second = (Turn(new_id(), running.session_id, "ada") for _ in range(2))
     for waiting_turn in (first, second, first):
@@ -386,16 +327,3 @@ async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage:
     await storage.turns.begin(second, "now", queue=True)
     assert await storage.turns.is_running(second.turn_id)
     assert not await storage.turns.is_running(first.turn_id)
-
-
-async def test_a_stop_that_was_asked_for_is_known_to_the_next_life(storage: Storage) -> None:
-    turn, other = await begun(storage), await begun(storage)
-
-    assert await storage.turns.request_stop(turn.turn_id)
-
-    assert {each.turn.turn_id: each.stopped for each in await storage.adopt()} == {
-        turn.turn_id: True,
-        other.turn_id: False,
-    }
-    await storage.turns.finish(replace(other, epoch=2), None, done(other), None)
-    assert await storage.turns.request_stop(other.turn_id) is None

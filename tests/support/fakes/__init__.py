@@ -6,7 +6,7 @@ They keep the promises of the ports, which `tests/contract/ports` holds them to,
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, read_all, steps_of, text_of
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.models import SPENT, Line, MemoryBand, ScriptedModel, asks, opened, says
-from tests.support.fakes.stores import MemoryStore, NoOthers, StoredTurn
+from tests.support.fakes.stores import MemoryDatabase, MemoryStore
 from tests.support.fakes.worker import (
     Behaviour,
     Execution,
@@ -28,12 +28,11 @@ __all__ = [
     "FakeWorker",
     "Line",
     "MemoryBand",
+    "MemoryDatabase",
     "MemoryLog",
     "MemoryLogs",
     "MemoryStore",
-    "NoOthers",
     "ScriptedModel",
-    "StoredTurn",
     "WatchedWorker",
     "asks",
     "breathe",

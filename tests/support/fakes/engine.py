@@ -32,8 +32,9 @@ from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
 from dialog_engine.tool_calls.values import Decision, Given
+from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
-from tests.support.fakes.stores import MemoryStore, NoOthers
+from tests.support.fakes.stores import MemoryStore
 from tests.support.fakes.worker import FakeCatalog, FakeWorker
 from tests.support.waiting import wait_until
 
@@ -110,7 +111,7 @@ class FakeEngine:
         """The engine dies where it stands, and another one takes over. How many turns it resumes."""
         await self.turns.close(0)
         self.turns = self._engine()
-        adopted = await self.store.adopt_own()
+        adopted = await self.store.engines.adopt_own(None)
         for each in adopted:
             self.turns.run(each.turn, stopped=each.stopped)
         self._looking.cancel()
@@ -125,14 +126,14 @@ class FakeEngine:
 
     def _engine(self) -> RunningTurns:
         self.pending = PendingApprovals(
-            self.store,
+            self.store.approvals,
             self.tools,
             self.worker,
             now_ms=self.clock.now_ms,
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store, self.worker, self.pending, self._result_max_chars)
+        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,
@@ -140,18 +141,18 @@ class FakeEngine:
             max_rounds=self._max_rounds,
             local=self._local,
             exposure=self._exposure,
-            reader=ReadResult(self.store, self._result_max_chars),
+            reader=ReadResult(self.store.results, self._result_max_chars),
             limits=self._limits,
         )
         service = ChatService(
             enhance(self.model, pipeline),
-            turns=self.store,
-            history=self.store,
-            approvals=self.store,
+            turns=self.store.turns,
+            history=self.store.archive,
+            approvals=self.store.approvals,
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        return RunningTurns(service, self.store, self.logs, NoOthers(), NoCredentials())
+        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials())
 
 
 async def read_all(opening: Awaitable[ModelStream]) -> tuple[list[ChatEvent], Exception | None]:

@@ -32,7 +32,6 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
-    timed,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
@@ -40,7 +39,7 @@ from dialog_engine.tool_calls.execution import OpenCall, Rounds
 from dialog_engine.tool_calls.pipeline import EnhancedChat
 from dialog_engine.tool_calls.ports import ApprovalStore
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import Asked
+from dialog_engine.tool_calls.values import Asked, timed
 
 Emit = Callable[[TurnEvent], None]
 """Passes an event on to the user."""
@@ -228,8 +227,10 @@ class ChatService:
         return ChatRequest(kept, turn, left_out=left_out)
 
     async def _open_calls(self, turn: Turn, band: SideBand) -> None:
-        open_calls = await self._history.open_calls(turn)
+        # In this order: a call that is approved in between is found twice, and its decision is still to be shown.
         asked = await self._approvals.waiting(turn)
+        waiting = {each.call.correlation_id for each in asked}
+        open_calls = [each for each in await self._history.open_calls(turn) if each.call.correlation_id not in waiting]
         if not open_calls and not asked:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))

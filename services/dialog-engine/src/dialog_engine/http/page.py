@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -17,8 +16,6 @@ _MEDIA_TYPES = {
     ".svg": "image/svg+xml",
     ".webmanifest": "application/manifest+json",
 }
-_HASHED = re.compile(r"-[0-9A-Z]{8}\.[a-z]+")
-"""The end of a name that changes with what is in the file."""
 # Only the files of the page are allowed. No string becomes HTML; the one policy makes the address of the page's worker.
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; "
@@ -87,7 +84,8 @@ def _load_assets() -> dict[str, _Asset]:
 
 
 def _cache_control(name: str) -> str:
-    return "public, max-age=31536000, immutable" if _HASHED.search(name) else "no-cache"
+    """Every name but this one changes with what is in the file."""
+    return "no-cache" if name == "index.html" else "public, max-age=31536000, immutable"
 
 
 def _serve(asset: _Asset, request: Request) -> Response:

@@ -14,7 +14,7 @@ from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
-from dialog_engine.storage.turns import roles_of
+from dialog_engine.storage.turns import TURN_COLUMNS, turn_of
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
 from plugins_contract.ledger import NEVER_OFFERED
@@ -28,10 +28,7 @@ _WAITING = (
     " WHERE c.turn_id = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
 )
 # The turn's row is locked first, as each write of a turn does.
-_TURN = (
-    "UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running'"
-    " RETURNING turn_id, session_id, owner, epoch, rounds, traceparent, roles"
-)
+_TURN = f"UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running' RETURNING {TURN_COLUMNS}, owner"
 # Both match an undecided question.
 _UNDECIDED = (
     " WHERE correlation_id = $correlation_id AND decision IS NULL AND EXISTS"
@@ -54,11 +51,10 @@ _ACTIONS = {
 
 
 class SqlApprovals(ApprovalStore):
-    """The approvals of all turns. `mailbox_of` names the mailbox of an engine."""
+    """The approvals of all turns."""
 
-    def __init__(self, store: Store, mailbox_of: Callable[[str], str]) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._mailbox_of = mailbox_of
 
     async def waiting(self, turn: Turn) -> list[Asked]:
         def unit(tx: StoreTransaction) -> list[Asked]:
@@ -87,13 +83,13 @@ class SqlApprovals(ApprovalStore):
             call = asked.call
             if not (found := tx.execute(_TURN, turn_id)):
                 return False
-            turn, owner = _turn(tx, found[0]), found[0].owner
+            turn, owner = turn_of(tx, found[0]), found[0].owner
             changed = {"correlation_id": call.correlation_id, "decision": msgspec.json.encode(decision)}
             if not (_is_asked(tx, asked) and tx.change(_DECIDE, **changed)):
                 return False
             tx.audit(_decided(tx, turn, asked, decision))
             if request is not None:
-                addressed = msgspec.structs.replace(request(turn), mailbox=self._mailbox_of(owner))
+                addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
                 offered_to = None if _may_have_run(tx, call.correlation_id) else NEVER_OFFERED
                 add_requests(tx, turn, [addressed], [offered_to], owner)
             if outcome is not None:
@@ -159,19 +155,6 @@ def _waiting(tx: SealedTransaction, turn: Turn) -> list[Asked]:
 
 def _question(row: Row) -> Question:
     return msgspec.json.decode(row.question, type=Question)
-
-
-def _turn(tx: SealedTransaction, row: Row) -> Turn:
-    [session] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", row.session_id)
-    return Turn(
-        row.turn_id,
-        row.session_id,
-        session.subject,
-        row.epoch,
-        row.rounds,
-        row.traceparent,
-        roles=roles_of(row.roles),
-    )
 
 
 def _state(row: Row) -> ApprovalState:

@@ -6,7 +6,7 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import ToolCallFinished
-from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage, timed
+from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence, fence_look
@@ -23,7 +23,7 @@ from dialog_engine.tool_calls.ports import (
     ResultStore,
 )
 from dialog_engine.tool_calls.results.shortening import whole_of
-from dialog_engine.tool_calls.values import Question, WholeResult
+from dialog_engine.tool_calls.values import Question, WholeResult, timed
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request

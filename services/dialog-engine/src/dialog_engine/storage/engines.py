@@ -4,18 +4,19 @@
 `chat.ownership`.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 import msgspec
 
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.ports import Adopted, Engines, OwnedTurn, SeenEngine
-from dialog_engine.model import Choice, Turn, Usage
-from dialog_engine.storage.database import Database, Row, Transaction, placeholders
+from dialog_engine.model import Turn
+from dialog_engine.storage.database import placeholders
 from dialog_engine.storage.outbox import rows_of
 from dialog_engine.storage.schemas import RELEASE
-from dialog_engine.storage.turns import roles_of
+from dialog_engine.storage.store import EngineDatabase, SealedTransaction
+from dialog_engine.storage.turns import TURN_COLUMNS, turn_of
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import UnsupportedEventError, decode_request, encode_request
 
@@ -40,30 +41,28 @@ _ADOPT = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(),"
     " crashes = CASE WHEN $2 = 1 OR now_ms() - owned_since >= $3 THEN 0 ELSE crashes + 1 END"
     " WHERE turn_id IN (SELECT turn_id FROM turns WHERE owner = $4 AND status = 'running'{} ORDER BY created_at"
-    " LIMIT $5 {}) RETURNING turn_id, session_id, epoch, rounds, traceparent, roles, credential,"
-    " input_tokens, output_tokens, estimated, chosen_model, tool_mode, stop_requested, crashes, model"
+    f" LIMIT $5 {{}}) RETURNING {TURN_COLUMNS}, stop_requested, crashes"
 )
 
 
 class SqlEngines(Engines):
-    """The leases as this engine sees them. `mailbox_of` names the mailbox of an engine."""
+    """The leases as this engine sees them."""
 
-    def __init__(self, database: Database, engine_id: str, mailbox_of: Callable[[str], str]) -> None:
-        self._database = database
-        self._engine_id = engine_id
-        self._mailbox = mailbox_of(engine_id)
+    def __init__(self, engine: EngineDatabase) -> None:
+        self._engine = engine
+        self._engine_id = engine.engine_id
 
     async def register(self, lease_ms: int) -> bool:
-        def unit(tx: Transaction) -> bool:
+        def unit(tx: SealedTransaction) -> bool:
             before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
             tx.execute(_RENEW + _ANEW, self._engine_id, lease_ms, RELEASE)
             tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             return bool(before) and before[0].lease_until == 0
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
-        def unit(tx: Transaction) -> list[OwnedTurn]:
+        def unit(tx: SealedTransaction) -> list[OwnedTurn]:
             tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
             # A message whose client disconnected while the database was unavailable.
             rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
@@ -74,17 +73,17 @@ class SqlEngines(Engines):
                 for row in tx.execute(_OWNED, self._engine_id)
             ]
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def stop_requests(self) -> Sequence[str]:
-        rows = await self._database.read(f"{_OWNED} AND stop_requested = 1", self._engine_id)
+        rows = await self._engine.read(f"{_OWNED} AND stop_requested = 1", self._engine_id)
         return [row.turn_id for row in rows]
 
     async def fenced(self, turns: Sequence[Turn]) -> Sequence[str]:
         found: set[str] = set()
         for at in range(0, len(turns), CHECKED_AT_ONCE):
             some = turns[at : at + CHECKED_AT_ONCE]
-            rows = await self._database.read(
+            rows = await self._engine.read(
                 f"SELECT turn_id, owner, epoch FROM turns WHERE turn_id IN ({placeholders(1, len(some))})",
                 *(turn.turn_id for turn in some),
             )
@@ -93,26 +92,26 @@ class SqlEngines(Engines):
         return [*found]
 
     async def others(self) -> Sequence[SeenEngine]:
-        rows = await self._database.read(_OTHERS, self._engine_id, _NO_LEASE)
+        rows = await self._engine.read(_OTHERS, self._engine_id, _NO_LEASE)
         return [SeenEngine(row.engine_id, row.lease_until) for row in rows]
 
     async def adopt(self, seen: SeenEngine, limit: int) -> Sequence[Adopted]:
-        def unit(tx: Transaction) -> list[Adopted]:
+        def unit(tx: SealedTransaction) -> list[Adopted]:
             return self._adopt(tx, seen.engine_id, seen.released, limit) if _is_as_seen(tx, seen) else []
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def adopt_own(self, turn_ids: Sequence[str] | None, *, released: bool = False) -> Sequence[Adopted]:
         if turn_ids is not None and not turn_ids:
             return []
 
-        def unit(tx: Transaction) -> list[Adopted]:
+        def unit(tx: SealedTransaction) -> list[Adopted]:
             return self._adopt(tx, self._engine_id, released, 1_000_000, turn_ids)
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def remove(self, seen: SeenEngine) -> Sequence[OutboxRow] | None:
-        def unit(tx: Transaction) -> list[OutboxRow] | None:
+        def unit(tx: SealedTransaction) -> list[OutboxRow] | None:
             running = tx.execute(f"{_OWNED} LIMIT 1", seen.engine_id)
             if running or not _is_as_seen(tx, seen):
                 return None
@@ -120,16 +119,16 @@ class SqlEngines(Engines):
             tx.execute("DELETE FROM engines WHERE engine_id = $1", seen.engine_id)
             return self._take_rows(tx, "owner = $1", seen.engine_id)
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def release(self) -> None:
-        def unit(tx: Transaction) -> None:
+        def unit(tx: SealedTransaction) -> None:
             tx.execute("UPDATE engines SET lease_until = 0 WHERE engine_id = $1", self._engine_id)
 
-        await self._database.write(unit)
+        await self._engine.write(unit)
 
     def _adopt(
-        self, tx: Transaction, owner: str, released: bool, limit: int, turn_ids: Sequence[str] | None = None
+        self, tx: SealedTransaction, owner: str, released: bool, limit: int, turn_ids: Sequence[str] | None = None
     ) -> list[Adopted]:
         which = f" AND turn_id IN ({placeholders(6, len(turn_ids))})" if turn_ids is not None else ""
         statement = _ADOPT.format(which, tx.skip_locked)
@@ -144,12 +143,15 @@ class SqlEngines(Engines):
         )
         return [
             Adopted(
-                _turn(tx, row), bool(row.stop_requested), row.crashes, self._take_rows(tx, "turn_id = $1", row.turn_id)
+                turn_of(tx, row),
+                bool(row.stop_requested),
+                row.crashes,
+                self._take_rows(tx, "turn_id = $1", row.turn_id),
             )
             for row in rows
         ]
 
-    def _take_rows(self, tx: Transaction, which: str, value: str) -> list[OutboxRow]:
+    def _take_rows(self, tx: SealedTransaction, which: str, value: str) -> list[OutboxRow]:
         """Become the owner of these outbox rows. Returns the unpublished ones, readdressed to this engine's mailbox.
 
         A call that was published is not published again, even if Redis has lost its ledger: its answer is found in its
@@ -164,38 +166,19 @@ class SqlEngines(Engines):
         waiting = rows_of(row for row in sorted(rows) if row.published_at is None)
         return [self._readdressed(tx, row) for row in waiting]
 
-    def _readdressed(self, tx: Transaction, row: OutboxRow) -> OutboxRow:
+    def _readdressed(self, tx: SealedTransaction, row: OutboxRow) -> OutboxRow:
         if row.event_type != TOOL_CALL_REQUESTED:
             return row
         try:
             request = decode_request(row.payload)
         except UnsupportedEventError:
             return row  # of another release: publishing it reports what is wrong
-        payload = encode_request(msgspec.structs.replace(request, mailbox=self._mailbox))
+        payload = encode_request(msgspec.structs.replace(request, mailbox=self._engine.keys.mailbox(self._engine_id)))
         tx.execute("UPDATE outbox SET payload = $1 WHERE seq = $2", payload, row.seq)
         return replace(row, payload=payload)
 
 
-def _turn(tx: Transaction, row: Row) -> Turn:
-    [session] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", row.session_id)
-    [calls] = tx.execute("SELECT count(*) AS made FROM tool_calls WHERE turn_id = $1", row.turn_id)
-    return Turn(
-        row.turn_id,
-        row.session_id,
-        session.subject,
-        row.epoch,
-        row.rounds,
-        row.traceparent,
-        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
-        Choice(row.chosen_model, row.tool_mode),
-        roles_of(row.roles),
-        credential=row.credential,
-        calls=calls.made,
-        model=row.model or "",
-    )
-
-
-def _is_as_seen(tx: Transaction, seen: SeenEngine) -> bool:
+def _is_as_seen(tx: SealedTransaction, seen: SeenEngine) -> bool:
     """Whether the engine has not renewed its lease since it was seen."""
     return bool(
         tx.execute(

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
-from dialog_engine.storage.database import Database, Row, Transaction, placeholders
+from dialog_engine.storage.database import Row, Transaction, placeholders
+from dialog_engine.storage.store import EngineDatabase, SealedTransaction
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 _SELECT = "SELECT seq, event_type, event_id, payload, attempts, offered_to, next_at FROM outbox WHERE "
@@ -14,30 +15,6 @@ _WAITING = (
     f" UNION ALL {_SELECT} owner = $1 AND published_at IS NULL AND next_at > 0 AND next_at <= now_ms()"
     " ORDER BY next_at, seq LIMIT $3"
 )
-
-
-def add_event(
-    tx: Transaction,
-    owner: str,
-    turn_id: str,
-    event_type: str,
-    event_id: str,
-    payload: bytes,
-    offered_to: str | None = None,
-) -> OutboxRow:
-    """Put an event of a turn into the outbox as part of a transaction; the engine `owner` publishes it."""
-    seq = tx.insert(
-        "seq",
-        "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at, offered_to)"
-        " VALUES ($1, $2, $3, $4, $5, now_ms(), $6)",
-        owner,
-        turn_id,
-        event_type,
-        event_id,
-        payload,
-        offered_to,
-    )
-    return OutboxRow(seq, event_type, event_id, payload, offered_to=offered_to, sent=False)
 
 
 RESTORED_AT = "restored_at"
@@ -61,24 +38,23 @@ def mark_restored(tx: Transaction) -> int:
 class SqlOutbox(Outbox):
     """The rows of one engine."""
 
-    def __init__(self, database: Database, engine_id: str) -> None:
-        self._database = database
-        self._engine_id = engine_id
+    def __init__(self, engine: EngineDatabase) -> None:
+        self._engine = engine
 
     async def waiting(self, limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-        return rows_of(await self._database.read(_WAITING, self._engine_id, after, limit))
+        return rows_of(await self._engine.read(_WAITING, self._engine.engine_id, after, limit))
 
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
         ids = placeholders(2, len(correlation_ids))
         where = f"published_at IS NULL AND event_type = $1 AND event_id IN ({ids}) ORDER BY seq"
-        return rows_of(await self._database.read(_SELECT + where, TOOL_CALL_REQUESTED, *correlation_ids))
+        return rows_of(await self._engine.read(_SELECT + where, TOOL_CALL_REQUESTED, *correlation_ids))
 
     async def unanswered(self) -> Sequence[OutboxRow]:
         where = "owner = $1 AND published_at IS NOT NULL AND event_type = $2 ORDER BY seq"
-        return rows_of(await self._database.read(_SELECT + where, self._engine_id, TOOL_CALL_REQUESTED))
+        return rows_of(await self._engine.read(_SELECT + where, self._engine.engine_id, TOOL_CALL_REQUESTED))
 
     async def published(self, rows: Sequence[OutboxRow]) -> None:
-        def unit(tx: Transaction) -> None:
+        def unit(tx: SealedTransaction) -> None:
             # In the order of their numbers, so that two engines that mark the same rows do not deadlock.
             calls = sorted((row.seq,) for row in rows if row.event_type == TOOL_CALL_REQUESTED)
             facts = sorted((row.seq,) for row in rows if row.event_type != TOOL_CALL_REQUESTED)
@@ -87,24 +63,24 @@ class SqlOutbox(Outbox):
             if facts:
                 tx.execute_many("DELETE FROM outbox WHERE seq = $1", facts)
 
-        await self._database.write(unit)
+        await self._engine.write(unit)
 
     async def stamp(self, rows: Sequence[OutboxRow], incarnation: str) -> frozenset[int]:
-        def unit(tx: Transaction) -> frozenset[int]:
+        def unit(tx: SealedTransaction) -> frozenset[int]:
             seqs = sorted(row.seq for row in rows)
             stamped = tx.execute(
                 "UPDATE outbox SET offered_to = $1 WHERE owner = $2 AND published_at IS NULL"
                 f" AND seq IN ({placeholders(3, len(seqs))}) RETURNING seq",
                 incarnation,
-                self._engine_id,
+                self._engine.engine_id,
                 *seqs,
             )
             return frozenset(row.seq for row in stamped)
 
-        return await self._database.write(unit)
+        return await self._engine.write(unit)
 
     async def postpone(self, row: OutboxRow, error: str, retry_in_ms: int) -> None:
-        def unit(tx: Transaction) -> None:
+        def unit(tx: SealedTransaction) -> None:
             tx.execute(
                 "UPDATE outbox SET attempts = attempts + 1, error = $1, next_at = now_ms() + $2 WHERE seq = $3",
                 error,
@@ -112,18 +88,18 @@ class SqlOutbox(Outbox):
                 row.seq,
             )
 
-        await self._database.write(unit)
+        await self._engine.write(unit)
 
     async def event_types(self) -> frozenset[str]:
         """The event types in the table. The engine does not start when one of them has no route."""
-        return frozenset(row.event_type for row in await self._database.read("SELECT DISTINCT event_type FROM outbox"))
+        return frozenset(row.event_type for row in await self._engine.read("SELECT DISTINCT event_type FROM outbox"))
 
     async def backlog(self) -> tuple[int, int]:
         """How many rows are not published, and the age of the oldest in milliseconds (0 when there is none)."""
-        [row] = await self._database.read(
+        [row] = await self._engine.read(
             "SELECT count(*) AS waiting, now_ms() - min(created_at) AS age FROM outbox"
             " WHERE owner = $1 AND published_at IS NULL",
-            self._engine_id,
+            self._engine.engine_id,
         )
         return row.waiting, max(0, row.age or 0)
 

@@ -11,33 +11,38 @@ import msgspec
 
 from dialog_engine.chat.audit import AuditEvent, AuditLog
 from dialog_engine.chat.outbox import AUDIT_RECORDED, OutboxRelay, OutboxRow, ToolCallFinished, TurnFinished
+from dialog_engine.chat.ports import Control
 from dialog_engine.storage.audit import AuditRecorded, AuditTrail
 from dialog_engine.storage.database import Database, Row, Transaction
-from dialog_engine.storage.outbox import add_event
 from dialog_engine.storage.statements import opening_type, statement
 from plugins_contract.encryption import Cipher, fact_owner, seal_request
+from plugins_contract.keys import Keys
 from plugins_contract.messages import ToolCallRequested, encode_request
 
 T = TypeVar("T")
 Event = ToolCallRequested | ToolCallFinished | TurnFinished | AuditRecorded
+_PUBLISH = (
+    "INSERT INTO outbox (owner, turn_id, event_type, event_id, payload, created_at, offered_to)"
+    " VALUES ($1, $2, $3, $4, $5, now_ms(), $6)"
+)
 
 
 class SealedDatabase:
     """A database, whose sealed columns are encrypted and decrypted by `cipher`."""
 
     def __init__(self, database: Database, cipher: Cipher) -> None:
-        self._database = database
+        self.database = database
         self.cipher = cipher
         self._types: dict[type[Row], type[Row]] = {}
 
     async def write(self, unit: "Callable[[SealedTransaction], T]") -> T:
         """Run `unit` in a transaction: see `Database.write`."""
-        return await self._database.write(lambda tx: unit(SealedTransaction(tx, self)))
+        return await self.database.write(lambda tx: unit(SealedTransaction(tx, self)))
 
     async def read(self, sql: str, *numbered: Any, **named: Any) -> list[Row]:
         """The rows of a query: see `Database.read`. A sealed column may raise DecryptionError when it is read."""
         query = statement(sql)
-        return self.opening(await self._database.read(query.sql, *numbered, *query.parameters(named, self.cipher)))
+        return self.opening(await self.database.read(query.sql, *numbered, *query.parameters(named, self.cipher)))
 
     def opening(self, rows: list[Row]) -> list[Row]:
         """Rows of the driver, as rows whose sealed columns are decrypted when they are read."""
@@ -83,10 +88,19 @@ class SealedTransaction:
         self._tx.execute_many(found.sql, bound)
 
 
+class EngineDatabase(SealedDatabase):
+    """The database, as the engine `engine_id` of it uses it. `keys` has the names of mailboxes."""
+
+    def __init__(self, database: Database, cipher: Cipher, engine_id: str, keys: Keys) -> None:
+        super().__init__(database, cipher)
+        self.engine_id = engine_id
+        self.keys = keys
+
+
 class StoreTransaction(SealedTransaction):
     """A transaction of an engine."""
 
-    __slots__ = ("_store", "engine_id", "published", "trail")
+    __slots__ = ("_store", "engine_id", "freed", "published", "trail")
 
     def __init__(self, tx: Transaction, store: "Store") -> None:
         super().__init__(tx, store)
@@ -95,6 +109,8 @@ class StoreTransaction(SealedTransaction):
         self.trail = store.trail
         self.published: list[OutboxRow] = []
         """What is offered to the relay of this engine after COMMIT."""
+        self.freed: list[str] = []
+        """The sessions that other engines are informed of after COMMIT."""
 
     def publish(self, event: Event, *, owner: str = "", offered_to: str | None = None) -> None:
         """Put an event into the outbox, of which the engine `owner`, by default this one, publishes it.
@@ -102,9 +118,19 @@ class StoreTransaction(SealedTransaction):
         `offered_to`: of a tool call, see `OutboxRow`.
         """
         owner = owner or self.engine_id
-        row = add_event(self._tx, owner, event.turn_id, *self._store.encoded(event), offered_to)
+        event_type, event_id, payload = self._store.encoded(event)
+        seq = self._tx.insert("seq", _PUBLISH, owner, event.turn_id, event_type, event_id, payload, offered_to)
         if owner == self.engine_id:  # another engine polls the table
+            row = OutboxRow(seq, event_type, event_id, payload, offered_to=offered_to, sent=False)
             self.published.append(row)
+
+    def free(self, session_id: str) -> None:
+        """Inform the other engines after COMMIT that a session may be free for which a message waits there."""
+        self.freed.append(session_id)
+
+    def mailbox_of(self, engine_id: str) -> str:
+        """Where an engine gets its replies."""
+        return self._store.keys.mailbox(engine_id)
 
     def audit(self, *events: AuditEvent) -> None:
         """Record events."""
@@ -112,25 +138,23 @@ class StoreTransaction(SealedTransaction):
             self.publish(fact)
 
 
-class Store(SealedDatabase, AuditLog):
-    """The database of one engine, whose `relay` publishes what it commits."""
+class Store(EngineDatabase, AuditLog):
+    """The database of one engine, whose `relay` publishes what it commits, and whose `control` wakes the others."""
 
-    def __init__(
-        self, database: Database, cipher: Cipher, engine_id: str, trail: AuditTrail, relay: OutboxRelay
-    ) -> None:
-        super().__init__(database, cipher)
-        self.engine_id = engine_id
+    def __init__(self, engine: EngineDatabase, trail: AuditTrail, relay: OutboxRelay, control: Control) -> None:
+        super().__init__(engine.database, engine.cipher, engine.engine_id, engine.keys)
         self.trail = trail
         self._relay = relay
+        self._control = control
 
     async def write(self, unit: Callable[[StoreTransaction], T]) -> T:
         """Run `unit` in a transaction: see `Database.write`. What it publishes is offered to the relay after COMMIT."""
 
-        def whole(raw: Transaction) -> tuple[T, list[OutboxRow]]:
+        def whole(raw: Transaction) -> tuple[T, StoreTransaction]:
             tx = StoreTransaction(raw, self)
-            return unit(tx), tx.published
+            return unit(tx), tx
 
-        result, _ = await self._database.write(whole, self._committed)
+        result, _ = await self.database.write(whole, self._committed)
         return result
 
     async def record(self, event: AuditEvent) -> None:
@@ -153,9 +177,12 @@ class Store(SealedDatabase, AuditLog):
             case AuditRecorded():
                 return AUDIT_RECORDED, str(event.seq), msgspec.json.encode(event.fields)
 
-    def _committed(self, done: tuple[object, list[OutboxRow]]) -> None:
-        if done[1]:
-            self._relay.offer(done[1])
+    def _committed(self, done: tuple[object, StoreTransaction]) -> None:
+        _, tx = done
+        if tx.published:
+            self._relay.offer(tx.published)
+        for session_id in tx.freed:
+            self._control.free(session_id)
 
 
 def _sealed(fact: TurnFinished, cipher: Cipher) -> TurnFinished:

@@ -1,18 +1,15 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
-from collections.abc import Callable
-
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import TurnFinished, TurnUsage
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
-from dialog_engine.model import AssistantMessage, Done, DoneReason, Turn, TurnFailed
+from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import insert_message
+from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
 
-OnFree = Callable[[str], None]
-"""Called with a session whose next message waits at another engine. Must not block."""
 TITLE_LENGTH = 80
 
 
@@ -47,9 +44,8 @@ _TOUCH_SESSION = (
 class SqlTurns(TurnStore):
     """The turns that this engine runs."""
 
-    def __init__(self, store: Store, on_free: OnFree, *, facts_with_text: bool = False) -> None:
+    def __init__(self, store: Store, *, facts_with_text: bool = False) -> None:
         self._store = store
-        self._on_free = on_free
         self._facts_with_text = facts_with_text
 
     async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
@@ -73,7 +69,7 @@ class SqlTurns(TurnStore):
                 turn.traceparent,
                 choice.model,
                 choice.tool_mode,
-                stored_roles(turn),
+                "\n".join(turn.roles),
                 turn.credential,
             )
             if queue:
@@ -87,17 +83,16 @@ class SqlTurns(TurnStore):
             raise TurnRunningError(running)
 
     async def leave(self, turn: Turn) -> None:
-        def unit(tx: StoreTransaction) -> bool:
+        def unit(tx: StoreTransaction) -> None:
             tx.change("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
-            return _others_wait(tx, turn.session_id)
+            _free(tx, turn.session_id)
 
-        if await self._store.write(unit):
-            self._on_free(turn.session_id)
+        await self._store.write(unit)
 
     async def finish(
         self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
     ) -> int | None:
-        def unit(tx: StoreTransaction) -> tuple[int | None, bool]:
+        def unit(tx: StoreTransaction) -> int | None:
             ended = tx.execute(
                 _FINISH,
                 status=_status(done.reason),
@@ -115,18 +110,16 @@ class SqlTurns(TurnStore):
             )
             if not ended:
                 _check_ended_here(tx, turn)
-                return None, False
+                return None
             number = insert_message(tx, turn, "assistant", message).number if message else None
             tx.change("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
             [row] = ended
             tx.publish(self._fact(tx, turn, message, done, at=row.finished_at))
             count_turn(tx, turn, done, row.model or "", at=row.finished_at)
-            return number, _others_wait(tx, turn.session_id)
+            _free(tx, turn.session_id)
+            return number
 
-        number, others_wait = await self._store.write(unit)
-        if others_wait:
-            self._on_free(turn.session_id)
-        return number
+        return await self._store.write(unit)
 
     async def request_stop(self, turn_id: str) -> str | None:
         def unit(tx: StoreTransaction) -> str | None:
@@ -163,10 +156,11 @@ class SqlTurns(TurnStore):
         )
 
 
-def _others_wait(tx: StoreTransaction, session_id: str) -> bool:
-    """Whether the next message of the session waits at another engine."""
+def _free(tx: StoreTransaction, session_id: str) -> None:
+    """Wake the engine at which the next message of the session waits, if it is another one."""
     first = tx.execute("SELECT engine_id FROM waiting_turns WHERE session_id = $1 ORDER BY seq LIMIT 1", session_id)
-    return bool(first) and first[0].engine_id != tx.engine_id
+    if first and first[0].engine_id != tx.engine_id:
+        tx.free(session_id)
 
 
 def _check_ended_here(tx: StoreTransaction, turn: Turn) -> None:
@@ -187,14 +181,31 @@ def _touch_session(tx: SealedTransaction, session_id: str, subject: str, text: s
         raise SessionNotFoundError(f"there is no session {session_id}")
 
 
-def stored_roles(turn: Turn) -> str:
-    """The roles as the column has them: one in each line, none as an empty text."""
-    return "\n".join(turn.roles)
+TURN_COLUMNS = (
+    "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
+    " chosen_model, tool_mode, model"
+)
+"""What `turn_of` needs of the row of a turn."""
 
 
-def roles_of(stored: str) -> tuple[str, ...]:
-    """The roles in the column of a turn."""
-    return tuple(stored.split("\n")) if stored else ()
+def turn_of(tx: SealedTransaction, row: Row) -> Turn:
+    """A running turn with its present epoch, from its row."""
+    [session] = tx.execute("SELECT subject FROM sessions WHERE session_id = $1", row.session_id)
+    [calls] = tx.execute("SELECT count(*) AS made FROM tool_calls WHERE turn_id = $1", row.turn_id)
+    return Turn(
+        row.turn_id,
+        row.session_id,
+        session.subject,
+        row.epoch,
+        row.rounds,
+        row.traceparent,
+        Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
+        Choice(row.chosen_model, row.tool_mode),
+        tuple(row.roles.split("\n")) if row.roles else (),
+        credential=row.credential,
+        calls=calls.made,
+        model=row.model or "",
+    )
 
 
 def _status(reason: DoneReason) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
-from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn, timed
+from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.bounded_validation import validating
@@ -17,7 +17,7 @@ from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable
+from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable, timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome

@@ -1,5 +1,7 @@
 """What the parts of this package say to each other about a call: its plan, its question and decision, its result."""
 
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -160,3 +162,17 @@ class WholeResult(msgspec.Struct, frozen=True):
     def user_text(self) -> str:
         """The text that the user may see."""
         return self.for_model if self.for_user is None else self.for_user
+
+
+# --- How long a call took that no worker ran ---
+
+
+def timed(outcome: ToolOutcome, correlation_id: str) -> ToolOutcome:
+    """An outcome that no worker measured, with the time from the model's call until now, in milliseconds.
+
+    The id of a call has the time at which it was made, so that an engine that adopts the turn knows it too.
+    """
+    if outcome.duration_ms or outcome.attempts:
+        return outcome
+    made_at = uuid.UUID(correlation_id).int >> 80  # `new_id` of the contract
+    return msgspec.structs.replace(outcome, duration_ms=max(0, time.time_ns() // 1_000_000 - made_at))

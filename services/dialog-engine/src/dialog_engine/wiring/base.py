@@ -30,6 +30,7 @@ from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.store import EngineDatabase
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.rights import Rights
@@ -55,8 +56,7 @@ class Base:
     metrics: Metrics
     facts: Facts
     connections: Connections
-    database: Database
-    engine_id: str
+    engine: EngineDatabase
     outbox: SqlOutbox
     waiting: Subscriptions
     trail: AuditTrail
@@ -78,12 +78,13 @@ async def open_base(stack: contextlib.AsyncExitStack, settings: Settings) -> Bas
     database = await stack.enter_async_context(_open_store(settings.store, waiting))
     await check_not_moved(database)
     engine_id = await database.engine_id()
-    outbox, cipher = SqlOutbox(database, engine_id), settings.store.cipher
+    cipher = settings.store.cipher
     await check_keys(database, cipher)
     audit_key = await read_digest_key(database, cipher)
     trail = AuditTrail(audit_key, stream=settings.store.audit_stream)
     chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.service.redis_key_prefix), RedisClock()
+    engine = EngineDatabase(database, cipher, engine_id, keys)
     dialect = "postgres" if settings.store.database_url else "sqlite"
     schema = f"{dialect}-{schemas.newest(dialect)}"
     build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}
@@ -103,9 +104,8 @@ async def open_base(stack: contextlib.AsyncExitStack, settings: Settings) -> Bas
         metrics,
         Facts(metrics, subjects),
         connections,
-        database,
-        engine_id,
-        outbox,
+        engine,
+        SqlOutbox(engine),
         waiting,
         trail,
         chain,

@@ -66,7 +66,7 @@ def calls_of(base: Base) -> Calls:
         base.connections.mailbox,
         redis,
         keys,
-        base.engine_id,
+        base.engine.engine_id,
         outbox,
         waiting,
         publisher=relay,

@@ -67,12 +67,12 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     Raises:
         ConfigurationError: a setting of a model or a route of the outbox cannot be used.
     """
-    settings, metrics, mailbox_of = base.settings, base.metrics, base.keys.mailbox
+    settings, metrics = base.settings, base.metrics
     check_routes(EVENT_TYPES | await base.outbox.event_types(), DEFAULT_ROUTES | settings.store.outbox_routes)
-    store = Store(base.database, base.cipher, base.engine_id, base.trail, calls.relay)
     control = ControlPublisher(base.connections.commands, base.keys)
-    call_store, approval_store = SqlCalls(store), SqlApprovals(store, mailbox_of)
-    turn_store = SqlTurns(store, control.free, facts_with_text=settings.store.facts_with_text)
+    store = Store(base.engine, base.trail, calls.relay, control)
+    call_store, approval_store = SqlCalls(store), SqlApprovals(store)
+    turn_store = SqlTurns(store, facts_with_text=settings.store.facts_with_text)
     archive = SqlArchive(store, call_store)
     pending = PendingApprovals(
         approval_store,
@@ -100,7 +100,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     )
     logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
-    engines = SqlEngines(base.database, base.engine_id, mailbox_of)
+    engines = SqlEngines(base.engine)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)

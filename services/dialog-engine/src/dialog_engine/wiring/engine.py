@@ -83,7 +83,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
             base.facts.observe_loop,
             *([calls.catalog.run] if settings.tools.enable_mcp else []),
             base.chain.run,
-            *([partial(follow_all_sealed, base.database, base.cipher)] if base.cipher.active else []),
+            *([partial(follow_all_sealed, base.engine.database, base.cipher)] if base.cipher.active else []),
             *([partial(run_retention, kept, chat.erasures, base.facts.retention_passed)] if kept.deletes else []),
             *([partial(base.chain.run_retention, days)] if (days := settings.store.audit_retention_days) else []),
         ]

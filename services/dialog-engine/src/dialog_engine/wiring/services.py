@@ -22,7 +22,7 @@ def services_of(
     """The services of a running engine."""
     settings = base.settings
     status = EngineStatus(
-        database=base.database,
+        database=base.engine.database,
         outbox=base.outbox,
         watch=calls.watch,
         tools=calls.tools,
@@ -62,7 +62,7 @@ def services_of(
         metrics=gauges.scrape,
         max_message_chars=settings.limits.max_message_chars,
         subjects=base.subjects,
-        usage=SqlUsage(base.database),
+        usage=SqlUsage(base.engine.database),
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         on_refused=base.facts.request_refused,
     )

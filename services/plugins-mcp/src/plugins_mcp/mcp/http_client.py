@@ -1,6 +1,7 @@
 """The HTTP client of one server. Everything that is sent to a remote server goes through it, with its options."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -33,13 +34,14 @@ async def http_client(target: Remote) -> AsyncGenerator["HttpClient"]:
 
     Raises:
         TransportError: the environment names a proxy that cannot be used.
+        OSError: the file of authorities cannot be used.
     """
     bound_interim_responses()
     url = httpx2.URL(target.url)
     proxies = {scheme: proxy_for(scheme, url.host) for scheme in ("http", "https")}
     tracing = aiohttp.TraceConfig()
     tracing.on_request_headers_sent.append(_mark_sent)
-    certificates = await asyncio.to_thread(httpx2.create_ssl_context)  # it reads them: 25 ms
+    certificates = await asyncio.to_thread(_certificates, target.ca_file)  # it reads them: 25 ms
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ssl=certificates),
         headers={**ACCEPT, **target.headers, **_authorization(url)},
@@ -184,6 +186,16 @@ def redirect_within_server(url: httpx2.URL, status: int, location: str | None) -
     becomes_https = url.host == target.host and (url.scheme, url.port) == ("http", None) and target.port is None
     brings_user = bool(target.userinfo) and target.userinfo != url.userinfo
     return target if (same_server or (becomes_https and target.scheme == "https")) and not brings_user else None
+
+
+def _certificates(ca_file: str | None) -> ssl.SSLContext:
+    context = httpx2.create_ssl_context()
+    if ca_file is not None:
+        try:
+            context.load_verify_locations(ca_file)
+        except OSError as error:
+            raise OSError(f"caFile cannot be used: {error.strerror or error}") from error
+    return context
 
 
 async def _mark_sent(http: aiohttp.ClientSession, context: SimpleNamespace, _: object) -> None:

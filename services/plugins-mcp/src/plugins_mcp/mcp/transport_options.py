@@ -80,7 +80,7 @@ def _variables(value: Any, where: str, fill: Fill) -> Mapping[str, str]:
     )
 
 
-def _folder(value: Any, where: str, fill: Fill) -> str | None:
+def _path(value: Any, where: str, fill: Fill) -> str | None:
     return _filled(value, where, fill) if value is not None else None
 
 
@@ -139,7 +139,7 @@ class Stdio:
     command: str = option(_program)
     args: tuple[str, ...] = option(_arguments, default=(), repr=False)
     env: Mapping[str, str] = option(_variables, secrets=_of_variables, default_factory=_no_strings, repr=False)
-    cwd: str | None = option(_folder, default=None)
+    cwd: str | None = option(_path, default=None)
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ class Remote:
     headers: Mapping[str, str] = option(
         _header_fields, secrets=_of_header_fields, default_factory=_no_strings, repr=False
     )
+    ca_file: str | None = option(_path, spellings=("caFile",), default=None)
+    """A PEM file with the certificates of authorities that are trusted beside those of the environment."""
 
 
 class Http(Remote):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn, timed
+from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals import rules
 from dialog_engine.tool_calls.approvals.rules import AnswerCall, AskAgain, RunCall, StaysOpen
@@ -19,7 +19,7 @@ from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.ports import ApprovalStore, ToolCalls, ToolSource
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Given, Question
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Given, Question, timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
 

@@ -1,0 +1,246 @@
+"""A conversation: messages with their calls, the turn that answers one, and the request to a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Any
+
+from plugins_contract.catalog import ToolEntry
+from plugins_contract.outcomes import MediaBlock
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a model asked for.
+
+    `tool_call_id` is the provider's, unique within one assistant message only; `correlation_id` is unique everywhere.
+    `arguments` is the text that the model wrote, which need not be JSON.
+    """
+
+    tool_call_id: str
+    correlation_id: str
+    name: str
+    arguments: str
+    extra: Mapping[str, Any] | None = None
+    """Fields that the provider requires to be sent back with the call, such as a thought signature."""
+    tool: str = ""
+    """The tool to run where `name` is the gateway's. Users, workers and analytics see this name."""
+
+    @property
+    def tool_name(self) -> str:
+        """The name of the tool to run."""
+        return self.tool or self.name
+
+
+class ToolStatus(StrEnum):
+    """The steps of a tool call as users see them."""
+
+    PENDING = "pending"
+    QUEUED = "queued"
+    RUNNING = "running"
+    PROGRESS = "progress"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+
+    @property
+    def final(self) -> bool:
+        """Whether it is the last step of a call."""
+        return self not in (ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.PROGRESS)
+
+
+class ApprovalStatus(StrEnum):
+    """The state of an approval."""
+
+    ASKED = "asked"
+    APPROVED = "approved"
+    EDITED = "edited"
+    """Approved with other arguments than the model's."""
+    REFUSED = "refused"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """Instructions to the model."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """A message of the user."""
+
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """A message of the model; with `tool_calls` it needs their results."""
+
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    interrupted: bool = False
+    """The user stopped it, or the model failed: `content` is the text up to then."""
+
+
+class MediaInStore(MediaBlock, frozen=True, kw_only=True):
+    """An image or a sound of a stored result, whose data is to be read from the store before it can be sent."""
+
+    correlation_id: str
+    number: int
+    """Its position in the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolMessage:
+    """The result of one tool call as the model reads it.
+
+    `media` are its images and sounds, for models that accept them. `content` names each of them as well, for models
+    that do not.
+    """
+
+    tool_call_id: str
+    name: str
+    content: str
+    media: tuple[MediaBlock, ...] = ()
+    failed: bool = False
+    """The call failed, and `content` says why. Some providers have a field for this."""
+    cut: bool = False
+    """A part of the text is left out of `content` and can be read with a tool."""
+    refusal: str = ""
+    """The error of a call that a person refused."""
+
+
+Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as counted by the provider, or in part an estimate."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.estimated or other.estimated,
+        )
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        return Usage(self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens, self.estimated)
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one reply has cost so far, also when it is stopped: the client and the side band write it."""
+
+    reported: Usage = Usage()
+    """What the provider has reported; estimated if pieces of the reply came after that."""
+    read: int = 0
+    """Bytes of the reply that have arrived: text, reasoning and complete calls."""
+    room: float = inf
+    """The tokens of the context that the conversation was cut to."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the reply has arrived."""
+        return self.read > 0 or self.reported != Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The choices of a request; empty means the configured default.
+
+    `model` is a configured model, `provider:model`; `tool_mode` is how it calls tools.
+    """
+
+    model: str = ""
+    tool_mode: str = ""
+
+
+class ResetReason(StrEnum):
+    """Why the events of a turn that a client has received do not simply continue."""
+
+    RESTART = "restart"
+    """The engine was restarted."""
+    ADOPTION = "adoption"
+    """The engine that ran the turn has died or was stopped, and another one has adopted it."""
+    RECOVERY = "recovery"
+    """The engine runs on, and had not known that it owned the turn: the database's answer to it was lost."""
+    LOG_LOST = "log_lost"
+    """A part of the turn's log is lost, or is not kept any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A user's message and everything that answers it.
+
+    `epoch` rises each time an engine adopts the turn, and `resumed` is why the last epoch is not the first. `rounds` is
+    how many rounds of tool calls were committed in earlier epochs, `calls` how many calls they had, and `usage` is
+    their cost. `roles` are those that the sender had when the turn began.
+    """
+
+    turn_id: str
+    session_id: str
+    subject: str
+    epoch: int = 1
+    rounds: int = 0
+    traceparent: str | None = None
+    usage: Usage = Usage()
+    choice: Choice = Choice()
+    roles: tuple[str, ...] = ()
+    key_id: str = ""
+    """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
+    credential: str = ""
+    """The same for `Credentials`; it is kept when the turn is adopted."""
+    calls: int = 0
+    resumed: ResetReason = ResetReason.RESTART
+    model: str = ""
+    """The one that wrote the last of these rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a model. With `tools` empty it can only answer in text.
+
+    Tool calls are made for `turn`. `answer_only` declares the tools and forbids calling them: some providers require
+    the declaration when the history has calls, and need it for their cache. The model stops before it writes one of
+    `stop`.
+    """
+
+    messages: tuple[Message, ...]
+    turn: Turn
+    tools: tuple[ToolEntry, ...] = ()
+    answer_only: bool = False
+    stop: tuple[str, ...] = ()
+    left_out: int = 0
+    """How many messages of the user and the model are missing, because the conversation is too long."""
+    meter: Meter = field(default_factory=Meter, compare=False)
+
+
+# --- Texts without U+0000, which PostgreSQL cannot store ---
+
+REPLACEMENT = "\ufffd"
+
+
+def storable(text: str) -> str:
+    """The text without U+0000."""
+    return text.replace("\0", REPLACEMENT) if "\0" in text else text
+
+
+def storable_json(text: str) -> str:
+    """The JSON text, in which no string has U+0000, as it is or escaped. The text need not be valid JSON."""
+    text = storable(text)
+    if r"\u0000" not in text:
+        return text
+    # An escaped backslash is set aside as U+0000, which the text has not: what follows it is no escape.
+    return text.replace(r"\\", "\0").replace(r"\u0000", REPLACEMENT).replace("\0", r"\\")

@@ -1,0 +1,125 @@
+"""The events of a turn. `chat/events.py` says how clients get each of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from dialog_engine.model.conversation import ApprovalStatus, AssistantMessage, ToolCall, ToolStatus, Usage
+from dialog_engine.model.model_events import AnsweredBy, LLMEvent, ReasoningDelta, TextDelta, TokensSpent
+
+
+class DoneReason(StrEnum):
+    """Why a turn ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    MAX_ROUNDS = "max_rounds"
+    REPEATED_CALLS = "repeated_calls"
+    MAX_CALLS = "max_calls"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """Always first."""
+
+    turn_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFinished:
+    """An assistant message is complete and stored; it replaces the deltas since the previous one."""
+
+    message_id: int
+    message: AssistantMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStep:
+    """One step of one tool call. `details` are the fields that the protocol adds for this status, JSON-ready."""
+
+    status: ToolStatus
+    call: ToolCall
+    server: str
+    round: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalStep:
+    """A tool call waits for approval, or was decided. `details` as in ToolStep."""
+
+    status: ApprovalStatus
+    call: ToolCall
+    server: str
+    round: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class RoundComplete:
+    """Every call of the round is answered."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Replaces every event of the turn that a client has seen by `events`; what comes next follows on those.
+
+    `reason` is a ResetReason.
+    """
+
+    reason: str
+    events: "tuple[TurnEvent, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFailed:
+    """The turn failed. `code` is stable, `message` is for people."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Always last. `ttft_ms` is the time to the first token, None without one; `model` answered last.
+
+    `tool_calls` counts the calls of the whole turn. `total_ms` is the time since this epoch of the turn began, on the
+    same clock as `ttft_ms`; 0 for an end that is read from the store. `by_model` is the part of `usage` whose model is
+    known.
+    """
+
+    turn_id: str
+    reason: DoneReason
+    usage: Usage
+    ttft_ms: int | None
+    model: str | None = None
+    tool_calls: int = 0
+    total_ms: int = 0
+    by_model: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+
+
+TurnEvent = (
+    TurnStarted
+    | AnsweredBy
+    | TextDelta
+    | ReasoningDelta
+    | MessageFinished
+    | ToolStep
+    | ApprovalStep
+    | RoundComplete
+    | Reset
+    | TurnFailed
+    | Done
+)
+"""Every event of a turn."""
+
+
+ChatEvent = LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
+"""The events of a chat stream. A plain model yields LLM events only, an enhanced one also the steps of its calls."""
