@@ -179,7 +179,7 @@ def test_marks_tables_links_and_images_are_laid_out(chat: ChatPage) -> None:
 def test_what_is_too_large_is_shown_as_text_and_that_is_said(chat: ChatPage) -> None:
     table = "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_500
     answers = shown(
-        chat, engine, table, "> " * 150 + "deep", ("word " * 20 + "\n\n") * 3_100, "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_400
+        chat, table, "> " * 150 + "deep", ("word " * 20 + "\n\n") * 3_100, "|a|b|\n|-|-|\n" + "|1|2|\n" * 2_400
     )
     for number, words in (
         (0, "This table is shown as text"),
