@@ -205,6 +205,8 @@ class ScriptedEngine:
 
     async def _updates(self, requests: Sequence[ToolCallRequested]) -> Updates:
         """The updates of these calls, until each has its outcome."""
+        if not requests:  # all calls of the reply wait for approval
+            return
         steps, ids = self._turns[requests[0].turn_id], {each.tool_name: each.correlation_id for each in requests}
         left = set(ids.values())
         while left:
