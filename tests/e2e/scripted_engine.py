@@ -205,12 +205,10 @@ class ScriptedEngine:
 
     async def _updates(self, requests: Sequence[ToolCallRequested]) -> Updates:
         """The updates of these calls, until each has its outcome."""
-        if not requests:  # all calls of the reply wait for approval
-            return
-        steps, ids = self._turns[requests[0].turn_id], {each.tool_name: each.correlation_id for each in requests}
+        ids = {each.tool_name: each.correlation_id for each in requests}  # none when all calls wait for approval
         left = set(ids.values())
         while left:
-            match steps.popleft():
+            match self._turns[requests[0].turn_id].popleft():
                 case Update(call, update):
                     yield (made := update(ids[call.name]))
                     if isinstance(made, CallAnswered):
