@@ -1,6 +1,6 @@
 # Callstream. GNU make 3.81 or newer, on Linux or macOS. Needs uv, or a Python ≥ 3.11 to get uv with.
 .DEFAULT_GOAL := help
-.PHONY: help run trace backup restore upgrade test test-all check check-js check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
+.PHONY: help run trace backup restore upgrade test test-all web check check-web check-deploy release-check fmt bench bench-peers bench-relay chaos drill fuzz clean sync sync-run
 
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 UV_VERSION := 0.13.9
@@ -53,7 +53,7 @@ test: sync ## the tests of every promise, in minutes; ARGS="tests/unit -k name" 
 test-all: sync ## every test: also browser, nginx, Docker, every Redis, guard mutations, short chaos; ARGS as above
 	$(PYTEST) $(ARGS)
 
-check: sync check-js check-deploy ## formatting, lint, types, import layers, lock file, deployment files
+check: sync check-web check-deploy ## formatting, lint, types, import layers, lock file, deployment files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
@@ -69,20 +69,21 @@ check-deploy: sync ## compose files, Dockerfiles, Kubernetes manifests and alert
 	@if command -v promtool >/dev/null; then promtool check rules --lint-fatal deploy/prometheus/alerts/*.yml >/dev/null; \
 	else echo "check-deploy: the alert rules are not checked, there is no promtool on this machine"; fi
 
-# The page needs neither Node nor a package: only this check of its JavaScript does.
-WEB_CHECK := services/dialog-engine/web-check
-WEB := src/dialog_engine/http/web
-check-js: ## lint and types of the page's JavaScript; skipped where there is no Node, or no registry to install from
-	@if ! command -v npm >/dev/null; then echo "check-js: skipped, there is no Node (npm) on this machine"; exit 0; fi; \
-	cd $(WEB_CHECK); \
+# The built page is in the engine's package: only who changes the page needs Node.
+WEB := services/dialog-engine/web
+web: ## build the page's files in the engine's package from services/dialog-engine/web; needs Node 20.19 or newer
+	cd $(WEB) && npm ci --loglevel=error && npm run --silent build
+
+check-web: ## the page built again and compared, its types, lint and unit tests; skipped without Node, or a registry to install from
+	@if ! command -v npm >/dev/null; then echo "check-web: skipped, there is no Node (npm) on this machine"; exit 0; fi; \
+	cd $(WEB); \
 	if ! cmp -s package-lock.json node_modules/.installed; then \
-	  if npm ci --no-audit --no-fund --loglevel=error; then cp package-lock.json node_modules/.installed; \
+	  if npm ci --loglevel=error; then cp package-lock.json node_modules/.installed; \
 	  elif npm ping --fetch-retries=0 >/dev/null 2>&1; then \
-	    echo "check-js: npm cannot install the packages of $(WEB_CHECK), and its registry answers" >&2; exit 1; \
-	  else echo "check-js: skipped, the registry of npm does not answer"; exit 0; fi; \
+	    echo "check-web: npm cannot install the packages of $(WEB), and its registry answers" >&2; exit 1; \
+	  else echo "check-web: skipped, the registry of npm does not answer"; exit 0; fi; \
 	fi; \
-	cd .. && web-check/node_modules/.bin/eslint --config web-check/eslint.config.js --max-warnings 0 $(WEB) && \
-	web-check/node_modules/.bin/tsc -p web-check
+	npm run --silent check
 
 release-check: sync ## before a release: bill of materials (dist/), known vulnerabilities, secrets in the files
 	$(BIN)/python -m deploy.supply_chain --uv $(UV)

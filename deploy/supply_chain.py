@@ -1,18 +1,23 @@
 """`make release-check`: what a release contains, its known vulnerabilities, and secrets in its files.
 
 Writes `dist/callstream.cdx.json`, a software bill of materials (CycloneDX 1.5) of the locked dependencies, the optional
-ones included and those for development not. The advisories come from the service that pip-audit asks (PyPI's, or with
-`ADVISORIES=osv` that of OSV); where it does not answer the audit is skipped, and the output says so.
+ones included and those for development not, and of the packages of which the built page has parts. The advisories come
+from the service that pip-audit asks (PyPI's, or with `ADVISORIES=osv` that of OSV); where it does not answer the audit
+is skipped, and the output says so.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 ROOT = Path(__file__).parents[1]
+PAGE_PACKAGES = ROOT / "services/dialog-engine/src/dialog_engine/http/web/packages.json"
 SBOM = ROOT / "dist" / "callstream.cdx.json"
 PIP_AUDIT = "pip-audit==2.10.1"
 BASELINE = "deploy/.secrets.baseline"
@@ -20,7 +25,9 @@ _EXPORT = ("export", "--frozen", "--quiet", "--no-dev", "--all-packages", "--all
 _NOT_REACHED = re.compile(
     r"ConnectionError|ConnectTimeout|Max retries exceeded|Name or service not known|ServiceError|Failed to fetch"
 )
-_GENERATED = re.compile(r"(^|/)(uv\.lock|package-lock\.json)$|^tests/corpus/")
+_GENERATED = re.compile(
+    r"(^|/)(uv\.lock|package-lock\.json)$|^tests/corpus/|^services/dialog-engine/src/dialog_engine/http/web/"
+)
 
 
 def write_sbom(uv: str, path: Path = SBOM) -> None:
@@ -30,6 +37,21 @@ def write_sbom(uv: str, path: Path = SBOM) -> None:
     subprocess.run(
         [uv, *_EXPORT, *format_, "--output-file", str(path)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
     )
+    bill = json.loads(path.read_text())
+    bill["components"] += [_component(**package) for package in json.loads(PAGE_PACKAGES.read_text())]
+    path.write_text(json.dumps(bill, indent=2) + "\n")
+
+
+def _component(name: str, version: str, license: str) -> dict[str, Any]:  # noqa: A002 - the name of the field
+    url = f"pkg:npm/{quote(name)}@{version}"
+    return {
+        "type": "library",
+        "bom-ref": url,
+        "name": name,
+        "version": version,
+        "purl": url,
+        "licenses": [{"license": {"id": license}}],
+    }
 
 
 def audit(uv: str, service: str) -> int:

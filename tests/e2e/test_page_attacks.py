@@ -42,18 +42,3 @@ def test_the_approval_card_names_the_real_tool_first_and_shows_what_is_hidden(
     for escape in ("\\u202e", "\\u3164", "\\udb40\\udc41", "\\u200b"):
         assert escape in shown
     assert json.loads(shown) == HIDDEN
-
-
-def test_a_name_with_the_separator_in_it_is_shown_whole_also_where_nothing_is_asked(chat: ChatPage) -> None:
-    chat.open()
-    script = "async (call) => (await import('/assets/status.js')).toolLabel(call)"
-    names = {"files__read__delete": "files", "my_files__delete": "my files", "a__b": ""}
-    labels = [chat.page.evaluate(script, {"toolName": name, "server": server}) for name, server in names.items()]
-    assert labels == ["read__delete", "my_files__delete", "a__b"]
-
-
-def test_visible_characters_are_shown_as_they_are(chat: ChatPage) -> None:
-    chat.open()
-    text = "Größe: 5 €, 東京, עברית, \U0001f600\n  x"
-    script = "async (text) => (await import('/assets/visible.js')).visible(text)"
-    assert chat.page.evaluate(script, text) == text

@@ -20,7 +20,9 @@ LISTEN = """globalThis.heard = [];
     for (const id of ['status', 'live'])
         new MutationObserver((all) => all.forEach(({ addedNodes }) =>
             addedNodes.forEach((node) => heard.push(node.textContent))))
-            .observe(document.getElementById(id), { childList: true });"""
+            .observe(document.getElementById(id), { childList: true, subtree: true });
+    new MutationObserver((all) => all.forEach(({ target }) => heard.push(target.textContent)))
+        .observe(document.getElementById('status'), { characterData: true, subtree: true });"""
 
 
 def unavailable(route: Route) -> None:
@@ -293,15 +295,6 @@ def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, e
     expect(chat.answers).to_have_text(["Because.", "From afar"])
     engine.open_gate("end")
     chat.expect_idle()
-
-
-def test_without_markdown_rendering_the_answer_is_plain_text(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = answer("plain *words*")
-    chat.page.route("**/ui/markdown", lambda route: route.abort())
-    chat.open()
-    chat.ask("go")
-    chat.expect_idle()
-    expect(chat.answers).to_have_text("plain *words*")
 
 
 @promise("the page says when no tools are there")

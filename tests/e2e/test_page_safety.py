@@ -123,12 +123,37 @@ def test_unknown_event_types_and_statuses_are_tolerated(chat: ChatPage) -> None:
     expect(chat.page.get_by_test_id("turn-note")).to_have_text("The answer ended early: tired.")
 
 
-def test_a_string_becomes_html_through_the_named_policy_only(chat: ChatPage, watch: Watch) -> None:
+POLICIES = """(() => {
+    globalThis.policies = [];
+    const make = TrustedTypePolicyFactory.prototype.createPolicy;
+    TrustedTypePolicyFactory.prototype.createPolicy = function (...all) {
+        const policy = make.apply(this, all);
+        policies.push(policy);
+        return policy;
+    };
+})()"""
+
+
+@promise("Markdown is safe")
+def test_no_string_becomes_html_and_no_other_address_a_worker(chat: ChatPage, watch: Watch) -> None:
+    chat.page.add_init_script(POLICIES)
     chat.open()
-    with pytest.raises(Error, match="TrustedHTML"):
-        chat.page.evaluate("document.body.insertAdjacentHTML('beforeend', '<b>x</b>')")
-    with pytest.raises(Error, match="createPolicy"):
-        chat.page.evaluate("trustedTypes.createPolicy('another', {createHTML: (text) => text})")
+    expect(chat.empty).to_be_visible()
+    assert chat.page.evaluate("policies.map(({ name }) => name)") == ["callstream-worker"]
+    refused = {
+        "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')": "TrustedHTML",
+        "document.body.innerHTML = ''": "TrustedHTML",
+        "trustedTypes.createPolicy('another', {createHTML: (text) => text})": "createPolicy",
+        "trustedTypes.createPolicy('callstream-worker', {createHTML: (text) => text})": "createPolicy",
+        "policies[0].createHTML('<b>x</b>')": "createHTML",
+        "policies[0].createScript('alert(1)')": "createScript",
+        "policies[0].createScriptURL('https://evil.example/x.js')": "not the page's worker",
+        "policies[0].createScriptURL('/v1/about')": "not the page's worker",
+        "new Worker('/assets/worker.js')": "TrustedScriptURL",
+    }
+    for script, error in refused.items():
+        with pytest.raises(Error, match=error):
+            chat.page.evaluate(script)
     assert any("require-trusted-types-for" in violation for violation in watch.violations)
     watch.violations.clear()
 

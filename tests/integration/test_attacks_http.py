@@ -334,7 +334,7 @@ async def test_a_pipelined_request_behind_a_stream_does_not_end_it() -> None:
 
 
 @promise("heads, bodies and connections are limited before authentication")
-@pytest.mark.parametrize("path", ["/v1/chat", "/ui/markdown", "/v1/sessions/x/turns"])
+@pytest.mark.parametrize("path", ["/v1/chat", "/v1/sessions/x/turns"])
 async def test_the_key_is_checked_before_the_body_is_read(
     tmp_path: Path, redis_url: str, model: Model, path: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local.ports import free_port
 from tests.marks import exhaustive
-from tests.support.processes import running
+from tests.support.processes import ROOT, running
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, exhaustive("measures the memory of a thousand connections")]
@@ -25,7 +25,8 @@ MANY = b"".join(b"x%d: %s\r\n" % (n, b"y" * 167) for n in range(97))
 """With the 97 headers a head is nearly as large as it may be, with the memory for its headers."""
 LONG = b"x: " + b"y" * 32_000 + b"\r\n"
 WIDE = b"GET /v1/%F0%9F%98%80" + b"a" * 6_400
-UNREAD = HEAD % b"GET /assets/state.js" + b"\r\n"
+PAGE = next((ROOT / "services/dialog-engine/src/dialog_engine/http/web").glob("main-*.js"))
+UNREAD = HEAD % f"GET /assets/{PAGE.name}".encode() + b"\r\n"
 CLOSED = HEAD % b"GET /v1/about"
 
 STATES = {

@@ -21,7 +21,10 @@ def test_the_bill_of_materials_has_every_library_that_is_released_and_none_of_de
     names = {component["name"] for component in bill["components"]}
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     assert names >= {"cryptography", "fastapi", "mcp", "openai", "psycopg", "redis", "boto3"}
-    assert not names & {"pytest", "hypothesis", "ruff", "detect-secrets"}
+    assert {"preact", "@preact/signals", "markdown-it", "lowlight", "temml"} <= names
+    [signals] = [component for component in bill["components"] if component["name"] == "@preact/signals"]
+    assert signals["purl"] == f"pkg:npm/%40preact/signals@{signals['version']}"
+    assert not names & {"esbuild", "pytest", "hypothesis", "ruff", "detect-secrets"}
 
 
 @promise("a secret in a file is found before a release")
@@ -35,6 +38,18 @@ def test_a_secret_in_a_file_is_found(tmp_path: Path, secret: str, capfd: pytest.
     assert "config.txt" in capfd.readouterr().out
     path.write_text('value = "nothing"\n')
     assert supply_chain.scan_for_secrets([str(path)]) == 0
+
+
+def test_the_page_has_the_licence_of_each_package_that_it_has_parts_of_and_a_lock_file_without_hosts() -> None:
+    packages = json.loads(supply_chain.PAGE_PACKAGES.read_text())
+    texts = supply_chain.PAGE_PACKAGES.with_name("LICENSES.txt").read_text()
+    locked = json.loads((ROOT / "services/dialog-engine/web/package-lock.json").read_text())["packages"]
+    for package in packages:
+        assert f"{package['name']} {package['version']} ({package['license']})" in texts
+        assert locked[f"node_modules/{package['name']}"]["version"] == package["version"]
+    assert "Permission is hereby granted" in texts
+    assert not [name for name, package in locked.items() if "resolved" in package]
+    assert all("integrity" in package for name, package in locked.items() if name)
 
 
 def test_generated_files_and_recorded_conversations_are_not_scanned() -> None:

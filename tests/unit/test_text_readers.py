@@ -20,8 +20,6 @@ from mcp.types import CallToolResult, Tool
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
 from dialog_engine.context.fitting import fit, newest_turns
-from dialog_engine.http.markdown import MAX_CHARACTERS as MAX_MARKDOWN
-from dialog_engine.http.markdown import render
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
 from dialog_engine.llm.error_classification import ErrorClassifier
@@ -302,11 +300,6 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
         ),
     ),
     "a line of a log": (visible, MAX_REPLY, (repeated("\x1b"), repeated("\u2028a"))),
-    "Markdown": (
-        render,
-        MAX_MARKDOWN,
-        (repeated("*a **a "),),
-    ),
     "a message of an MCP server": (
         parse_line,
         MAX_ANSWER_BYTES,
@@ -386,7 +379,7 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: http.markdown llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
+dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
     llm.lenient_json llm.openai_encoding llm.openai_wire operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls

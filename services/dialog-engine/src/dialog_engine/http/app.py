@@ -26,11 +26,10 @@ from dialog_engine.http.guards import (
     allowed,
     known_parameters,
 )
-from dialog_engine.http.markdown import markdown_router
 from dialog_engine.http.page import page_router
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.responses import Responses
-from dialog_engine.http.services import Engine, Services, large_answer
+from dialog_engine.http.services import Engine, Services
 from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
@@ -115,7 +114,6 @@ def create_app(
     app.include_router(page_router())
     for router in routers:
         app.include_router(router)
-    app.include_router(markdown_router(), dependencies=[Depends(large_answer), Depends(known_parameters)])
     return app
 
 

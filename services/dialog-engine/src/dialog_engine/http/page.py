@@ -1,7 +1,9 @@
-"""The files of the chat page."""
+"""The files of the chat page, which `services/dialog-engine/web` builds."""
 
+import gzip
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import PurePath
 
@@ -12,24 +14,27 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".webmanifest": "application/manifest+json",
 }
-# Only the files of the page are allowed. A string becomes HTML through the one named policy only.
+# Only the files of the page are allowed. No string becomes HTML; the one policy makes the address of the page's worker.
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; "
     "script-src 'self'; "
+    "worker-src 'self'; "
     "style-src 'self'; "
     "img-src 'self' data: blob:; "
     "connect-src 'self'; "
+    "manifest-src 'self'; "
     "base-uri 'none'; "
     "form-action 'none'; "
     "frame-ancestors 'none'; "
     "require-trusted-types-for 'script'; "
-    "trusted-types callstream"
+    "trusted-types callstream-worker"
 )
 _HEADERS = {
-    "Cache-Control": "no-cache",
     "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
     "Referrer-Policy": "no-referrer",
+    "Vary": "Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
 }
 
@@ -56,26 +61,38 @@ def page_router() -> APIRouter:
 class _Asset:
     body: bytes
     media_type: str
-    etag: str
+    cache_control: str
+
+    @cached_property
+    def etag(self) -> str:
+        """Weak: it is that of the body as it is and of the compressed one."""
+        return f'W/"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+    @cached_property
+    def compressed(self) -> bytes:
+        return gzip.compress(self.body, mtime=0)
 
 
 def _load_assets() -> dict[str, _Asset]:
     """Every file of the page by its name. A request is looked up here; it never reaches the file system."""
     files = (resources.files("dialog_engine.http") / "web").iterdir()
     return {
-        file.name: _asset(file.read_bytes(), media_type)
+        file.name: _Asset(file.read_bytes(), media_type, _cache_control(file.name))
         for file in files
         if (media_type := _MEDIA_TYPES.get(PurePath(file.name).suffix))
     }
 
 
-def _asset(body: bytes, media_type: str) -> _Asset:
-    return _Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+def _cache_control(name: str) -> str:
+    """Every name but this one changes with what is in the file."""
+    return "no-cache" if name == "index.html" else "public, max-age=31536000, immutable"
 
 
 def _serve(asset: _Asset, request: Request) -> Response:
-    headers = {**_HEADERS, "ETag": asset.etag}
-    known = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
-    if known & {asset.etag, "*"}:
+    headers = {**_HEADERS, "Cache-Control": asset.cache_control, "ETag": asset.etag}
+    known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
+    if known & {asset.etag, asset.etag.removeprefix("W/"), "*"}:
         return Response(status_code=304, headers=headers)
-    return Response(asset.body, media_type=asset.media_type, headers=headers)
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(asset.body, media_type=asset.media_type, headers=headers)
+    return Response(asset.compressed, media_type=asset.media_type, headers={**headers, "Content-Encoding": "gzip"})

@@ -1,0 +1,167 @@
+/** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
+
+import type { About, Choice, History, Offer, Session } from "./types";
+
+const SIGN_IN = "/sign-in";
+
+/** A problem document of the server. */
+interface Problem {
+  title?: string;
+  detail?: unknown;
+  code?: string;
+  errors?: unknown;
+  turnId?: string;
+  signIn?: string;
+}
+
+export interface FieldProblem {
+  field: string;
+  message: string;
+}
+
+/** A failed request: the server's problem document, or the reason why there is none (`status` 0: not reached). */
+export class ApiError extends Error {
+  status: number;
+  title: string;
+  detail: string;
+  code: string;
+  fields: FieldProblem[];
+  turnId: string | null;
+  signIn: boolean;
+
+  constructor(status: number, { title, detail, code, errors, turnId, signIn }: Problem = {}) {
+    super(typeof detail === "string" ? detail : title || "The request failed.");
+    this.status = status;
+    this.title = title || `The server answered ${status}.`;
+    this.detail = typeof detail === "string" ? detail : "";
+    this.code = code || "";
+    this.fields = Array.isArray(errors) ? errors : [];
+    this.turnId = turnId || null;
+    this.signIn = signIn === SIGN_IN;
+  }
+}
+
+export const isAbort = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";
+
+const UNREACHABLE = { title: "The server cannot be reached.", code: "UNREACHABLE" };
+
+interface Options {
+  method?: string;
+  body?: object;
+  headers?: Record<string, string>;
+  accept?: string;
+  signal?: AbortSignal | undefined;
+}
+
+/** Where the key of requests comes from. */
+export interface KeySource {
+  current(): string | null;
+  /** Asks the user for a key after a 401: whether one was refused, and whether people can sign in instead. */
+  ask(rejected: boolean, signIn: boolean): Promise<boolean>;
+}
+
+export class Api {
+  #keys: KeySource;
+
+  constructor(keys: KeySource) {
+    this.#keys = keys;
+  }
+
+  about = () => this.#json<About>("/v1/about");
+  me = () => this.#json<{ subject: string; name: string; roles: string[] }>("/v1/me");
+  signOut = () => this.#request("/sign-out", { method: "POST" });
+  models = () => this.#json<Offer>("/v1/models");
+
+  sessions = (before?: string | null) =>
+    this.#json<{ sessions: Session[]; nextCursor: string | null }>(
+      before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions",
+    );
+
+  createSession = (signal: AbortSignal) =>
+    this.#json<{ sessionId: string }>("/v1/sessions", { method: "POST", signal });
+
+  messages = (sessionId: string, signal?: AbortSignal, before?: string) => {
+    const url = `/v1/sessions/${encodeURIComponent(sessionId)}/messages`;
+    return this.#json<History>(before ? `${url}?before=${encodeURIComponent(before)}` : url, { signal });
+  };
+
+  deleteSession = (sessionId: string) =>
+    this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}`, { method: "DELETE" });
+
+  cancel = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
+
+  decide = (turnId: string, callId: string, body: object) =>
+    this.#json(`/v1/turns/${encodeURIComponent(turnId)}/approvals/${encodeURIComponent(callId)}`, {
+      method: "POST",
+      body,
+    });
+
+  /** Starts a turn; the response is its event stream. While another turn runs `onBusy` decides: "refuse" or "queue". */
+  chat = (sessionId: string | null, message: string, choice: Choice, signal: AbortSignal, onBusy = "refuse") =>
+    this.#request("/v1/chat", {
+      method: "POST",
+      body: { sessionId, message, onBusy, ...choice },
+      signal,
+      accept: "text/event-stream",
+    });
+
+  /** The turn's events after `lastEventId` (null: from the start); status 204 when there are none left. */
+  events = (turnId: string, lastEventId: string | null, signal: AbortSignal) =>
+    this.#request(`/v1/turns/${encodeURIComponent(turnId)}/events`, {
+      signal,
+      accept: "text/event-stream",
+      headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
+    });
+
+  /** The bytes behind a result's `url`, which must be one of the engine's own. */
+  media = async (url: string): Promise<Blob> => {
+    const { href, origin, pathname } = new URL(url, location.href);
+    if (origin !== location.origin || !pathname.startsWith("/v1/turns/"))
+      throw new Error(`not the engine's own: ${url}`);
+    return (await this.#request(href, { accept: "*/*" })).blob();
+  };
+
+  async #json<T>(path: string, options?: Options): Promise<T> {
+    return (await this.#request(path, options)).json();
+  }
+
+  async #request(
+    path: string,
+    { method = "GET", body, headers = {}, accept = "application/json", signal }: Options = {},
+  ): Promise<Response> {
+    for (;;) {
+      const key = this.#keys.current();
+      const response = await reach(path, {
+        method,
+        signal: signal ?? null,
+        cache: "no-store",
+        redirect: "error",
+        body: body ? JSON.stringify(body) : null,
+        headers: {
+          Accept: accept,
+          ...(body && { "Content-Type": "application/json" }),
+          ...(key && { Authorization: `Bearer ${key}` }),
+          ...headers,
+        },
+      });
+      if (response.ok) return response;
+      const error = await failure(response);
+      if (response.status !== 401) throw error;
+      // Another request may have been given a new key in the meantime: try that one before asking again.
+      if (this.#keys.current() === key && !(await this.#keys.ask(key !== null, error.signIn))) throw error;
+    }
+  }
+}
+
+async function reach(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init);
+  } catch (error) {
+    throw isAbort(error) ? error : new ApiError(0, UNREACHABLE);
+  }
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  const problem = await response.json().catch(() => null);
+  return new ApiError(response.status, problem ?? { title: `The server answered ${response.status}.` });
+}

@@ -1,0 +1,25 @@
+/** What can be said of a tool call from its data alone. */
+
+import type { Call } from "./types";
+
+/** The statuses after which nothing of a call changes. */
+export const ENDED: ReadonlySet<string> = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
+
+/** Whether a call waits for a person. */
+export const needsApproval = (call: Call): boolean => call.approval?.status === "asked" && !ENDED.has(call.status);
+
+/** What two reports of one call have in common. */
+export const callKey = ({ correlationId, round, toolCallId }: Pick<Call, "correlationId" | "round" | "toolCallId">): string =>
+  correlationId ?? `${round}/${toolCallId}`;
+
+/** The call as it is shown once its turn has ended: never as if it were still running. */
+export const settled = (call: Call): Call =>
+  ENDED.has(call.status)
+    ? call
+    : {
+        ...call,
+        status: "unknown",
+        progress: null,
+        waitsFor: null,
+        error: { message: "The turn ended before this call was answered." },
+      };

@@ -1,0 +1,156 @@
+/** The state in words: the status line, and announcements for screen readers. Pure functions. */
+
+import { ENDED, needsApproval } from "./calls";
+import type { Call, Item, State, ToolsInfo } from "./types";
+import { visible } from "./visible";
+
+/**
+ * The tool's real name, whole: as its server has it where that is known, otherwise without its server. Its title is what
+ * its server says about it, and is never shown in place of the name.
+ */
+export function toolLabel({ toolName = "", server = "", approval }: Pick<Call, "toolName" | "server" | "approval">): string {
+  const own = toolName.startsWith(`${server}__`) ? toolName.slice(server.length + 2) : toolName;
+  return visible(approval?.tool || own || "tool");
+}
+
+const TOOL_STATUS = new Map([
+  ["pending", "Waiting"],
+  ["queued", "Queued"],
+  ["running", "Running"],
+  ["succeeded", "Succeeded"],
+  ["failed", "Failed"],
+  ["timeout", "Timed out"],
+  ["cancelled", "Cancelled"],
+  ["unknown", "Outcome unknown"],
+  ["refused", "Refused"],
+]);
+
+/** The status of a call in words; one that this page does not know as it is. */
+export const statusWord = (status: string): string => TOOL_STATUS.get(status) ?? status;
+
+const MISSING = new Map([
+  ["redis", "Redis"],
+  ["worker", "a worker"],
+]);
+const WAITS_FOR = new Map([
+  ["redis", "Redis is unavailable. The call waits for it, until its deadline at most."],
+  ["worker", "No worker is available. The call waits for one, until its deadline at most."],
+]);
+const RUNNING_WAITS_FOR = new Map([
+  ["redis", "Redis is unavailable. The outcome is shown when it is back, or at the deadline."],
+  ["worker", "The worker is gone. The outcome is shown when a worker is back, or at the deadline."],
+]);
+
+/** Why a call is held up, as its card says it; empty for a call that is not. */
+export function delayReason({ status, waitsFor, attempt }: Call): string {
+  if (ENDED.has(status)) return "";
+  const running = status === "running";
+  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR).get(waitsFor) ?? `The call waits for ${waitsFor}.`;
+  return running && (attempt ?? 1) > 1 ? "The worker that ran this call was lost. It is run again, which is safe for this tool." : "";
+}
+
+const NOTES = new Map([
+  ["cancelled", "You stopped this answer."],
+  ["interrupted", "This answer was interrupted."],
+  ["unanswered", "This message got no answer: its turn failed, or was stopped."],
+  ["length", "The answer was cut at the model's length limit."],
+  ["content_filter", "The provider's content filter ended this answer."],
+  ["repeated_calls", "The model kept repeating a tool call with the same result, so it answered with what it had."],
+  ["max_calls", "The limit of tool calls was reached, so the model answered with what it had."],
+  ["max_rounds", "The limit of tool rounds was reached, so the model answered with what it had."],
+]);
+
+/** Why an answer ended early, or that the model did not get the beginning of the conversation. */
+export function noteText(reason: string, count = 0): string {
+  if (reason !== "left_out") return NOTES.get(reason) ?? `The answer ended early: ${reason}.`;
+  const which = count === 1 ? "its oldest message" : `its ${count} oldest messages`;
+  return `This conversation is long: the model was not sent ${which}.`;
+}
+
+const EXPOSURE = new Map([
+  ["gateway", ", behind one gateway"],
+  ["search", ", found by search"],
+]);
+
+/** How many tools there are, and how the model finds them when it is not shown each; empty when tools are disabled. */
+export function toolsLine({ enabled, tools = 0, exposure = "direct" }: ToolsInfo): string {
+  if (!tools) return enabled ? "No tools are available" : "";
+  return `${tools} ${tools === 1 ? "tool" : "tools"}${EXPOSURE.get(exposure) ?? ""}`;
+}
+
+/** What is going on now; empty when nothing is. */
+export function statusLine({ phase, connection, turn, items }: State): string {
+  if (phase === "loading") return "Loading the conversation…";
+  if (phase === "sending") return "Sending…";
+  if (phase !== "running") return "";
+  if (connection === "reconnecting") return "Reconnecting…";
+  if (turn?.stopping) return "Stopping…";
+  const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
+  if (calls.some(needsApproval)) return "Waiting for your approval…";
+  const missing = calls.find((call) => call.waitsFor)?.waitsFor;
+  if (missing) return `Waiting for ${MISSING.get(missing) ?? missing}…`;
+  if (calls.length > 1) return `Running ${calls.length} tools…`;
+  const [call] = calls;
+  if (call) return call.status === "running" ? `Running ${toolLabel(call)}…` : `Waiting for ${toolLabel(call)}…`;
+  const last = items.at(-1);
+  return last?.kind === "answer" && last.open ? "Writing…" : "Thinking…";
+}
+
+/** The changes between two states that a screen reader announces; never single words of an answer. */
+export function announcements(before: State, after: State): string[] {
+  if (before.sessionId !== after.sessionId && after.phase !== "running") return [];
+  const spoken: string[] = [];
+  if (before.phase !== "running" && after.phase === "running") spoken.push("The answer is being written.");
+  if (before.connection !== after.connection && after.phase === "running")
+    spoken.push(after.connection === "live" ? "Connected again." : "Connection lost. Reconnecting.");
+  if (after.queued && !before.queued) spoken.push("Your message waits until the answer is finished.");
+  const known = new Map(before.items.map((item) => [item.key, item]));
+  for (const item of after.items) {
+    const earlier = known.get(item.key);
+    if (item !== earlier) spoken.push(...itemSentences(item, earlier));
+  }
+  if (before.phase === "running" && after.outcome && !before.outcome)
+    spoken.push(after.outcome.reason === "cancelled" ? "The answer was stopped." : "The answer is finished.");
+  return spoken;
+}
+
+function itemSentences(item: Item, earlier: Item | undefined): string[] {
+  if (item.kind === "error") return earlier ? [] : [`Error: ${item.message}`];
+  if (item.kind !== "tool") return [];
+  const { call } = item;
+  const before = earlier?.kind === "tool" ? earlier.call : null;
+  const news = call.past ? [] : [...(call.status === before?.status ? [] : [toolSentence(call)]), ...delaySentence(call, before)];
+  return call.approval?.status === before?.approval?.status ? news : [...news, ...approvalSentence(call)];
+}
+
+function toolSentence(call: Call): string {
+  const code = call.error?.code ? `, ${call.error.code}` : "";
+  return `Tool ${toolLabel(call)}: ${statusWord(call.status)}${code}.`;
+}
+
+/** Why a call is held up, once for each reason, and that it continues. */
+function delaySentence(call: Call, before: Call | null): string[] {
+  const reason = delayReason(call);
+  if (reason === (before ? delayReason(before) : "") || (call.status !== before?.status && !reason)) return [];
+  return [`Tool ${toolLabel(call)}: ${reason || "continues."}`];
+}
+
+/** The announcement of an approval. A refusal is announced with the end of the call. */
+function approvalSentence(call: Call): string[] {
+  if (needsApproval(call)) return [`Tool ${toolLabel(call)} needs your approval.`];
+  return ["approved", "edited"].includes(call.approval?.status ?? "") && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
+}
+
+/** How much time is left, as a card says it. */
+export function until(ms: number): string {
+  if (ms <= 0) return "Expires now";
+  const seconds = Math.ceil(ms / 1000);
+  if (seconds < 60) return `Expires in ${seconds} s`;
+  return seconds < 3600 * 2 ? `Expires in ${Math.round(seconds / 60)} min` : `Expires in ${Math.round(seconds / 3600)} h`;
+}
+
+export function duration(ms: number): string {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(1)} s`;
+  return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
+}

@@ -1,0 +1,191 @@
+/** The types of the engine's protocol, as far as the page reads it, and of what the page shows. */
+
+export interface Usage {
+  inputTokens?: number;
+  outputTokens?: number;
+  estimated?: boolean;
+}
+
+export interface Approval {
+  status: string;
+  policy?: string;
+  hash?: string;
+  expiresAt?: string;
+  decidedAt?: string;
+  reason?: string;
+  tool?: string;
+}
+
+export interface Media {
+  mimeType: string;
+  url: string;
+}
+
+export interface ResourceLink {
+  uri: string;
+  name?: string;
+  title?: string;
+  mimeType?: string;
+  description?: string;
+}
+
+export interface Result {
+  text?: string;
+  truncated?: boolean;
+  textUrl?: string;
+  media?: Media[];
+  links?: ResourceLink[];
+}
+
+/** One tool call as its card shows it. */
+export interface Call {
+  status: string;
+  toolName?: string;
+  title?: string;
+  server?: string;
+  toolCallId?: string;
+  correlationId?: string;
+  round?: number;
+  attempt?: number;
+  arguments?: unknown;
+  approval?: Approval | null;
+  progress?: { value?: number; total?: number; message?: string } | null;
+  waitsFor?: string | null;
+  durationMs?: number;
+  result?: Result;
+  error?: { code?: string; message?: string };
+  /** Read from the stored messages, not from the events of a running turn. */
+  past?: boolean;
+}
+
+/** What every item of the conversation has: a key that never changes, and the turn that it belongs to. */
+interface Keyed {
+  key: string;
+  turnId?: string | null;
+}
+/** `turnId` is that of its answer, once known. */
+export type UserItem = Keyed & { kind: "user"; text: string };
+/** `open` while pieces still arrive. */
+export type ReasoningItem = Keyed & { kind: "reasoning"; text: string; open: boolean };
+/** `messageId` is that of the finished message. */
+export type AnswerItem = Keyed & { kind: "answer"; text: string; open: boolean; messageId?: number };
+export type ToolItem = Keyed & { kind: "tool"; callKey: string; call: Call };
+export type ErrorItem = Keyed & { kind: "error"; code: string; message: string };
+/** Why an answer ended early; or that `count` messages were left out. */
+export type NoteItem = Keyed & { kind: "note"; reason: string; count?: number };
+export type Item = UserItem | ReasoningItem | AnswerItem | ToolItem | ErrorItem | NoteItem;
+type Without<T> = T extends Keyed ? Omit<T, "key"> : never;
+export type NewItem = Without<Item>;
+
+export interface Outcome {
+  reason: string;
+  usage?: Usage;
+  ttftMs?: number;
+  model?: string;
+}
+
+export interface Queued {
+  text: string;
+  turnId: string | null;
+}
+
+/** All that the page shows of a conversation; `items` from top to bottom. */
+export interface State {
+  sessionId: string | null;
+  title: string;
+  phase: "idle" | "loading" | "sending" | "running";
+  connection: "live" | "reconnecting";
+  items: Item[];
+  /** While one runs. */
+  turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
+  /** The message that waits for the running turn; its turnId once its own turn has started. */
+  queued: Queued | null;
+  /** Of the turn that ended last. */
+  outcome: Outcome | null;
+  /** The cursor of the messages before those on the screen. */
+  older: string | null;
+  /** How many items were ever created: the source of keys. */
+  created: number;
+}
+
+/** What happened. */
+export type Action =
+  | { type: "cleared" | "rejected" | "unqueued" | "detached" }
+  | { type: "loading" | "named"; sessionId: string }
+  | { type: "loaded" | "older"; history: History }
+  | { type: "submitted" | "queued"; text: string }
+  | { type: "accepted" | "attached"; turnId: string }
+  | { type: "connection"; connection: State["connection"] }
+  | { type: "stopping"; stopping: boolean }
+  | { type: "event"; event: StreamEvent };
+
+export interface StoredTurn extends Outcome {
+  turnId: string;
+  error?: { code: string; message: string };
+}
+
+export interface StoredMessage {
+  role: string;
+  content: string;
+  turnId: string;
+  messageId?: number;
+  toolCalls?: Call[];
+  interrupted?: boolean;
+}
+
+/** The answer of `GET /v1/sessions/{id}/messages`. */
+export interface History {
+  sessionId: string;
+  title?: string;
+  runningTurnId: string | null;
+  messages: StoredMessage[];
+  turns?: StoredTurn[];
+  nextCursor?: string | null;
+}
+
+export interface Session {
+  sessionId: string;
+  title?: string;
+  updatedAt: string;
+  runningTurnId: string | null;
+  awaitsApproval?: boolean;
+}
+
+/** An event of a stream, as sse.ts reads it; `data` is JSON of a server that may be newer than this page. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any
+export interface StreamEvent<Data = any> {
+  id: string | null;
+  type: string;
+  data: Data;
+}
+
+/** The model and the tool mode that a message asks for; a field that stays at its default is left out. */
+export interface Choice {
+  model?: string;
+  toolMode?: string;
+}
+
+/** A turn to follow, and its open stream if there is one. */
+export interface TurnToFollow {
+  turnId: string;
+  response: Response | null;
+}
+
+export interface ToolsInfo {
+  enabled: boolean;
+  tools?: number;
+  exposure?: string;
+}
+
+/** The answer of `GET /v1/about`. */
+export interface About {
+  model: { id: string; label?: string; scripted: boolean };
+  version: string;
+  mcp: ToolsInfo;
+}
+
+/** The answer of `GET /v1/models`. */
+export interface Offer {
+  models: { name: string; label: string; default: boolean }[];
+  toolModes: string[];
+}

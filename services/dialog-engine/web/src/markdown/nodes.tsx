@@ -1,0 +1,150 @@
+/**
+ * Tokens of Markdown as nodes of the page. Which elements and attributes there can be is written here and nowhere else;
+ * a text of a model becomes text, an address of a link, or the name of a language, and never HTML.
+ */
+
+import { Fragment, h, type ComponentChildren, type VNode } from "preact";
+import { CodeBlock } from "./code-block";
+import { Formula } from "./formula";
+import type { Reason } from "./parser";
+import { PlainText } from "./plain-text";
+import type { Token } from "./states";
+
+/** An element that is open while its children are collected. */
+interface Frame {
+  make: (children: ComponentChildren[]) => ComponentChildren;
+  children: ComponentChildren[];
+  block: boolean;
+}
+
+const ELEMENTS = new Map([
+  ["paragraph_open", "p"],
+  ["blockquote_open", "blockquote"],
+  ["bullet_list_open", "ul"],
+  ["ordered_list_open", "ol"],
+  ["list_item_open", "li"],
+  ["thead_open", "thead"],
+  ["tbody_open", "tbody"],
+  ["tr_open", "tr"],
+  ["th_open", "th"],
+  ["td_open", "td"],
+  ["em_open", "em"],
+  ["strong_open", "strong"],
+  ["s_open", "s"],
+]);
+const ALIGNED = /^text-align:(left|center|right)$/;
+
+/** The tokens of one block. `open` says that it is being written. */
+export function nodesOf(tokens: Token[], open: boolean): ComponentChildren[] {
+  const root: Frame = { make: (children) => children, children: [], block: false };
+  const frames = [root];
+  for (const token of tokens) {
+    const frame = frames.at(-1) ?? root;
+    if (token.nesting > 0) frames.push(opened(token));
+    else if (token.nesting < 0 && frames.length > 1) close(frames);
+    else if (token.type === "inline") frame.children.push(...inlineNodes(token.children ?? []));
+    else frame.children.push(leaf(token, open), "\n");
+  }
+  while (frames.length > 1) close(frames);
+  return root.children;
+}
+
+function inlineNodes(tokens: Token[]): ComponentChildren[] {
+  const root: Frame = { make: (children) => children, children: [], block: false };
+  const frames = [root];
+  let links = 0;
+  for (const token of tokens) {
+    if (token.type === "link_open" || token.type === "link_close") links += token.nesting;
+    if (token.nesting > 0) frames.push(opened(token));
+    else if (token.nesting < 0 && frames.length > 1) close(frames);
+    else (frames.at(-1) ?? root).children.push(inlineLeaf(token, links > 0));
+  }
+  while (frames.length > 1) close(frames);
+  return root.children;
+}
+
+/** Ends the innermost element. A line end follows a block: it is what a reader of the text alone needs. */
+function close(frames: Frame[]): void {
+  const frame = frames.pop();
+  if (frame) frames.at(-1)?.children.push(frame.make(frame.children), ...(frame.block ? ["\n"] : []));
+}
+
+function opened(token: Token): Frame {
+  return { make: maker(token), children: [], block: token.block && !token.hidden };
+}
+
+function maker(token: Token): Frame["make"] {
+  if (token.hidden) return (children) => h(Fragment, null, children);
+  if (token.type === "heading_open") {
+    // The page owns the first two levels.
+    const level = Math.min(6, Number(token.tag.slice(1)) + 2);
+    return (children) => h(`h${level}`, null, children);
+  }
+  if (token.type === "link_open") return (children) => link(attribute(token, "href"), children, attribute(token, "title"));
+  if (token.type === "table_open")
+    return (children) => (
+      <div class="wide" tabIndex={0} role="region" aria-label="Table">
+        <table>{children}</table>
+      </div>
+    );
+  const tag = ELEMENTS.get(token.type);
+  const attributes = { start: start(token), align: ALIGNED.exec(attribute(token, "style"))?.[1] };
+  return (children) => (tag ? h(tag, attributes, children) : h(Fragment, null, children));
+}
+
+const attribute = (token: Token, name: string): string => String(token.attrGet(name) ?? "");
+
+/** The first number of a list, where it is not 1. */
+function start(token: Token): number | undefined {
+  const number = token.type === "ordered_list_open" ? Number(attribute(token, "start") || 1) : 1;
+  return Number.isSafeInteger(number) && number !== 1 ? number : undefined;
+}
+
+const link = (href: string, children: ComponentChildren, title = ""): VNode => (
+  <a href={href} title={title || undefined} target="_blank" rel="noopener noreferrer nofollow">
+    {children}
+  </a>
+);
+
+function leaf(token: Token, open: boolean): ComponentChildren {
+  switch (token.type) {
+    case "hr":
+      return <hr />;
+    case "fence":
+      return <CodeBlock text={token.content} language={languageOf(token.info)} open={open} />;
+    case "code_block":
+      return <CodeBlock text={token.content} language="" open={open} />;
+    case "math":
+      return <Formula tex={token.content} source={token.markup} display />;
+    case "plain":
+      return <PlainText text={token.content} reason={token.meta?.reason as Reason} />;
+    default:
+      return token.content;
+  }
+}
+
+/** The language of a code block, as it may be named. */
+const languageOf = (info: string): string => /^[\w+#.-]{1,40}(?=\s|$)/.exec(info.trim())?.[0] ?? "";
+
+function inlineLeaf(token: Token, inLink: boolean): ComponentChildren {
+  switch (token.type) {
+    case "softbreak":
+    case "hardbreak":
+      return h(Fragment, null, [<br />, "\n"]);
+    case "code_inline":
+      return <code>{token.content}</code>;
+    case "math":
+      return <Formula tex={token.content} source={token.markup} display={token.meta?.display === true} />;
+    case "image":
+      return image(token, inLink);
+    default:
+      return token.content;
+  }
+}
+
+/** An image becomes a link to it, so that nothing is loaded from another host; inside a link its description alone. */
+function image(token: Token, inLink: boolean): ComponentChildren {
+  const source = attribute(token, "src");
+  const label = token.content || source;
+  return inLink ? label : link(source, label);
+}

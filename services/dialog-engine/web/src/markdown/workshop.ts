@@ -1,0 +1,153 @@
+/**
+ * The worker that colours code and lays out mathematics. It is started when it is first needed, and ended when one block
+ * takes longer than 150 ms: a grammar can take seconds for a short text, and then the block stays plain.
+ */
+
+const MOST_MS = 150;
+/** To load what a kind of work needs, and until a block is begun: not counted to it. */
+const LOAD_MS = 15_000;
+/** How often the time is looked at. A machine that is busy with others does so late, and is given as much more time. */
+const STEP_MS = 10;
+/** What the worker says when it begins a block. */
+export const BEGUN = "begun";
+/** A text that is longer stays plain. */
+const MOST_CHARACTERS = 100_000;
+
+/** A piece of code, and the classes of its colour. */
+export type Run = [text: string, scope: string | null];
+
+/** A node of MathML: an element, or a text. */
+export interface MathNode {
+  tag?: string;
+  attributes?: Record<string, string>;
+  style?: Record<string, string>;
+  children?: MathNode[];
+  text?: string;
+}
+
+/** The kinds of work, what each gets and what it makes. */
+export interface Jobs {
+  highlight: { work: { text: string; language: string }; result: Run[] };
+  math: { work: { tex: string; display: boolean }; result: MathNode };
+}
+
+export type Request = { load: keyof Jobs } | { make: keyof Jobs; work: Jobs[keyof Jobs]["work"] };
+
+interface Job {
+  kind: keyof Jobs;
+  work: Jobs[keyof Jobs]["work"];
+  wanted: () => boolean;
+  done: (result: unknown) => void;
+}
+
+export class Workshop {
+  #start: () => Worker;
+  #worker: Worker | null = null;
+  #loaded = new Set<keyof Jobs>();
+  #broken = new Set<keyof Jobs>();
+  #waiting: Job[] = [];
+  #working = false;
+
+  constructor(start: () => Worker) {
+    this.#start = start;
+  }
+
+  /** What becomes of `work`; null when it takes too long, fails, or is not wanted any more when its turn comes. */
+  make<Kind extends keyof Jobs>(
+    kind: Kind,
+    work: Jobs[Kind]["work"],
+    wanted: () => boolean,
+  ): Promise<Jobs[Kind]["result"] | null> {
+    return new Promise((resolve) => {
+      this.#waiting.push({ kind, work, wanted, done: resolve as Job["done"] });
+      if (!this.#working) this.#workThrough();
+    });
+  }
+
+  async #workThrough(): Promise<void> {
+    this.#working = true;
+    for (let job = this.#waiting.shift(); job; job = this.#waiting.shift()) {
+      const known = !this.#broken.has(job.kind) && JSON.stringify(job.work).length <= MOST_CHARACTERS;
+      job.done(known && job.wanted() ? await this.#do(job) : null);
+    }
+    this.#working = false;
+  }
+
+  async #do({ kind, work }: Job): Promise<unknown> {
+    if (!this.#loaded.has(kind)) {
+      const loaded = await this.#ask({ load: kind }, LOAD_MS);
+      if (loaded !== true) this.#broken.add(kind);
+      else this.#loaded.add(kind);
+      if (loaded !== true) return null;
+    }
+    return this.#ask({ make: kind, work }, LOAD_MS);
+  }
+
+  /**
+   * The worker's answer; null when it fails, or when none comes in time, and then the worker is ended. `ms` is the time
+   * for it to answer, or to say that it has begun.
+   */
+  #ask(request: Request, ms: number): Promise<unknown> {
+    return new Promise((resolve) => {
+      const finish = (result: unknown) => {
+        stop();
+        resolve(result);
+      };
+      const end = () => {
+        this.#worker?.terminate();
+        this.#worker = null;
+        this.#loaded.clear();
+        finish(null);
+      };
+      let stop = countDown(ms, end);
+      try {
+        this.#worker ??= this.#start();
+        this.#worker.onmessage = ({ data }) => {
+          if (data !== BEGUN) return finish(data);
+          stop();
+          stop = countDown(MOST_MS, end);
+        };
+        this.#worker.onerror = end;
+        this.#worker.postMessage(request);
+      } catch {
+        end();
+      }
+    });
+  }
+}
+
+/** Calls `end` after `ms`, counted in steps; the result stops that. In a hidden tab, where timers are late, by the clock. */
+function countDown(ms: number, end: () => void): () => void {
+  let [left, before] = [ms, performance.now()];
+  const step = () => {
+    const now = performance.now();
+    left -= globalThis.document?.hidden ? now - before : STEP_MS;
+    before = now;
+    if (left > 0) timer = setTimeout(step, STEP_MS);
+    else end();
+  };
+  let timer = setTimeout(step, STEP_MS);
+  return () => clearTimeout(timer);
+}
+
+/** The address of the worker's file, with its hash: the build puts it here. */
+declare const WORKER_ADDRESS: string;
+
+interface TrustedTypes {
+  createPolicy(
+    name: string,
+    rules: { createScriptURL(address: string): string },
+  ): { createScriptURL(address: string): unknown };
+}
+
+/** The only policy of the page, and the only address that it lets pass. A string becomes HTML nowhere. */
+const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("callstream-worker", {
+  createScriptURL: (address) => {
+    if (address !== WORKER_ADDRESS) throw new TypeError("This is not the page's worker.");
+    return address;
+  },
+});
+
+export const workshop = new Workshop(
+  () => new Worker((policy?.createScriptURL(WORKER_ADDRESS) ?? WORKER_ADDRESS) as string, { type: "module" }),
+);

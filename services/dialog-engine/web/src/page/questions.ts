@@ -1,0 +1,23 @@
+/** The questions that the page asks in a dialog. A new one of a kind ends the one before. */
+
+import { type Signal, signal } from "@preact/signals";
+
+export class Question<Facts> {
+  /** What is asked now; null while nothing is. */
+  asked: Signal<Facts | null> = signal(null);
+  #end: (confirmed: boolean) => void = () => {};
+
+  /** Resolves to true when the dialog was confirmed, to false when it was closed. */
+  ask(facts: Facts): Promise<boolean> {
+    this.#end(false);
+    return new Promise((resolve) => {
+      this.#end = resolve;
+      this.asked.value = facts;
+    });
+  }
+
+  end(confirmed: boolean): void {
+    this.asked.value = null;
+    this.#end(confirmed);
+  }
+}

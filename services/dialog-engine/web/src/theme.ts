@@ -1,0 +1,5 @@
+/** Runs before the first paint. */
+
+import { applyTheme } from "./page/theme";
+
+applyTheme();

@@ -1,0 +1,130 @@
+/** The whole page. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { statusLine } from "../core/status";
+import type { Page } from "../page/page";
+import { Composer } from "./composer";
+import { Conversation } from "./conversation";
+import { DeleteDialog, KeyDialog } from "./dialogs";
+import { Empty } from "./empty";
+import { Head } from "./head";
+import { Icon } from "./icon";
+import { Notice } from "./notice";
+import { Sidebar } from "./sidebar";
+
+export function App({ page, icon }: { page: Page; icon: string }) {
+  const narrow = useNarrow(page);
+  const open = page.drawerOpen.value && narrow;
+  useDrawerFocus(open, narrow);
+  useKeys(page);
+  const skip = (event: Event) => {
+    event.preventDefault(); // the address belongs to the conversation
+    page.focusComposer();
+  };
+  return (
+    <div class={open ? "page drawer-open" : "page"}>
+      <a class="skip" id="skip" href="#message" onClick={skip}>
+        Skip to the message box
+      </a>
+      <Sidebar page={page} inert={narrow && !open} icon={icon} />
+      <div class="backdrop" onClick={() => (page.drawerOpen.value = false)} />
+      <main class="main" id="main" inert={open}>
+        <Head page={page} />
+        <Middle page={page} />
+        <Foot page={page} />
+      </main>
+      <div class="unseen" id="live" role="status" aria-live="polite" data-testid="live">
+        {page.spoken.value.map(({ key, text }) => (
+          <p key={key}>{text}</p>
+        ))}
+      </div>
+      <KeyDialog page={page} />
+      <DeleteDialog page={page} />
+    </div>
+  );
+}
+
+function Middle({ page }: { page: Page }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const column = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    return scroller.current && column.current ? page.scroll.attach(scroller.current, column.current) : undefined;
+  }, []);
+  const state = page.state.value;
+  return (
+    <div class="scroller" id="scroller" tabIndex={-1} ref={scroller}>
+      <div class="column" id="column" ref={column}>
+        <Empty page={page} />
+        <button type="button" class="quiet" data-testid="older" hidden={state.older === null} onClick={() => page.loadOlder()}>
+          Show earlier messages
+        </button>
+        <Conversation state={state} actions={page.actions} />
+      </div>
+    </div>
+  );
+}
+
+function Foot({ page }: { page: Page }) {
+  const state = page.state.value;
+  return (
+    <footer class="foot">
+      <button
+        type="button"
+        class="outlined jump"
+        data-testid="jump"
+        hidden={!page.scroll.away.value}
+        onClick={() => page.scroll.follow()}
+      >
+        <Icon name="down" /> Newest
+      </button>
+      <Notice page={page} />
+      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : "reconnecting"}>
+        {statusLine(state)}
+      </p>
+      <Composer page={page} />
+      <p class="hint keys" id="keys">
+        <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> makes a new line, <kbd>Esc</kbd> stops the answer.
+      </p>
+    </footer>
+  );
+}
+
+/** Whether the list is a drawer; a window that becomes wider or narrower closes it. */
+function useNarrow(page: Page): boolean {
+  const narrow = useSignal(matchMedia("(max-width: 52rem)").matches);
+  useEffect(() => {
+    const query = matchMedia("(max-width: 52rem)");
+    const change = () => {
+      narrow.value = query.matches;
+      page.drawerOpen.value = false;
+    };
+    query.addEventListener("change", change);
+    return () => query.removeEventListener("change", change);
+  }, []);
+  return narrow.value;
+}
+
+/** The focus goes into the drawer when it opens, and back to its button when it closes. */
+function useDrawerFocus(open: boolean, narrow: boolean): void {
+  const was = useRef(open);
+  useLayoutEffect(() => {
+    if (open === was.current) return;
+    was.current = open;
+    if (open) document.getElementById("new-conversation")?.focus();
+    else if (narrow) document.getElementById("sidebar-toggle")?.focus();
+  }, [open]);
+}
+
+/** Escape closes the drawer, or stops the answer. */
+function useKeys(page: Page): void {
+  useEffect(() => {
+    const onKeyDown = ({ key }: KeyboardEvent) => {
+      if (key !== "Escape" || document.querySelector("dialog[open]")) return;
+      if (page.drawerOpen.value) page.drawerOpen.value = false;
+      else page.stop();
+    };
+    addEventListener("keydown", onKeyDown);
+    return () => removeEventListener("keydown", onKeyDown);
+  }, []);
+}

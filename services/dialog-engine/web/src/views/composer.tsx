@@ -1,0 +1,86 @@
+/** The message box. Enter sends, Shift+Enter makes a new line, Escape stops the answer. */
+
+import { useLayoutEffect, useRef } from "preact/hooks";
+import type { Page } from "../page/page";
+import { Icon } from "./icon";
+
+export function Composer({ page }: { page: Page }) {
+  const { phase, turn, queued } = page.state.value;
+  const running = phase === "running";
+  const stopping = turn?.stopping ?? false;
+  const ready = (phase === "idle" || running) && !queued;
+  const input = useRef<HTMLTextAreaElement>(null);
+  const stop = useRef<HTMLButtonElement>(null);
+  const stopGoes = (!running || stopping) && stop.current !== null && document.activeElement === stop.current;
+  const wished = page.focusWished.value;
+  useLayoutEffect(() => {
+    if (stopGoes) input.current?.focus();
+  });
+  useLayoutEffect(() => {
+    if (wished) input.current?.focus();
+  }, [wished]);
+  const draft = page.draft.value;
+  useLayoutEffect(() => fit(input.current), [draft]);
+
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const text = (input.current?.value ?? "").trim();
+    if (!text || !ready) return;
+    page.draft.value = "";
+    page.send(text);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+  };
+  return (
+    <form class="composer" id="composer" onSubmit={submit}>
+      <label class="unseen" for="message">
+        Message
+      </label>
+      <textarea
+        id="message"
+        rows={1}
+        dir="auto"
+        placeholder="Write a message"
+        enterkeyhint="send"
+        autocomplete="off"
+        aria-describedby="keys"
+        data-testid="composer-input"
+        ref={input}
+        value={draft}
+        onInput={({ currentTarget }) => (page.draft.value = currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      <button
+        type="submit"
+        class="primary square"
+        id="send"
+        data-testid="send"
+        aria-label="Send"
+        hidden={running}
+        disabled={!ready || !draft.trim()}
+      >
+        <Icon name="up" />
+      </button>
+      <button
+        type="button"
+        class="primary"
+        id="stop"
+        data-testid="stop"
+        ref={stop}
+        hidden={!running}
+        disabled={stopping}
+        onClick={() => page.stop()}
+      >
+        <Icon name="stop" /> Stop
+      </button>
+    </form>
+  );
+}
+
+/** As high as its text, where the browser does not do that itself. */
+function fit(input: HTMLTextAreaElement | null): void {
+  if (!input || CSS.supports("field-sizing", "content")) return;
+  input.style.height = "auto";
+  input.style.height = `${input.scrollHeight}px`;
+}

@@ -1,0 +1,165 @@
+/** The outcome of a tool call. Texts of tools are shown as text, never as markup. */
+
+import { useEffect, useState } from "preact/hooks";
+import { toolLabel } from "../core/status";
+import type { Call, Media, ResourceLink, Result } from "../core/types";
+
+export type FetchBlob = (url: string) => Promise<Blob>;
+
+const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
+const WEB = /^https?:\/\//i;
+const SHORT = 60;
+
+export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
+  const { error, result } = call;
+  return (
+    <>
+      {error && (
+        <>
+          <h3>Outcome</h3>
+          <div class="tool-error" data-testid="tool-error">
+            <p>{error.message ?? ""}</p>
+            {error.code && (
+              <code class="chip bad" data-testid="tool-error-code">
+                {error.code}
+              </code>
+            )}
+          </div>
+        </>
+      )}
+      {result && (
+        <>
+          <h3>Result</h3>
+          <Text result={result} media={media} />
+          {result.links && result.links.length > 0 && <Links list={result.links} />}
+          {result.media?.map((each, index) =>
+            IMAGE.test(each.mimeType) ? (
+              <Picture key={index} {...each} label={`Image ${index + 1} from ${toolLabel(call)}`} media={media} />
+            ) : (
+              <Download key={index} {...each} media={media} />
+            ),
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+/** The text, and below a shortened one a button that loads it whole if it has a URL. */
+function Text({ result, media }: { result: Result; media: FetchBlob }) {
+  const [whole, setWhole] = useState<string | null>(null);
+  const [word, setWord] = useState("Show all");
+  const load = async (url: string) => {
+    setWord("Loading…");
+    try {
+      setWhole(await (await media(url)).text());
+    } catch {
+      setWord("Loading failed. Try again");
+    }
+  };
+  const url = result.textUrl;
+  const alone = !(result.media?.length || result.links?.length);
+  return (
+    <>
+      {(result.text || alone || whole !== null) && (
+        <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>
+          {whole ?? pretty(result.text || "(empty)")}
+        </pre>
+      )}
+      {result.truncated && whole === null && (
+        <p class="hint">
+          The result is long; a part of it is shown.{" "}
+          {url && (
+            <button type="button" class="quiet" data-testid="tool-show-all" disabled={word === "Loading…"} onClick={() => load(url)}>
+              {word}
+            </button>
+          )}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** The resources that a result links to; only web addresses can be clicked. */
+const Links = ({ list }: { list: ResourceLink[] }) => (
+  <ul class="tool-links" data-testid="tool-links">
+    {list.map((resource, index) => (
+      <Link key={index} {...resource} />
+    ))}
+  </ul>
+);
+
+function Link({ uri, name, title, mimeType, description }: ResourceLink) {
+  const label = title || name || uri;
+  const about = [mimeType, description].filter(Boolean).join(" · ");
+  return (
+    <li>
+      {WEB.test(uri) ? (
+        <a href={uri} target="_blank" rel="noopener noreferrer">
+          {label}
+        </a>
+      ) : (
+        <span>{label}</span>
+      )}{" "}
+      <code>{uri}</code>
+      {about && <span class="hint"> {about}</span>}
+    </li>
+  );
+}
+
+interface Shown extends Media {
+  media: FetchBlob;
+}
+
+/** The image is fetched, not linked: an image tag cannot send the API key. */
+function Picture({ mimeType, url, label, media }: Shown & { label: string }) {
+  const [source, setSource] = useState<string | null>(null);
+  const [failed, setFailed] = useState(false);
+  useEffect(() => {
+    objectUrl(media, url, mimeType).then(setSource, () => setFailed(true));
+  }, [url, mimeType]);
+  if (failed) return <p class="hint">The image could not be loaded.</p>;
+  return (
+    <img
+      class="tool-image"
+      alt={label}
+      data-testid="tool-image"
+      src={source ?? undefined}
+      onLoad={({ currentTarget }) => URL.revokeObjectURL(currentTarget.src)}
+    />
+  );
+}
+
+function Download({ mimeType, url, media }: Shown) {
+  const [failed, setFailed] = useState(false);
+  const save = async () => {
+    const source = await objectUrl(media, url, "application/octet-stream").catch(() => null);
+    if (!source) return setFailed(true);
+    const link = document.createElement("a");
+    Object.assign(link, { href: source, download: "result" });
+    link.click();
+  };
+  return (
+    <button type="button" class="quiet" data-testid="tool-download" onClick={save}>
+      {failed ? "The download failed" : `Download (${mimeType})`}
+    </button>
+  );
+}
+
+const objectUrl = async (media: FetchBlob, url: string, type: string): Promise<string> =>
+  URL.createObjectURL(new Blob([await media(url)], { type }));
+
+/** JSON with indentation, or on one line if it is short; any other text as it is. */
+export function pretty(value: unknown): string {
+  if (typeof value !== "string") {
+    const lines = JSON.stringify(value, null, 2);
+    const line = lines.replace(/\n\s*/g, " ");
+    return line.length > SHORT ? lines : line;
+  }
+  if (!/^\s*[[{]/.test(value) || /\d{16}/.test(value)) return value; // longer numbers would be rounded
+  try {
+    return pretty(JSON.parse(value));
+  } catch {
+    return value;
+  }
+}

@@ -1,0 +1,111 @@
+/** One tool call as a card: its arguments, its state and its result. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ENDED, needsApproval } from "../core/calls";
+import { delayReason, duration, statusWord, toolLabel } from "../core/status";
+import type { Call, ToolItem } from "../core/types";
+import { visible } from "../core/visible";
+import { ApprovalPart, type Decide } from "./approval";
+import { Icon, type IconName } from "./icon";
+import { type FetchBlob, Outcome, pretty } from "./result";
+
+export interface ToolActions {
+  /** Fetches the bytes of a result's image, sound or long text. */
+  media: FetchBlob;
+  /** Sends a decision on a call that waits for approval; throws the ApiError of a refusal. */
+  decide: (turnId: string, callId: string, body: object) => Promise<unknown>;
+}
+
+const ICONS = new Map<string, IconName>([
+  ["succeeded", "check"],
+  ["failed", "cross"],
+  ["timeout", "clock"],
+  ["cancelled", "stop"],
+  ["unknown", "question"],
+  ["refused", "cross"],
+]);
+
+export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; actions: ToolActions }) {
+  const waits = needsApproval(call);
+  const summary = useRef<HTMLElement>(null);
+  const [open, setOpen] = useState(!call.past || call.status !== "succeeded" || Boolean(call.result?.media?.length));
+  const asked = waits ? (call.approval?.hash ?? "") : null;
+  useEffect(() => {
+    if (asked !== null) setOpen(true);
+  }, [asked]);
+  const decide: Decide = (body) => actions.decide(turnId ?? "", call.correlationId ?? "", body);
+  return (
+    <details
+      class="tool"
+      data-testid="tool-card"
+      data-status={call.status}
+      data-tool={call.toolName}
+      data-approval={call.approval?.status ?? ""}
+      open={open}
+      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+    >
+      <summary ref={summary}>
+        <Head call={call} waits={waits} />
+      </summary>
+      <Progress call={call} />
+      <p class="tool-delay" data-testid="tool-delay">
+        {waits ? "" : delayReason(call)}
+      </p>
+      <div class="tool-body" hidden={waits /* the form has them */}>
+        <h3>Arguments</h3>
+        <pre class="data" data-testid="tool-args" aria-label="Arguments" tabIndex={0}>
+          {visible(pretty(call.arguments ?? {}))}
+        </pre>
+      </div>
+      {call.approval && <ApprovalPart call={call} decide={decide} next={summary} />}
+      <div class="tool-body">{ENDED.has(call.status) && <Outcome call={call} media={actions.media} />}</div>
+    </details>
+  );
+}
+
+function Head({ call, waits }: { call: Call; waits: boolean }) {
+  const attempt = (call.attempt ?? 1) > 1 && !ENDED.has(call.status) ? ` (attempt ${call.attempt})` : "";
+  return (
+    <>
+      <span class="mark">
+        <Icon name={waits ? "alert" : (ICONS.get(call.status) ?? "busy")} />
+      </span>
+      <span class="tool-title">
+        <bdi class="tool-name" data-testid="tool-name" title={call.toolName ?? ""}>
+          {toolLabel(call)}
+        </bdi>
+        <bdi class="tool-server">{visible(call.server ?? "")}</bdi>
+        <bdi class="tool-server" data-testid="tool-quoted-title">
+          {call.title ? `“${visible(call.title)}”` : ""}
+        </bdi>
+      </span>
+      <span class="tool-state">
+        <span class="tool-status" data-testid="tool-status">
+          {waits ? "Needs approval" : statusWord(call.status) + attempt}
+        </span>
+        <span class="tool-duration" data-testid="tool-duration">
+          {call.durationMs === undefined ? "" : duration(call.durationMs)}
+        </span>
+      </span>
+      <Icon name="chevron" />
+    </>
+  );
+}
+
+function Progress({ call }: { call: Call }) {
+  const { value, total, message } = call.progress ?? {};
+  const known = Number.isFinite(value) && total !== undefined && total > 0;
+  return (
+    <div class="tool-progress" hidden={call.status !== "running"}>
+      <progress
+        data-testid="tool-progress"
+        aria-label={`Progress of ${toolLabel(call)}`}
+        key={String(known) /* without a value it is another element: Preact would leave a value of 0 */}
+        {...(known ? { max: total, value } : {})}
+      />
+      <p class="tool-message" data-testid="tool-message">
+        {message ?? ""}
+      </p>
+    </div>
+  );
+}

@@ -1,0 +1,25 @@
+/** The worker: loads what a kind of work needs when it is first asked for. It may be ended at any moment. */
+
+import type { BEGUN, Jobs, Request } from "../markdown/workshop";
+
+type Makers = { [Kind in keyof Jobs]: () => Promise<(work: Jobs[Kind]["work"]) => Jobs[Kind]["result"] | null> };
+
+const MAKERS: Makers = {
+  highlight: async () => (await import("./highlight")).highlight,
+  math: async () => (await import("./math")).math,
+};
+
+onmessage = async ({ data }: MessageEvent<Request>) => {
+  try {
+    if ("load" in data) {
+      await MAKERS[data.load]();
+      postMessage(true);
+    } else {
+      const make = (await MAKERS[data.make]()) as (work: unknown) => unknown;
+      postMessage("begun" satisfies typeof BEGUN);
+      postMessage(make(data.work));
+    }
+  } catch {
+    postMessage(null);
+  }
+};
