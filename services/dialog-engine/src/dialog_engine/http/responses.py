@@ -7,8 +7,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callstream_runtime.client_waits import begin_client_wait
 
-PIECE_BYTES = 65_536
-"""How much of a body is given to the server at once."""
+PIECE_BYTES = 8_192
+"""How much of a body is given to the server at once: a stranger who does not read a file of the page holds as much."""
+LARGE_BYTES = 65_536
+"""What is larger is sent to a limited number of clients at a time."""
 
 
 class Responses:
@@ -47,7 +49,7 @@ def _make_safe(head: Message) -> None:
 
 
 async def _in_pieces(message: Message, send: Send) -> None:
-    body: bytes = message["body"]
+    body = memoryview(message["body"])  # a piece that waits is no copy
     for at in range(0, len(body), PIECE_BYTES):
         more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
         await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})

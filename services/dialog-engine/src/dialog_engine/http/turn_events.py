@@ -10,7 +10,7 @@ from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
 from dialog_engine.chat.replay import replay, replay_ended
-from dialog_engine.http.responses import PIECE_BYTES
+from dialog_engine.http.responses import LARGE_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.model import Reset, ResetReason, TurnEvent
 
@@ -84,7 +84,7 @@ _NO_PLACE = nullcontext()
 
 def _place(engine: Services, subject: str, batch: Batch) -> AbstractAsyncContextManager[None]:
     """A place for a large batch until it is sent. Readers of a turn share its batches; what is sent is a copy."""
-    large = sum(len(frame.data) for frame in batch) > PIECE_BYTES
+    large = sum(len(frame.data) for frame in batch) > LARGE_BYTES
     return engine.large_answers.place(subject) if large else _NO_PLACE
 
 
