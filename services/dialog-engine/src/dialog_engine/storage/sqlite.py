@@ -7,7 +7,6 @@ as one group: one transaction, one sync and one visit to the thread of aiosqlite
 import asyncio
 import contextlib
 import fcntl
-import re
 import sqlite3
 import time
 from collections import deque
@@ -71,25 +70,32 @@ class _SqliteTransaction(Transaction):
         self._cursor = connection.cursor()
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        rows = self._cursor.execute(_as_sqlite(sql), parameters).fetchall()
+        rows = self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).fetchall()
         return named([column[0] for column in self._cursor.description], rows) if rows else rows
 
     def change(self, sql: str, *parameters: Any) -> int:
-        return self._cursor.execute(_as_sqlite(sql), parameters).rowcount
+        return self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).rowcount
 
     def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        return self._cursor.execute(_as_sqlite(sql), parameters).lastrowid or 0  # a generated key is the row's id
+        return (
+            self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).lastrowid or 0
+        )  # a generated key is the row's id
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            self._cursor.executemany(_as_sqlite(sql), rows)
+            self._cursor.executemany(_as_sqlite(sql), map(_by_name, rows))
 
 
 @lru_cache(MAX_STATEMENTS)
 def _as_sqlite(sql: str) -> str:
-    """A statement as SQLite runs it: with `?1` for `$1`, which would be bound by name, and with an expression for
-    `now_ms()`, because a function of Python would have to wait until the event loop releases the interpreter."""
-    return re.sub(r"\$(\d+)", r"?\1", sql).replace("now_ms()", _NOW_MS)
+    """A statement as SQLite runs it: with an expression for `now_ms()`, because a function of Python would have to wait
+    until the event loop releases the interpreter."""
+    return sql.replace("now_ms()", _NOW_MS)
+
+
+def _by_name(parameters: Sequence[Any]) -> dict[str, Any]:
+    """What `$1` and so on stand for. SQLite takes them for names, which `sqlite3` does not bind to a sequence."""
+    return {str(number): value for number, value in enumerate(parameters, 1)}
 
 
 @dataclass(slots=True)
