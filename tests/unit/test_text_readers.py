@@ -392,7 +392,7 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
     relay.relay storage.approvals storage.archive storage.calls storage.erasures storage.media storage.messages
-    storage.moves storage.sqlite storage.statements
+    storage.moves storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,

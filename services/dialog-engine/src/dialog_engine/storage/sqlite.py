@@ -77,9 +77,8 @@ class _SqliteTransaction(Transaction):
         return self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).rowcount
 
     def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        return (
-            self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).lastrowid or 0
-        )  # a generated key is the row's id
+        self._cursor.execute(_as_sqlite(sql), _by_name(parameters))
+        return self._cursor.lastrowid or 0  # a generated key is the row's id
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
