@@ -1,7 +1,7 @@
 /**
  * Builds the page: `node build.mjs FOLDER`. The same source and packages give the same bytes, in any folder.
  *
- * The name of each file but index.html has a hash of what is in it, so that a browser may keep it for ever.
+ * The name of each file but index.html has a hash of what is in it, so that a browser may keep it for a year.
  */
 
 import { createHash } from "node:crypto";
