@@ -11,6 +11,7 @@ import type { About, Session, State } from "../core/types";
 import { Choices } from "./choices";
 import { onceSoon } from "./frames";
 import { Keys } from "./keys";
+import { byTouch } from "./pointer";
 import { Question } from "./questions";
 import { Scroll } from "./scroll";
 
@@ -21,7 +22,7 @@ export class Page {
   keys = new Keys();
   api = new Api(this.keys);
   choices = new Choices();
-  scroll = new Scroll();
+  scroll = new Scroll(() => this.state.value.items.length === 0);
   deletion = new Question<{ title: string }>();
 
   // What is drawn.
@@ -74,7 +75,7 @@ export class Page {
     this.#list.refresh().catch((error: unknown) => this.showError(error));
     this.#learn().catch((error: unknown) => this.showError(error));
     this.#learnSender().catch(() => {}); // the other requests show what is wrong
-    if (!matchMedia("(pointer: coarse)").matches) this.focusComposer();
+    if (!byTouch()) this.focusComposer();
   }
 
   send(text: string): void {
@@ -99,6 +100,7 @@ export class Page {
   newConversation(): void {
     this.drawerOpen.value = false;
     this.notice.value = null;
+    this.scroll.follow();
     this.#chat.clear();
     this.focusComposer();
   }

@@ -59,6 +59,9 @@ function Middle({ page }: { page: Page }) {
         <button type="button" class="quiet" data-testid="older" hidden={state.older === null} onClick={() => page.loadOlder()}>
           Show earlier messages
         </button>
+        <p class="hint printed" hidden={state.older === null}>
+          Earlier messages were not loaded, and are not printed.
+        </p>
         <Conversation state={state} actions={page.actions} />
       </div>
     </div>
@@ -119,8 +122,9 @@ function useDrawerFocus(open: boolean, narrow: boolean): void {
 /** Escape closes the drawer, or stops the answer. */
 function useKeys(page: Page): void {
   useEffect(() => {
-    const onKeyDown = ({ key }: KeyboardEvent) => {
-      if (key !== "Escape" || document.querySelector("dialog[open]")) return;
+    const onKeyDown = ({ key, isComposing }: KeyboardEvent) => {
+      // In an input method Escape ends the composition only.
+      if (key !== "Escape" || isComposing || document.querySelector("dialog[open]")) return;
       if (page.drawerOpen.value) page.drawerOpen.value = false;
       else page.stop();
     };

@@ -2,6 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Page } from "../page/page";
+import { byTouch } from "../page/pointer";
 import { Icon } from "./icon";
 
 export function Composer({ page }: { page: Page }) {
@@ -30,7 +31,8 @@ export function Composer({ page }: { page: Page }) {
     page.send(text);
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key !== "Enter" || event.isComposing) return;
+    if (event.ctrlKey || event.metaKey || !(event.shiftKey || byTouch())) submit(event);
   };
   return (
     <form class="composer" id="composer" onSubmit={submit}>
@@ -42,7 +44,7 @@ export function Composer({ page }: { page: Page }) {
         rows={1}
         dir="auto"
         placeholder="Write a message"
-        enterkeyhint="send"
+        enterkeyhint={byTouch() ? "enter" : "send"}
         autocomplete="off"
         aria-describedby="keys"
         data-testid="composer-input"
@@ -52,27 +54,27 @@ export function Composer({ page }: { page: Page }) {
         onKeyDown={onKeyDown}
       />
       <button
-        type="submit"
-        class="primary square"
-        id="send"
-        data-testid="send"
-        aria-label="Send"
-        hidden={running}
-        disabled={!ready || !draft.trim()}
-      >
-        <Icon name="up" />
-      </button>
-      <button
         type="button"
-        class="primary"
+        class="outlined"
         id="stop"
         data-testid="stop"
+        aria-label="Stop"
         ref={stop}
         hidden={!running}
         disabled={stopping}
         onClick={() => page.stop()}
       >
-        <Icon name="stop" /> Stop
+        <Icon name="stop" /> <span class="word">Stop</span>
+      </button>
+      <button
+        type="submit"
+        class="primary square"
+        id="send"
+        data-testid="send"
+        aria-label="Send"
+        disabled={!ready || !draft.trim()}
+      >
+        <Icon name="up" />
       </button>
     </form>
   );
