@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
-import { Composer } from "./composer";
+import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
 import { DeleteDialog, KeyDialog } from "./dialogs";
 import { Empty } from "./empty";
@@ -18,6 +18,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
   const open = page.drawerOpen.value && narrow;
   useDrawerFocus(open, narrow);
   useKeys(page);
+  useDrops(page);
   const skip = (event: Event) => {
     event.preventDefault(); // the address belongs to the conversation
     page.focusComposer();
@@ -82,7 +83,7 @@ function Foot({ page }: { page: Page }) {
         <Icon name="down" /> Newest
       </button>
       <Notice page={page} />
-      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : "reconnecting"}>
+      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : state.connection}>
         {statusLine(state)}
       </p>
       <Composer page={page} />
@@ -130,5 +131,22 @@ function useKeys(page: Page): void {
     };
     addEventListener("keydown", onKeyDown);
     return () => removeEventListener("keydown", onKeyDown);
+  }, []);
+}
+
+/** A file that is dropped anywhere would be opened in place of the page. */
+function useDrops(page: Page): void {
+  useEffect(() => {
+    const onDrag = (event: DragEvent) => {
+      if (!hasFiles(event.dataTransfer)) return;
+      event.preventDefault();
+      if (event.type === "drop") page.refuseFiles();
+    };
+    addEventListener("dragover", onDrag);
+    addEventListener("drop", onDrag);
+    return () => {
+      removeEventListener("dragover", onDrag);
+      removeEventListener("drop", onDrag);
+    };
   }, []);
 }

@@ -20,14 +20,14 @@ export function Composer({ page }: { page: Page }) {
   useLayoutEffect(() => {
     if (wished) input.current?.focus();
   }, [wished]);
-  const draft = page.draft.value;
+  const draft = page.drafts.text.value;
   useLayoutEffect(() => fit(input.current), [draft]);
 
   const submit = (event: Event) => {
     event.preventDefault();
     const text = (input.current?.value ?? "").trim();
     if (!text || !ready) return;
-    page.draft.value = "";
+    page.drafts.write("");
     page.send(text);
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -50,7 +50,8 @@ export function Composer({ page }: { page: Page }) {
         data-testid="composer-input"
         ref={input}
         value={draft}
-        onInput={({ currentTarget }) => (page.draft.value = currentTarget.value)}
+        onInput={({ currentTarget }) => page.drafts.write(currentTarget.value)}
+        onPaste={(event) => hasFiles(event.clipboardData) && page.refuseFiles()}
         onKeyDown={onKeyDown}
       />
       <button
@@ -86,3 +87,7 @@ function fit(input: HTMLTextAreaElement | null): void {
   input.style.height = "auto";
   input.style.height = `${input.scrollHeight}px`;
 }
+
+/** Whether files, and no text, are pasted or dropped. */
+export const hasFiles = (data: DataTransfer | null): boolean =>
+  data !== null && data.types.includes("Files") && !data.types.includes("text/plain");
