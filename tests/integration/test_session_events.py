@@ -15,7 +15,6 @@ from tests.support.fakes import tool
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio
-CHANGES = "every change of a session reaches each browser of its subject, in the order in which it was committed"
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ async def test_a_new_reader_reads_the_lists_and_then_gets_what_changes(
         assert [(server["server"], "tools" in server) for server in offered.data["servers"]] == [("demo", False)]
 
 
-@promise(CHANGES)
+@promise("every change of a session reaches each browser of its subject, in the order in which it was committed")
 async def test_a_reader_that_comes_back_gets_what_it_has_missed_once(engine: Engine) -> None:
     async with engine.stream("GET", "/v1/events") as stream:
         reset = await next_of(stream, "reset")
@@ -121,7 +120,7 @@ async def test_streams_end_when_their_engine_shuts_down(engine: Engine) -> None:
         assert [event async for event in stream] == []
 
 
-@promise(CHANGES)
+@promise("every change of a session reaches each browser of its subject, in the order in which it was committed")
 @pytest.mark.parametrize("redis", ["Redis there", "Redis away"])
 async def test_the_change_of_one_engine_reaches_a_reader_at_another(
     tmp_path: Path, own_redis: LocalServer, postgres_url: str, model: Model, redis: str

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from http import HTTPStatus
-from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -74,8 +73,7 @@ def _frames(changes: Changes) -> Iterator[Frame]:
         yield _frame(changes.revision, RESET, {})
         return
     seen = changes.after
-    for change, following in pairwise([*changes.changes, None]):
-        assert change is not None
+    for change, following in zip(changes.changes, [*changes.changes[1:], None], strict=False):
         if following is None or following.revision > change.revision:
             seen = change.revision
         if change.record is None:
