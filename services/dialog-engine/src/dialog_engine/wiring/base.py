@@ -29,7 +29,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import EngineDatabase
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
