@@ -391,8 +391,8 @@ plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
-    relay.relay storage.approvals storage.archive storage.calls storage.erasures storage.media
-    storage.moves storage.statements
+    relay.relay storage.approvals storage.archive storage.erasures storage.media
+    storage.moves storage.results storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
