@@ -24,6 +24,7 @@ PRIVATE = {
     f"{DATABASE}._thread": "a store that is closed has to have left its file",
     f"{DATABASE}._tx": "a batch is begun without a future of its own",
     f"{RESPONSE}._listen_for_exit_signal_with_grace": "the one task of a stream that may end it",
+    f"{RESPONSE}._send_with_timeout": "one check each second for all streams costs a tenth less for each token",
     f"{PROTOCOL}._unset_keepalive_if_required": "connections that are idle have a limit of ours",
     f"{PROTOCOL}._unsupported_upgrade_warning": "a stranger could write a line into the log with each request",
 }
