@@ -4,25 +4,25 @@ from collections.abc import Sequence
 
 from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.store import SealedDatabase
+from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import add_session
 from plugins_contract.messages import new_id
 
 SESSION = (
-    "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
+    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
     " AS awaits_approval FROM sessions s"
 )
-"""Selects the columns of a session; a condition on `s` follows."""
+"""Sessions as `session_record` reads them."""
 _NEWEST = SessionPlace(2**62)
 
 
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(self, store: SealedDatabase) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def create(self, subject: str) -> str:
@@ -50,5 +50,11 @@ class SqlSessions(Sessions):
 def session_record(row: Row) -> SessionRecord:
     """A row of SESSION."""
     return SessionRecord(
-        row.session_id, row.title, row.created_at, row.updated_at, row.running_turn_id, bool(row.awaits_approval)
+        row.session_id,
+        row.title,
+        row.created_at,
+        row.updated_at,
+        row.running_turn_id,
+        bool(row.awaits_approval),
+        row.revision,
     )

@@ -10,6 +10,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FIN
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
@@ -28,6 +29,7 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
@@ -59,6 +61,7 @@ class Chat:
     consumption: Consumption
     audit: AuditLog
     sessions: SqlSessions
+    feed: SessionFeed
     erasures: SqlErasures
     personal_data: PersonalData
 
@@ -107,6 +110,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     sessions, erasures = SqlSessions(store), SqlErasures(store)
+    feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
     return Chat(
         turns,
@@ -119,6 +123,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
+        feed,
         erasures,
         personal_data,
     )
