@@ -295,6 +295,7 @@ HIDDEN = """(hidden) => {
 
 
 @promise("many tabs of one browser follow turns, and all can be used")
+@smoke
 def test_seven_tabs_leave_connections_for_what_a_person_does(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:

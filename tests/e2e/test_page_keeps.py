@@ -6,7 +6,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Wait, text
-from tests.marks import exhaustive, promise
+from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -26,6 +26,7 @@ def another(context: BrowserContext, chat: ChatPage, watch: Watch) -> ChatPage:
 
 
 @promise("a draft stays with its conversation, through reloads and in every tab")
+@smoke
 def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:
@@ -65,7 +66,6 @@ def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
     chat.expect_idle()
 
 
-@promise("the page says when the engine is away, and goes on by itself")
 def test_an_engine_that_is_away_at_first_is_said_and_asked_again(chat: ChatPage, engine: ScriptedEngine) -> None:
     stored = engine.store("Outboxes", ("How?", "So."))
     chat.page.route("**/v1/**", lambda route: route.abort())
@@ -111,3 +111,20 @@ def test_times_move_and_a_turn_that_ends_unseen_is_noticed(chat: ChatPage, engin
     for _ in range(3):
         chat.page.clock.run_for(5_000)
     expect(chat.sessions.first).not_to_contain_text("Answering…")
+
+
+def test_what_is_out_of_sight_of_a_long_conversation_is_not_laid_out(chat: ChatPage) -> None:
+    messages = [
+        {"role": role, "content": f"{role} *{number}*", "turnId": f"t{number}", "messageId": number}
+        for number in range(1_500)
+        for role in ("user", "assistant")
+    ]
+    history = {"sessionId": "s", "title": "", "runningTurnId": None, "messages": messages, "turns": []}
+    chat.page.route("**/v1/sessions/s/messages", lambda route: route.fulfill(json=history))
+    chat.open("s")
+    expect(chat.answers.last).to_be_in_viewport()
+    laid_out = "(all) => all.filter((each) => each.checkVisibility({ contentVisibilityAuto: true })).length"
+    assert 0 < chat.answers.evaluate_all(laid_out) < 100
+    expect(chat.answers.first).to_have_text("assistant 0")
+    chat.answers.first.scroll_into_view_if_needed()
+    expect(chat.questions.first).to_be_in_viewport()
