@@ -3,7 +3,7 @@
 import signal
 import statistics
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,6 +74,11 @@ class Trial:
         """
         return len(wait_until_blocking(self.observer.running, RUNNING_SECONDS, what="a call that runs"))
 
+    def expect(self, holds: bool, rule: str, what: str, call: str = "-") -> None:
+        """Note what does not hold, by the name of its rule."""
+        if not holds:
+            self.findings.append(Finding(rule, what, call))
+
     def must_have_struck(self, times: Mapping[str, int]) -> None:
         """Note how often each of these was struck, which is what the scenario is about."""
         self.figures |= times
@@ -109,10 +114,10 @@ class Trial:
         self.away.append(Away(self.cluster.workers[port].pid, time.monotonic()))
         self.cluster.end_worker(port)
 
-    def check_agreement(self) -> None:
-        """Note which sessions the engines tell differently, when all is over."""
+    def check_agreement(self, engines: Collection[int] = ()) -> None:
+        """Note which sessions the engines, or those at these ports, tell differently when all is over."""
         sessions = [session_id for (session_id,) in self.cluster.store.rows("SELECT session_id FROM sessions")]
-        engines = self.cluster.running_engines
+        engines = engines or self.cluster.running_engines
         self.findings += disagreements(engines, sessions)
         self.figures |= {"sessions": len(sessions), "engines that tell them": len(engines)}
 
