@@ -88,8 +88,17 @@ class Cluster(Stack):
         for port in ports:
             self.others[port] = self.run_engine(port, "engine", program)
         for port in ports:
-            wait_until_blocking(lambda port=port: _offers_tools(port), START_SECONDS, what="the tools to be offered")
+            self.wait_for_tools_at(port)
         return ports
+
+    def wait_for_tools_at(self, port: int, server: str = SERVER) -> None:
+        """Wait until the engine at this port offers the tools of a server."""
+
+        def offered() -> bool:
+            known = httpx2.get(f"http://127.0.0.1:{port}/v1/tools").json()["servers"]
+            return any(each["tools"] for each in known if each["server"] == server)
+
+        wait_until_blocking(offered, START_SECONDS, what=f"the tools of {server}")
 
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ()) -> Process:
         return super().run_engine(port, name, program or self.program)
@@ -145,18 +154,3 @@ class Cluster(Stack):
         self.worker_logs.append(worker.output())
         self.parts.remove(worker)
         worker.close()
-
-
-def _offers_tools(port: int) -> bool:
-    return any(each["tools"] for each in httpx2.get(f"http://127.0.0.1:{port}/v1/tools").json()["servers"])
-
-
-@contextmanager
-def running_cluster(folder: Path, *, workers: int, **options: Any) -> Generator[Cluster]:
-    """A cluster that runs for as long as the block."""
-    cluster = Cluster(folder, **options)
-    try:
-        cluster.start(workers=workers)
-        yield cluster
-    finally:
-        cluster.close()

@@ -106,7 +106,7 @@ class KilledTurn(Followed):
         assert [*self.received.statuses.values()] == ["succeeded"], f"its calls: {self.received.statuses}"
 
         again = Followed(Order(new_id(), recalls=True), self.session_id)
-        stored = [*_shown(engine.messages(self.session_id)), ("user", str(again.order), [])]
+        stored: list[Shown] = [*_shown(engine.messages(self.session_id)), ("user", str(again.order), [])]
         again.begin(engine.http)
         again.follow(engine.http, END_SECONDS)
         assert again.reason == "stop", f"the next turn ended with {again.received.done}"

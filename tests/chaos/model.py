@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.notes import Notes, What
-from tests.chaos.tools import ONCE, REPEATABLE, SERVER
+from tests.chaos.tools import ONCE, RARE, REPEATABLE, SERVER
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 REFUSAL = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n"
@@ -25,10 +25,11 @@ ASIDE, DONE = "One moment.", "done"
 """What it says with its tool calls, and when no words were ordered."""
 ENDLESS = 1 << 40
 """Words that nobody waits for."""
+_ONCE, _AGAIN = f"{SERVER}__{ONCE}", f"{SERVER}__{REPEATABLE}"
 KINDS = {
-    "once": (ONCE,),
-    "both": (ONCE, REPEATABLE),
-    "mostly once": (ONCE, ONCE, ONCE, REPEATABLE),
+    "both": (_ONCE, _AGAIN),
+    "mostly once": (_ONCE, _ONCE, _ONCE, _AGAIN),
+    "with rare": (_ONCE, _AGAIN, f"{RARE}__{ONCE}"),
 }
 Call = tuple[str, dict[str, Any]]
 """The full name of a tool, and the arguments."""
@@ -71,7 +72,7 @@ def calls_of(tag: str, count: int, kind: str, shortest_ms: int, longest_ms: int)
     tools, dice = KINDS[kind], random.Random(tag)
     return [
         (
-            f"{SERVER}__{tools[number % len(tools)]}",
+            tools[number % len(tools)],
             {"token": f"{tag}-{number}", "work_ms": dice.randint(shortest_ms, longest_ms)},
         )
         for number in range(count)

@@ -30,7 +30,7 @@ class StreamingStack(Stack):
         self.engine_env = {"ENABLE_MCP": "false", "LOG_LEVEL": "WARNING", **self.engine_env}
         self.start_store()
         self.redis.start()
-        self._run([sys.executable, "-m", "tests.chaos.text_model", str(self.model_port)], None)
+        self._run([sys.executable, "-m", "tests.chaos.model", str(self.model_port), self.folder / "notes"], None)
         self.start_engine()
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 

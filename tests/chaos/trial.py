@@ -3,8 +3,8 @@
 import signal
 import statistics
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
-from tests.chaos.cluster import Cluster, running_cluster
+from tests.chaos.behind_proxies import Proxies, behind_proxies
+from tests.chaos.cluster import Cluster
 from tests.chaos.history import Call, History, backlog, collect
 from tests.chaos.invariants import NOT_RUN, Finding, as_text, check, not_struck
 from tests.chaos.load import Load, Work
@@ -49,6 +50,9 @@ class Trial:
     redis_loses_data: bool
     store_goes_away: bool
     began: float
+    proxies: Proxies | None = None
+    stopped: set[str] = field(default_factory=set[str])
+    """The turns that their users have stopped: what became of their calls is right."""
     hits: list[Hit] = field(default_factory=list[Hit])
     away: list[Away] = field(default_factory=list[Away])
     figures: Figures = field(default_factory=dict[str, float | int | str])
@@ -153,6 +157,8 @@ class Trial:
         """The tools never fail, and no deadline is near: what does not succeed has lost its worker."""
         struck = self.struck
         for call in history.calls.values():
+            if call.turn_id in self.stopped:
+                continue
             if call.outcome in NOT_RUN - {CallState.DEAD}:
                 what = f"a call is {call.outcome} ({call.error}) though its tool never fails"
                 yield Finding("I1", what, call.correlation_id)
@@ -173,18 +179,24 @@ def trial(
     calls: int | None = None,
     redis_loses_data: bool = False,
     store_goes_away: bool = False,
+    proxied: bool = False,
+    prepare: Callable[[Cluster], None] = lambda _: None,
     **options: Any,
 ) -> Generator[Trial]:
     """The product under this load for as long as the block; `options` are those of the cluster.
 
-    A turn whose store is away may end as failed, and its calls with it: `store_goes_away`.
+    A turn whose store is away may end as failed, and its calls with it: `store_goes_away`. If it is `proxied`, engines
+    and workers reach Redis through proxies. `prepare` is done before the load begins.
     """
-    with (
-        running_cluster(folder, workers=workers, **options) as cluster,
-        Observer(cluster, redis_loses_data=redis_loses_data) as observer,
-        Load(cluster, work, calls) as load,
-    ):
-        yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic())
+    cluster = Cluster(folder, **options)
+    with closing(cluster), behind_proxies(cluster) if proxied else nullcontext() as proxies:
+        cluster.start(workers=workers)
+        prepare(cluster)
+        with (
+            Observer(cluster, redis_loses_data=redis_loses_data) as observer,
+            Load(cluster, work, calls) as load,
+        ):
+            yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic(), proxies)
 
 
 def engines_on(store: Kind) -> dict[str, Any]:

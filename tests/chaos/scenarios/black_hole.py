@@ -7,18 +7,20 @@ it lasts users chat, stop a turn and wait for tools. What was held arrives late,
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from plugins_mcp.leases import LeaseTimes
-from tests.chaos.behind_proxies import Proxied, behind_proxies
+from tests.chaos.behind_proxies import Proxies, behind_proxies
 from tests.chaos.faults import BLACK_HOLE, NO_FAULTS, Faults
 from tests.chaos.parts import Part, merged, ready
 from tests.chaos.proxy import Proxy
 from tests.chaos.report import Report, Size
 from tests.chaos.users import Asked, Timed, last_status, timed
 from tests.support.quick_worker import QUICK
+from tests.support.stack import Stack
 from tests.support.waiting import wait_until_blocking
 
 NOTICED_SECONDS = 8.0
@@ -63,10 +65,11 @@ def run(size: Size, folder: Path) -> Report:
     brief = {"trust": True, "timeoutMs": int(BRIEF_SECONDS * 1000)}
     config = {"mcpServers": {"demo": demo | {"callstream": {"trust": True}}, "brief": demo | {"callstream": brief}}}
     quick = size is Size.SHORT
-    with behind_proxies(folder, quick=quick, config=config) as proxied, ThreadPoolExecutor(20) as pool:
-        proxied.stack.start()
-        parts: list[Part] = [_Silence(proxied, pool, case) for case in CASES[size]]
-        parts.append(_OneOfTwo(proxied, pool, QUICK if quick else LeaseTimes()))
+    stack = Stack(folder, quick=quick, config=config)
+    with closing(stack), behind_proxies(stack) as proxies, ThreadPoolExecutor(20) as pool:
+        stack.start()
+        parts: list[Part] = [_Silence(stack, pool, proxies, case) for case in CASES[size]]
+        parts.append(_OneOfTwo("one worker of two", stack, pool, QUICK if quick else LeaseTimes()))
         for part in parts:
             part.run()
     return merged("black_hole", parts)
@@ -75,10 +78,10 @@ def run(size: Size, folder: Path) -> Report:
 class _Silence(Part):
     """Everybody of a kind hears nothing."""
 
-    def __init__(self, proxied: Proxied, pool: ThreadPoolExecutor, case: Case) -> None:
-        super().__init__(case.name, proxied.stack, pool)
+    def __init__(self, stack: Stack, pool: ThreadPoolExecutor, proxies: Proxies, case: Case) -> None:
+        super().__init__(case.name, stack, pool)
         self._case = case
-        self._proxied = proxied
+        self._proxies = proxies
 
     def run(self) -> None:
         """Silence, what users do meanwhile, and the end of it."""
@@ -86,8 +89,8 @@ class _Silence(Part):
         before, stopped = self.count("before", 2), self.count("stopped", 60)
         for name in ("before", "stopped"):
             self.stack.wait_for_effect(self.token(name))
-        self._proxied.engine.set(self._case.engine)
-        self._proxied.workers.set(self._case.workers)
+        self._proxies.engine.set(self._case.engine)
+        self._proxies.workers.set(self._case.workers)
         ends_at = time.monotonic() + self._case.seconds
         again = self.ask("Hello again", known)
         noticed = self._notices()
@@ -101,8 +104,8 @@ class _Silence(Part):
         again.end()
         self.within("text of a session's next turn comes after", again.first_text, TEXT_SECONDS)
         time.sleep(max(0.0, ends_at - time.monotonic()))
-        self._proxied.engine.clear()
-        self._proxied.workers.clear()
+        self._proxies.engine.clear()
+        self._proxies.workers.clear()
         self.check_healed(self._all_ready, HEALED_SECONDS)
         self.within("a call with a short limit is answered after", brief.end().seconds, BRIEF_ANSWER_SECONDS)
         self.figures["a call with a short limit is"] = last_status(brief.end().value)
@@ -126,8 +129,8 @@ class _Silence(Part):
 class _OneOfTwo(Part):
     """One worker hears nothing, the other is well: it takes over, and nothing runs in two places."""
 
-    def __init__(self, proxied: Proxied, pool: ThreadPoolExecutor, times: LeaseTimes) -> None:
-        super().__init__("one worker of two", proxied.stack, pool)
+    def __init__(self, name: str, stack: Stack, pool: ThreadPoolExecutor, times: LeaseTimes) -> None:
+        super().__init__(name, stack, pool)
         self._times = times
 
     def run(self) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader
 from tests.chaos.report import Report, Size
 from tests.chaos.streaming import StreamingStack, running_stack
-from tests.chaos.text_model import Essay, without_stamps
 from tests.chaos.trial import quantile
 
 
@@ -30,7 +30,7 @@ class Form:
 
     streams: int
     engines: int
-    essay: Essay
+    essay: Order
     begin_seconds: float
     life_seconds: float
     resume_seconds: float
@@ -38,10 +38,10 @@ class Form:
 
 FORMS = {
     Size.SHORT: Form(
-        40, 2, Essay(words=50, every_ms=200, stamped=True), begin_seconds=0.5, life_seconds=0.6, resume_seconds=3
+        40, 2, Order(words=50, word_ms=200, stamped=True), begin_seconds=0.5, life_seconds=0.6, resume_seconds=3
     ),
     Size.FULL: Form(
-        500, 1, Essay(words=120, every_ms=500, stamped=True), begin_seconds=10, life_seconds=2.4, resume_seconds=0.3
+        500, 1, Order(words=120, word_ms=500, stamped=True), begin_seconds=10, life_seconds=2.4, resume_seconds=0.3
     ),
 }
 
@@ -61,7 +61,7 @@ def run(size: Size, folder: Path) -> Report:
 
 
 async def _read(readers: Sequence[Reader], form: Form) -> None:
-    longest = form.begin_seconds + form.essay.words * form.essay.every_ms / 1000 + 60
+    longest = form.begin_seconds + form.essay.words * form.essay.word_ms / 1000 + 60
     async with asyncio.timeout(longest), asyncio.TaskGroup() as tasks:
         for reader in readers:
             tasks.create_task(reader.run())
@@ -94,7 +94,7 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
     return Report("cut_streams", figures, tuple(findings))
 
 
-def _problems(reader: Reader, essay: Essay) -> list[str]:
+def _problems(reader: Reader, essay: Order) -> list[str]:
     transcript = reader.transcript
     problems = [f"repeated: {transcript.repeats}"] if transcript.repeats else []
     if (text := without_stamps(transcript.text)) != essay.text:

@@ -15,6 +15,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
+from typing import Any
 
 from tests.chaos.kill import CrashingReplica, Kill, Recovery
 from tests.chaos.load import Work
@@ -56,7 +57,7 @@ FORMS = {
 def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
     """Kill engines."""
     form, shared = FORMS[size], store == "postgres"
-    options = {"config": mcp_config(SERVER, ASKING), "database": store, "engines": 0}
+    options: dict[str, Any] = {"config": mcp_config(SERVER, ASKING), "database": store, "engines": 0}
     with trial(folder, Work(), calls=0, workers=1, quick=True, **options) as under_fire, ExitStack() as clients:
         # On SQLite each engine has a file of its own, and that of this name is the trial's.
         names = [f"victim-{number}" for number in range(form.lanes)] if shared else ["engine"]
@@ -82,20 +83,23 @@ def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[CrashingRepli
     for job in random.Random(0).sample(wanted, len(wanted)):
         jobs.put(job)
 
-    def lane(victim: CrashingReplica) -> Iterator[Kill]:
+    kills: list[Kill] = []
+
+    def lane(victim: CrashingReplica) -> None:
         while True:
             try:
                 transition, recovery = jobs.get_nowait()
             except Empty:
                 return
             kill = Kill(victim, survivor, transition, recovery, turns)
+            kills.append(kill)
             kill.run()
             found = kill.findings or "held"
             print(f"{recovery}, {transition.name}: {found}; {jobs.qsize()} kills are left", flush=True)
-            yield kill
 
     with ThreadPoolExecutor(len(victims)) as pool:
-        return [kill for kills in pool.map(lambda victim: [*lane(victim)], victims) for kill in kills]
+        list(pool.map(lane, victims))
+    return kills
 
 
 def _figures(kills: Sequence[Kill]) -> Iterator[tuple[str, float | int | str]]:

@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader, clients_of
 from tests.chaos.report import Report, Size
 from tests.chaos.streaming import StreamingStack, running_stack
-from tests.chaos.text_model import Essay, without_stamps
 from tests.chaos.trial import quantile
 from tests.support.waiting import wait_until
 
@@ -43,13 +43,13 @@ class Form:
     send_timeout: float | None = None
 
     @property
-    def loud(self) -> Essay:
+    def loud(self) -> Order:
         """What the frozen clients follow: it fills all buffers, then it is short of words."""
-        return Essay(words=100, every_ms=50, loud=80, length=2000)
+        return Order(words=100, word_ms=50, loud=80, length=2000)
 
-    def quiet(self, seconds: float) -> Essay:
+    def quiet(self, seconds: float) -> Order:
         """What the others follow."""
-        return Essay(words=round(seconds * 2), every_ms=500, stamped=True)
+        return Order(words=round(seconds * 2), word_ms=500, stamped=True)
 
 
 FORMS = {
@@ -159,7 +159,7 @@ async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times
             reader.connection.leave()  # they wake up, and ask again
 
 
-def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
+def _report(form: Form, essay: Order, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
     arrivals = [each for reader in others for each in reader.delays]
     under, without = (
         [delay for at, delay in arrivals if begun <= at < ended] for begun, ended in (times.under, times.without)
@@ -188,7 +188,7 @@ def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence
     return Report("frozen_clients", figures, tuple(findings))
 
 
-def _whole(reader: Reader, essay: Essay) -> bool:
+def _whole(reader: Reader, essay: Order) -> bool:
     transcript = reader.transcript
     return (
         without_stamps(transcript.text) == essay.text

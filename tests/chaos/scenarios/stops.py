@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -52,7 +53,7 @@ FORMS = {Size.SHORT: Form(2, 2, cancel_seconds=2.0), Size.FULL: Form(60, 4, canc
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
     """One phase after the other, then the judgement. `source`: see `Cluster`."""
     form, config = FORMS[size], mcp_config(SERVER, BEFORE, NARROW, ASKING)
-    options = {"database": "postgres", "engines": 2, "config": config, "source": source}
+    options: dict[str, Any] = {"database": "postgres", "engines": 2, "config": config, "source": source}
     with (
         trial(folder, Work(), calls=0, workers=1, **options) as under_fire,
         ThreadPoolExecutor(form.users) as pool,
