@@ -46,7 +46,8 @@ def _proofs_of(path: Path) -> Iterator[Proof]:
             continue
         calls = [
             (call, call.func.id)
-            for call in node.decorator_list
+            for decorator in node.decorator_list
+            for call in ast.walk(decorator)  # a case has marks of its own
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
         ]
         left_out = exhaustive or "exhaustive" in {name for _, name in calls}
