@@ -78,17 +78,16 @@ class Cluster(Stack):
             self.start_others(self.engines - 1)
         for port in ports:
             self.wait_worker(port)
-        if self.engines:
-            self.wait_for_tools()
+        if ports:
+            for port in self.running_engines:
+                self.wait_for_tools_at(port)
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
     def start_others(self, count: int, program: Sequence[str | Path] = ()) -> list[int]:
-        """So many more engines, on ports of their own, when they offer tools."""
+        """So many more engines, on ports of their own."""
         ports = [free_port() for _ in range(count)]
         for port in ports:
             self.others[port] = self.run_engine(port, "engine", program)
-        for port in ports:
-            self.wait_for_tools_at(port)
         return ports
 
     def wait_for_tools_at(self, port: int, server: str = SERVER) -> None:

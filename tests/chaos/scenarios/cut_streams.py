@@ -7,14 +7,15 @@ Nothing may be missing from what a client put together, and nothing may come twi
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import StreamingStack, running_stack
+from tests.chaos.resource_usage import memory, processor_seconds
+from tests.chaos.streaming import running_engines
 from tests.chaos.trial import quantile
 
 
@@ -47,17 +48,21 @@ FORMS = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Edit streams, and compare what the clients put together with what was said."""
+    """Cut streams, and compare what the clients put together with what was said."""
     form = FORMS[size]
-    with running_stack(folder, behind_nginx=True, engines=form.engines) as (target, port):
+    with running_engines(folder, behind_nginx=True, engines=form.engines) as (cluster, port):
+        assert cluster.engine
         readers = [
-            Reader("127.0.0.1", port, str(form.essay), lambda: random.uniform(0, form.life_seconds))
-            for _ in range(form.streams)
+            Reader(port, str(form.essay), lambda: random.uniform(0, form.life_seconds)) for _ in range(form.streams)
         ]
-        began, computed = time.monotonic(), target.engine_seconds()
+        began, computed = time.monotonic(), processor_seconds(cluster.engine)
         asyncio.run(_read(readers, form))
         seconds = time.monotonic() - began
-        return _report(form, readers, seconds, (target.engine_seconds() - computed) / seconds, target)
+        figures = {
+            "load of the first engine (cores)": (processor_seconds(cluster.engine) - computed) / seconds,
+            "memory of the first engine (MiB)": memory(cluster.engine) / 2**20,
+        }
+    return _report(form, readers, seconds, figures)
 
 
 async def _read(readers: Sequence[Reader], form: Form) -> None:
@@ -68,7 +73,7 @@ async def _read(readers: Sequence[Reader], form: Form) -> None:
             await asyncio.sleep(form.begin_seconds / len(readers))
 
 
-def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, target: StreamingStack) -> Report:
+def _report(form: Form, readers: Sequence[Reader], seconds: float, used: Mapping[str, float]) -> Report:
     resumes = [each for reader in readers for each in reader.resumes]
     delays = [delay for reader in readers for _, delay in reader.delays]
     figures: dict[str, float | int | str] = {
@@ -85,8 +90,7 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
         "delay of a word p50 (ms)": 1000 * quantile(delays, 0.5),
         "delay of a word p99 (ms)": 1000 * quantile(delays, 0.99),
         "engines": form.engines,
-        "load of the first engine (cores)": load,
-        "memory of the first engine (MiB)": target.engine_bytes() / 2**20,
+        **used,
     }
     findings = [f"{reader.turn_id}: {problem}" for reader in readers for problem in _problems(reader, form.essay)]
     if quantile(resumes, 0.99) > form.resume_seconds:

@@ -149,6 +149,8 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
     ) as under_fire:
         # A turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
         ports = under_fire.cluster.start_others(form.lanes, (*program, "--adopt-nothing"))
+        for port in ports:
+            under_fire.cluster.wait_for_tools_at(port)
         lanes = [Lane(under_fire.cluster, form, port) for port in ports]
         _stop_all(under_fire, form, lanes)
         sleepers = [each for lane in lanes for each in lane.sleepers]

@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.cluster import Cluster
 from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader, clients_of
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import StreamingStack, running_stack
+from tests.chaos.resource_usage import memory
+from tests.chaos.streaming import running_engines
 from tests.chaos.trial import quantile
 from tests.support.waiting import wait_until
 
@@ -78,19 +80,20 @@ def run(size: Size, folder: Path) -> Report:
     """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
-    with running_stack(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
-        others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
+    with running_engines(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
+        others = [Reader(port, str(essay)) for _ in range(form.others)]
         reading, frozen = (
-            [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
+            [Reader(port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
         )
         times = asyncio.run(_freeze(form, target, others, reading, frozen))
     return _report(form, essay, others, frozen, times)
 
 
 async def _freeze(
-    form: Form, target: StreamingStack, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
+    form: Form, target: Cluster, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
 ) -> _Times:
-    times = _Times()
+    times, engine = _Times(), target.engine
+    assert engine
     async with asyncio.timeout(4 * form.window_seconds + 60), asyncio.TaskGroup() as tasks:
         for asking in others[: form.turns]:
             tasks.create_task(asking.run())
@@ -102,12 +105,11 @@ async def _freeze(
 
         # First those that freeze: memory that was used before would be used again, and hide what they cost.
         begun = time.monotonic()
-        times.bytes_before = target.engine_bytes()
+        times.bytes_before = memory(engine)
         await _follow_a_loud_turn(form, target, frozen, tasks)
         times.frozen_at = time.monotonic()
         for reader in frozen:
-            if reader.connection:
-                reader.connection.freeze()
+            reader.awake.clear()
         await _until_dropped(target, frozen, times)
         times.under = (begun, time.monotonic())
         times.counted = _dropped_by_its_own_count(target)
@@ -120,11 +122,9 @@ async def _freeze(
     return times
 
 
-async def _follow_a_loud_turn(
-    form: Form, target: StreamingStack, readers: Sequence[Reader], tasks: asyncio.TaskGroup
-) -> None:
+async def _follow_a_loud_turn(form: Form, target: Cluster, readers: Sequence[Reader], tasks: asyncio.TaskGroup) -> None:
     """Ask for one, and wait until every reader has heard of it."""
-    asks = Reader("127.0.0.1", target.engine_port, str(form.loud))
+    asks = Reader(target.engine_port, str(form.loud))
     tasks.create_task(asks.run())
     await wait_until(lambda: asks.turn_id)
     for reader in readers:
@@ -133,30 +133,29 @@ async def _follow_a_loud_turn(
     await wait_until(lambda: all(reader.transcript.last_id for reader in readers), 30)
 
 
-def _dropped_by_its_own_count(target: StreamingStack) -> float:
+def _dropped_by_its_own_count(target: Cluster) -> float:
     lines = target.http.get("/metrics").text.splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("dialog_clients_dropped_total "))
 
 
-async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times: _Times) -> None:
-    waiting = [reader.connection for reader in frozen if reader.connection]
+async def _until_dropped(target: Cluster, frozen: Sequence[Reader], times: _Times) -> None:
+    waiting, engine = {reader.local_port for reader in frozen}, target.engine
+    assert engine
 
     def look() -> bool:
         """Count the clients that were dropped since the last look. Whether all are."""
         nonlocal waiting
-        times.bytes_most = max(times.bytes_most, target.engine_bytes())
+        times.bytes_most = max(times.bytes_most, memory(engine))
         # The kernel drops a connection without a word to its client: only the engine's end of it shows that it is gone.
-        served = clients_of(target.engine_port)
-        gone = [connection for connection in waiting if connection.port not in served]
+        gone = waiting - clients_of(target.engine_port)
         times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
-        waiting = [connection for connection in waiting if connection not in gone]
+        waiting -= gone
         return not waiting
 
     with suppress(TimeoutError):
         await wait_until(look, 2 * DROPPED_SECONDS, every=0.1)
     for reader in frozen:
-        if reader.connection:
-            reader.connection.leave()  # they wake up, and ask again
+        reader.awake.set()
 
 
 def _report(form: Form, essay: Order, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
