@@ -3,11 +3,13 @@
 import signal
 import statistics
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, TypeVar
 
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
@@ -29,6 +31,7 @@ SETTLE_SECONDS = 60.0
 RUNNING_SECONDS = 20.0
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
+L, J = TypeVar("L"), TypeVar("J")
 Figures = dict[str, float | int | str]
 
 
@@ -197,6 +200,23 @@ def trial(
             Load(cluster, work, calls) as load,
         ):
             yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic(), proxies)
+
+
+def in_lanes(lanes: Sequence[L], jobs: Iterable[J], do: Callable[[L, J], None]) -> None:
+    """Do all jobs, each on the next lane that is free."""
+    free: Queue[L] = Queue()
+    for lane in lanes:
+        free.put(lane)
+
+    def one(job: J) -> None:
+        lane = free.get()
+        try:
+            do(lane, job)
+        finally:
+            free.put(lane)
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        list(pool.map(one, jobs))
 
 
 def engines_on(store: Kind) -> dict[str, Any]:

@@ -10,11 +10,9 @@ the whole history with the next question. In the end every engine must return th
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, Queue
 from typing import Any
 
 from tests.chaos.kill import CrashingReplica, Kill, Recovery
@@ -22,7 +20,7 @@ from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.tools import ASKING, SERVER, mcp_config
 from tests.chaos.transitions import TRANSITIONS, Transition
-from tests.chaos.trial import quantile, trial
+from tests.chaos.trial import in_lanes, quantile, trial
 from tests.support.replicas import Replica
 from tests.support.store import Kind
 
@@ -79,26 +77,17 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
 
 
 def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[CrashingReplica], survivor: Replica) -> list[Kill]:
-    jobs: Queue[Job] = Queue()
-    for job in random.Random(0).sample(wanted, len(wanted)):
-        jobs.put(job)
-
     kills: list[Kill] = []
 
-    def lane(victim: CrashingReplica) -> None:
-        while True:
-            try:
-                transition, recovery = jobs.get_nowait()
-            except Empty:
-                return
-            kill = Kill(victim, survivor, transition, recovery, turns)
-            kills.append(kill)
-            kill.run()
-            found = kill.findings or "held"
-            print(f"{recovery}, {transition.name}: {found}; {jobs.qsize()} kills are left", flush=True)
+    def do(victim: CrashingReplica, job: Job) -> None:
+        kill = Kill(victim, survivor, *job, turns)
+        kills.append(kill)
+        kill.run()
+        print(
+            f"{kill.recovery}, {kill.transition.name}: {kill.findings or 'held'}; it is kill {len(kills)}", flush=True
+        )
 
-    with ThreadPoolExecutor(len(victims)) as pool:
-        list(pool.map(lane, victims))
+    in_lanes(victims, random.Random(0).sample(wanted, len(wanted)), do)
     return kills
 
 

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, Queue
 from signal import SIGCONT
 
 import httpx2
@@ -26,7 +25,7 @@ from tests.chaos.load import Work
 from tests.chaos.model import ASIDE, Order, calls_of
 from tests.chaos.notes import Note, What, notes_in
 from tests.chaos.report import Report, Size
-from tests.chaos.trial import Trial, quantile, trial
+from tests.chaos.trial import Trial, in_lanes, quantile, trial
 from tests.support.processes import Process
 from tests.support.stack import events_of
 from tests.support.store import Kind, quoted
@@ -192,24 +191,14 @@ def _order(form: Form, dice: random.Random, *, talks: bool) -> Order:
 
 
 def _stop_all(under_fire: Trial, form: Form, lanes: Sequence[Lane]) -> None:
-    jobs: Queue[int] = Queue()
-    for number in range(form.stops):
-        jobs.put(number)
+    def do(lane: Lane, number: int) -> None:
+        try:
+            lane.stop(random.Random(number))
+        except Exception as error:  # noqa: BLE001 -- whatever it is became of this stop: the others go on
+            what = f"a stop could not be seen through: {type(error).__name__} {error}"
+            under_fire.expect(False, "stop", what, str(number))
 
-    def work(lane: Lane) -> None:
-        while True:
-            try:
-                number = jobs.get_nowait()
-            except Empty:
-                return
-            try:
-                lane.stop(random.Random(number))
-            except Exception as error:  # noqa: BLE001 -- whatever it is became of this stop: the others go on
-                what = f"a stop could not be seen through: {type(error).__name__} {error}"
-                under_fire.expect(False, "stop", what, str(number))
-
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        list(pool.map(work, lanes))
+    in_lanes(lanes, range(form.stops), do)
 
 
 def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Finding]:
