@@ -31,7 +31,8 @@ SETTLE_SECONDS = 60.0
 RUNNING_SECONDS = 20.0
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
-L, J = TypeVar("L"), TypeVar("J")
+L = TypeVar("L")
+J = TypeVar("J")
 Figures = dict[str, float | int | str]
 
 

@@ -115,7 +115,11 @@ class Lanes:
 def _on_signals(do: Callable[[], None]) -> Generator[None]:
     """SIGINT and SIGTERM do this for as long as the block."""
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: do()) for number in numbers}
+
+    def handle(_number: int, _frame: object) -> None:
+        do()
+
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

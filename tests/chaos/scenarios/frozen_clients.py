@@ -109,7 +109,8 @@ async def _freeze(
         await _follow_a_loud_turn(form, target, frozen, tasks)
         times.frozen_at = time.monotonic()
         for reader in frozen:
-            reader.awake.clear()
+            if reader.connection:
+                reader.connection.freeze()
         await _until_dropped(target, frozen, times)
         times.under = (begun, time.monotonic())
         times.counted = _dropped_by_its_own_count(target)
@@ -139,7 +140,7 @@ def _dropped_by_its_own_count(target: Cluster) -> float:
 
 
 async def _until_dropped(target: Cluster, frozen: Sequence[Reader], times: _Times) -> None:
-    waiting, engine = {reader.local_port for reader in frozen}, target.engine
+    waiting, engine = {reader.connection.port for reader in frozen if reader.connection}, target.engine
     assert engine
 
     def look() -> bool:
@@ -155,7 +156,8 @@ async def _until_dropped(target: Cluster, frozen: Sequence[Reader], times: _Time
     with suppress(TimeoutError):
         await wait_until(look, 2 * DROPPED_SECONDS, every=0.1)
     for reader in frozen:
-        reader.awake.set()
+        if reader.connection:
+            reader.connection.leave()  # they wake up, and ask again
 
 
 def _report(form: Form, essay: Order, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
