@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from callstream_runtime.clock import RedisClock
-from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import ApprovalDecidedError
@@ -20,6 +20,7 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
+from dialog_engine.observe.observed import log_refused_call
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
@@ -30,7 +31,7 @@ from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
-from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
+from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS
 from dialog_engine.tool_calls.values import Decision, Given
 from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
@@ -133,7 +134,7 @@ class FakeEngine:
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars)
+        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars, log_refused_call)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,
