@@ -23,8 +23,6 @@ RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
 HINT_RETRY_MS = (200, 1200)
 """The range of the same after a reconnect hint: each client gets its own time, so that not all come back at once."""
-PING_SECONDS = 15.0
-"""How often a comment is sent, so that proxies and clients can tell a quiet stream from a dead one."""
 SEND_TIMEOUT_SECONDS = 20.0
 """How long a client may leave what is sent to it unread before its stream is ended. It can reconnect and resume."""
 CHECK_SECONDS = 20.0
@@ -35,10 +33,14 @@ HEADERS = {"Cache-Control": "no-store, no-transform"}
 
 
 class Streams:
-    """The open event streams of one engine. `on_drop` is called for each client that does not read."""
+    """The open event streams of one engine. `on_drop` is called for each client that does not read.
 
-    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
+    A comment is sent each `ping_seconds`, so that proxies and clients can tell a quiet stream from a dead one.
+    """
+
+    def __init__(self, ping_seconds: float, on_drop: Callable[[], None]) -> None:
         self.open: set[EventStream] = set()
+        self.ping_seconds = ping_seconds
         self.on_drop = on_drop
 
     async def check(self) -> None:
@@ -77,7 +79,7 @@ class EventStream(EventSourceResponse):
             _events(batches),
             headers=HEADERS | dict(headers or {}),
             sep=NEWLINE,
-            ping=PING_SECONDS,
+            ping=streams.ping_seconds,
             ping_message_factory=_ping,
         )
         self._scope: Scope = {}
