@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
+from callstream_runtime.response_bounds import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import MAX_BLOCKS, MAX_VALUES

@@ -385,7 +385,7 @@ dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classific
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.shortening
-callstream_runtime: json_values
+callstream_runtime: long_texts
 plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {

@@ -127,10 +127,12 @@ def timed_out(execution_class: ExecutionClass, *, sent: bool, quiet_s: float | N
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, f"{late} and was cancelled")
 
 
-def expired(without: str = "") -> ToolOutcome:
-    """The deadline passed before the call was started; `without` is the MCP server that the worker does not have."""
-    why = f"no running worker has the MCP server {without!r}" if without else "no worker started it before its deadline"
+def expired(why: str) -> ToolOutcome:
+    """The deadline passed before the call was started."""
     return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, f"{why}; it was not run")
+
+
+EXPIRED = expired("no worker started it before its deadline")
 
 
 def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutcome:

@@ -113,7 +113,9 @@ class CallHandler:
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
         once = delivery.request.execution_class is ExecutionClass.ONCE
-        expired = decisions.expired("" if self.serves(delivery.request) else delivery.request.server)
+        expired = decisions.EXPIRED
+        if not self.serves(delivery.request):
+            expired = decisions.expired(f"no running worker has the MCP server {delivery.request.server!r}")
         redis = await self._leases.reported() if once else None
         asked_at = 0.0
 

@@ -13,7 +13,8 @@ from fastapi.responses import JSONResponse
 from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
-from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
+from callstream_runtime.connection_limits import ConnectionLimits
+from callstream_runtime.http_connection import UNSENT_BYTES, connections_within
 from dialog_engine.http import about, described, health, me, operators, problems, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.guards import (

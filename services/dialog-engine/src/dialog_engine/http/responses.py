@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callstream_runtime.client_waits import begin_client_wait
+from callstream_runtime.client_waits import ClientWait, client_wait
 
 PIECE_BYTES = 8_192
 """How much of a body is given to the server at once: a stranger who does not read a file of the page holds as much."""
@@ -28,7 +28,7 @@ class Responses:
         """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        wait = begin_client_wait()
+        client_wait.set(wait := ClientWait())
 
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
-from callstream_runtime.json_values import exceeds
+from callstream_runtime.long_texts import exceeds
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
 

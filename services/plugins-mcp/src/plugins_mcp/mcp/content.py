@@ -21,8 +21,7 @@ from mcp.types import (
 from mcp.types import ContentBlock as McpBlock
 from pydantic import BaseModel
 
-from callstream_runtime.json_values import exceeds
-from callstream_runtime.long_texts import LOOP_CHARACTERS
+from callstream_runtime.long_texts import LOOP_CHARACTERS, exceeds
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,

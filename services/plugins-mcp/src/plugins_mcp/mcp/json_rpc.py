@@ -12,8 +12,7 @@ from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, Requ
 from opentelemetry import propagate
 from opentelemetry.trace import SpanKind
 
-from callstream_runtime.json_values import exceeds
-from callstream_runtime.long_texts import LOOP_CHARACTERS
+from callstream_runtime.long_texts import LOOP_CHARACTERS, exceeds
 from callstream_runtime.tracing import span
 from plugins_mcp.mcp.content import MAX_VALUES
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE
