@@ -106,7 +106,7 @@ class ToolServer(Protocol):
 class ToolServers(Protocol):
     """The MCP servers of this worker."""
 
-    def get(self, server: str) -> ToolServer | None:
+    def get(self, server: str, /) -> ToolServer | None:
         """The server with that name; None when this worker does not have it."""
         ...
 
