@@ -26,8 +26,9 @@ from plugins_contract.rights import Rights
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
-from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, remove_dead_consumers
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.control import listen_for_cancels
+from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
