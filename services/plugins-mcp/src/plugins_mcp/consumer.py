@@ -170,11 +170,10 @@ class Consumer:
             await asyncio.sleep(min(left, SETTLE_POLL_SECONDS))
             return
         seconds = min(BLOCK_SECONDS, max(self._takeover.sweep_at - asyncio.get_running_loop().time(), 0.01))
+        entries: Entries = ()
         if self._more or free < len(self._streams):
             entries = await self._read_in_turn(free)
             self._more = len(entries) == free
-        else:
-            entries = []
         if not entries:
             entries = await self._read_all(free, seconds)
         for stream, entry, fields in entries:
