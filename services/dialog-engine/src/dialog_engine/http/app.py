@@ -13,22 +13,8 @@ from sse_starlette.sse import AppStatus
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-<<<<<<< HEAD
 from callstream_runtime.connection_limits import ConnectionLimits
 from callstream_runtime.http_connection import UNSENT_BYTES, connections_within
-from dialog_engine.http import about, described, health, me, operators, problems, session_events, sessions, turns
-from dialog_engine.http.admission import Admission
-from dialog_engine.http.guards import (
-    MAX_BODY_BYTES,
-    Admitted,
-    BodyLimit,
-    HeadAsGet,
-    LoopbackNames,
-    Subject,
-    allowed,
-    known_parameters,
-=======
-from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
 from dialog_engine.http import (
     about,
     calls,
@@ -40,7 +26,6 @@ from dialog_engine.http import (
     session_events,
     sessions,
     turns,
->>>>>>> main
 )
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.middleware import MAX_BODY_BYTES, Admitted, BodyLimit, HeadAsGet, LoopbackNames, Responses

@@ -5,13 +5,9 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
-<<<<<<< HEAD
-from callstream_runtime.long_texts import exceeds
-=======
 import msgspec
 
-from callstream_runtime.json_values import exceeds
->>>>>>> main
+from callstream_runtime.long_texts import exceeds
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
 
