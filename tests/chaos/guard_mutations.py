@@ -102,7 +102,7 @@ MUTATIONS = {
             # is slower: here all are, but within the grace.
             Edit(f"{WORKER}/leases.py", "due = 0.0\n\n", "due = time.monotonic() + 2 * self._times.renew\n\n"),
             Edit(f"{WORKER}/handler.py", "WRITE_RETRY_SECONDS = 0.5", "WRITE_RETRY_SECONDS = 1.2"),
-            Edit(f"{WORKER}/consumer.py", "if not await self._may_take_over():", "if False:"),
+            Edit(f"{WORKER}/takeover.py", "if not await self._may_take_over():", "if False:"),
         ),
     ),
     "no grace after a step of the clock": Mutation(
