@@ -9,9 +9,8 @@ from fastapi import APIRouter, Depends, Query
 
 from dialog_engine.errors import TurnRunningError
 from dialog_engine.http import described, views
-from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Services, large_answer
+from dialog_engine.http.services import Engine, Sender, Services, Subject, large_answer
 from dialog_engine.identity.principal import Principal
 from dialog_engine.personal_data.service import Left
 
