@@ -22,10 +22,11 @@ from callstream_runtime.visible import visible
 from dialog_engine.context import fit, newest_turns
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
+from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import ArgumentsScan, decode, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import ArgumentsScan, decode, join_arguments
+from dialog_engine.llm.openai_client import encode_messages as encode_for_openai
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.llm.openai_encoding import encode_messages as encode_for_openai
 from dialog_engine.llm.openai_wire import Chunk
 from dialog_engine.llm.profiles import Profile
 from dialog_engine.model import (
@@ -58,8 +59,8 @@ from dialog_engine.tool_calls.results.read_result import found, page
 from dialog_engine.tool_calls.results.texts import shorten, storable_outcome
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
+from plugins_mcp.mcp.dispatcher import parse_line
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
-from plugins_mcp.mcp.json_rpc import parse_line
 from plugins_mcp.mcp.listing import Listing, bound_page, remove_malformed_tools, to_catalog
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
@@ -380,24 +381,24 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
 
 COVERED = """
 dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
-    llm.lenient_json llm.openai_encoding llm.openai_wire operators.logs tool_calls.arguments
+    llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.texts
-callstream_runtime: json_values
-plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
+callstream_runtime: long_texts
+plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 """
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
-    relay.relay storage.approvals storage.archive storage.erasures storage.media
+    relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.moves storage.results storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
-dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
+dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens
     llm.providers.base operators.audit_chain operators.commands operators.encrypt operators.trace
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources

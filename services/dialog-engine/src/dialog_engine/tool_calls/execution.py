@@ -1,13 +1,22 @@
 """Step 5, tool_execution: commit the calls of a round, wait for their results, commit each result."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
-from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
+from dialog_engine.model import (
+    AssistantMessage,
+    CallAnswered,
+    ChatEvent,
+    MessageFinished,
+    ToolCall,
+    Turn,
+    WaitingForUser,
+)
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.bounded_validation import validating
@@ -20,7 +29,7 @@ from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS, shorten, st
 from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable, timed
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import ToolError, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,8 @@ class ToolExecution:
         for each in planned.calls:
             ctx.band.emit(steps.pending(each.call, each.tool.title if each.tool else None))
             if isinstance(each, Unrunnable):
+                if each.outcome.error is not None:
+                    self._rounds.on_refused(ctx.turn, each.call, each.outcome.error)
                 ctx.band.emit(steps.finished(each.call, each.outcome))
             elif waiting := asked.get(each.call.correlation_id):
                 ctx.band.emit(steps.asked(waiting))
@@ -180,6 +191,8 @@ class Rounds:
     approvals: PendingApprovals
     result_max_chars: int = RESULT_MAX_CHARS
     """How many characters of a result the model is shown; see `shorten`."""
+    on_refused: Callable[[Turn, ToolCall, ToolError], None] = lambda turn, call, error: None
+    """Called for each call that is committed with an error and without a request."""
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""
@@ -207,20 +220,33 @@ class Rounds:
         """
         if not asked:
             return await self._run(turn, open_calls, steps, emit, late=late)
+        undecided = {each.call.correlation_id for each in asked}
+        running: list[asyncio.Task[Results]] = []
+
+        def wait_for_user(ended: asyncio.Task[Results] | None = None) -> None:
+            failed = ended is not None and (ended.cancelled() or ended.exception())
+            if undecided and not failed and all(task.done() for task in running):
+                emit(WaitingForUser(len(undecided)))
+
         try:
             async with asyncio.TaskGroup() as tasks:
-                work = self._run(turn, open_calls, steps, emit, late=late)
-                running = [tasks.create_task(work, name="calls of the round")]
+
+                def start(work: Coroutine[Any, Any, Results], name: str) -> None:
+                    running.append(task := tasks.create_task(work, name=name))
+                    task.add_done_callback(wait_for_user)
+
+                start(self._run(turn, open_calls, steps, emit, late=late), "calls of the round")
                 results: Results = {}
                 async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
                     async for decided in decisions:
+                        undecided.discard(decided.call.correlation_id)
                         match decided:
                             case CallResult():
                                 results[decided.call.correlation_id] = decided
+                                wait_for_user()
                             case Approved():
-                                name = f"approved call {decided.call.correlation_id}"
                                 work = self._run_approved(turn, decided, steps, emit)
-                                running.append(tasks.create_task(work, name=name))
+                                start(work, f"approved call {decided.call.correlation_id}")
         except ExceptionGroup as group:
             raise group.exceptions[0] from group  # the first one cancelled the other tasks
         for task in running:

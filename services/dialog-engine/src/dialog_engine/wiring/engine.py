@@ -11,9 +11,9 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.guards import MAX_BODY_BYTES
+from dialog_engine.http.middleware import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
-from dialog_engine.http.sse import Streams
+from dialog_engine.http.streams import Streams
 from dialog_engine.observe.gauges import StoreGauges
 from dialog_engine.peers.control import ControlListener
 from dialog_engine.personal_data.retention import Retention, run_retention
@@ -99,7 +99,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.http.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
-        streams = Streams(on_drop=base.facts.client_dropped)
+        streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped)
         await stack.enter_async_context(kept_running(streams.check))
         store_gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
         stack.push_async_callback(store_gauges.close)
