@@ -5,13 +5,11 @@ Its new words do not count until an operator accepts them, and what no worker ha
 
 import asyncio
 import json
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from redis.asyncio import Redis
@@ -24,13 +22,13 @@ from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
 from tests.marks import promise
+from tests.support.operators import Operator
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
 
 KEYS = Keys()
-PROGRAM = Path(sys.executable).with_name("plugins-mcp")
 SERVER = """
 import json, sys, pathlib
 folder = pathlib.Path(sys.argv[1])
@@ -93,12 +91,8 @@ class Liar:
         await wait_until(reached, 20, what=f"{expected}")
 
     async def operator(self, *words: str, **settings: str) -> tuple[int, str]:
-        env = {"REDIS_URL": self.url, "PATH": "/usr/bin:/bin"} | settings
-        done = await anyio.run_process(
-            [str(PROGRAM), "tools", *words], cwd=self.folder, env=env, check=False, stdin=subprocess.DEVNULL
-        )
-        assert b"Traceback" not in done.stderr
-        return done.returncode, done.stdout.decode() + done.stderr.decode()
+        answer = await Operator(self.url, self.folder).run("tools", *words, **settings)
+        return answer.code, answer.out + answer.err
 
 
 @pytest.fixture
