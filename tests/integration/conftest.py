@@ -1,12 +1,15 @@
 """What the tests of whole parts have in common."""
 
 from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dialog_engine.relay import publish_queue, relay
 from tests.integration.demo import Demo
-from tests.integration.engines import Model
+from tests.integration.engines import Engine, Model, Start, running_engine, settings
 from tests.support.loop_probe import short_turns
 
 __all__ = ["short_turns"]
@@ -26,6 +29,17 @@ async def model() -> AsyncGenerator[Model]:
     """A model that engines can ask."""
     async with Model().serving() as model:
         yield model
+
+
+@pytest.fixture
+def start(tmp_path: Path, redis_url: str, model: Model) -> Start:
+    """Each engine has this test's folder, Redis and model."""
+
+    def started(**changes: Any) -> AbstractAsyncContextManager[Engine]:
+        usual = {"redis_url": redis_url, "model_url": model.url}
+        return running_engine(settings(tmp_path, **usual | changes))
+
+    return started
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import uvicorn.server
 from fastapi import FastAPI
 from redis import Redis as SyncRedis
 
@@ -30,6 +31,20 @@ from tests.support.fakes import MemoryStore
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"
+
+
+class Hasty:
+    """asyncio for Uvicorn, which looks ten times a second whether it shall end: in tests a hundred times."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
+uvicorn.server.asyncio = Hasty()  # pyright: ignore[reportPrivateImportUsage]
 MINUTE_MS = 60_000
 
 
@@ -246,7 +261,7 @@ class Engine:
         self.app = app
         self.server = server
         self.url = f"http://127.0.0.1:{port}"
-        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
 
     async def events(self, method: str, path: str, **options: Any) -> list["Event"]:
         """All events of a stream, to its end."""
@@ -360,3 +375,7 @@ async def running_engine(
         await serving
         for each in listeners:
             each.close()
+
+
+Start = Callable[..., AbstractAsyncContextManager[Engine]]
+"""Starts an engine of a test: with the settings for tests, but for those that are given."""

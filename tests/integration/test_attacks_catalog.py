@@ -90,7 +90,7 @@ class Liar:
 
         await wait_until(reached, 20, what=f"{expected}")
 
-    async def operator(self, *words: str, **settings: str) -> tuple[int, str]:
+    async def operator(self, *words: str, **settings: Any) -> tuple[int, str]:
         answer = await Operator(self.url, self.folder).run("tools", *words, **settings)
         return answer.code, answer.out + answer.err
 

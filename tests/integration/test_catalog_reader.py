@@ -25,7 +25,6 @@ from plugins_contract.catalog import (
     decode_catalog,
 )
 from plugins_contract.keys import Keys
-from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.servers import LocalServer
@@ -109,16 +108,6 @@ async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
     found = hall.reader.find("demo__add")
     assert isinstance(found, ToolEntry)
     assert hall.reader.workers == 1
-
-
-@promise("a call of what does not exist is answered with the names that come nearest")
-async def test_a_misspelled_name_is_answered_with_the_nearest(hall: Hall) -> None:
-    await hall.publish("demo", *(f"tool_{number}" for number in range(100)), "wait")
-    await hall.reader.refresh()
-    unknown = hall.reader.find("demo__wiat")
-    assert isinstance(unknown, ToolError)
-    assert "Did you mean demo__wait? Tools: demo__wait, demo__tool_0, " in unknown.message
-    assert len(unknown.message) < 500
 
 
 async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from dialog_engine.settings import Settings
-from tests.integration.engines import Engine, Model, in_store, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, in_store, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -64,10 +64,8 @@ async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_c
 
 
 @promise("a message may ask for a model and a tool mode that are allowed, and for no other")
-async def test_what_is_not_allowed_is_refused_before_anything_begins(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    async with running_engine(settings(tmp_path, redis_url, model.url, openai_model="usual")) as engine:
+async def test_what_is_not_allowed_is_refused_before_anything_begins(start: Start) -> None:
+    async with start(openai_model="usual") as engine:
         for path in ("/v1/chat", "/v1/sessions/any/turns"):
             for field, value in CHOSEN.items():
                 answer = await engine.client.post(path, json={"message": "Hi", field: value})

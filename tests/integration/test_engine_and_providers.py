@@ -1,12 +1,7 @@
 """A whole engine before a provider with habits of its own: what its users receive."""
 
-import asyncio
-import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +10,7 @@ from tests.integration.engines import Engine, Event, publish, running_engine, se
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
 from tests.support.fakes import tool
+from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -25,41 +21,9 @@ DONE = (
 )
 
 
-@dataclass
-class Provider:
-    """Answers requests with these bodies, one after the other, and then with a last word; None is never answered."""
-
-    bodies: list[bytes | None] = field(default_factory=list[bytes | None])
-    refuses: Callable[[dict[str, Any]], str | None] = lambda _: None
-    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    url: str = ""
-
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-            request = json.loads(await reader.readexactly(length))
-            self.asked.append(request)
-            if complaint := self.refuses(request):
-                body = json.dumps({"error": {"message": complaint, "type": "invalid_request_error"}}).encode()
-                writer.write(b"HTTP/1.1 400 no\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n" + body)
-            elif (body := self.bodies.pop(0) if self.bodies else DONE) is not None:
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + body)
-            else:
-                await reader.read(1)
-            await writer.drain()
-        writer.close()
-
-    def results(self) -> list[str]:
-        """The results of tool calls in the last request."""
-        return [message["content"] for message in self.asked[-1]["messages"] if message["role"] == "tool"]
-
-
 @pytest.fixture
 async def provider() -> AsyncGenerator[Provider]:
-    provider = Provider()
-    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0) as server:
-        provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with serving(Provider(answer(DONE))) as provider:
         yield provider
 
 
@@ -77,11 +41,6 @@ def text_of(events: list[Event]) -> str:
     return "".join(event.data["delta"] for event in events if event.name == "text")
 
 
-def ends(events: list[Event]) -> list[dict[str, Any]]:
-    """The last steps of the tool calls."""
-    return [event.data for event in events if event.data.get("type") == "tool" and "durationMs" in event.data]
-
-
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
@@ -94,7 +53,7 @@ def ends(events: list[Event]) -> list[dict[str, Any]]:
 async def test_an_answer_that_was_cut_is_kept_and_said_to_be_cut(
     engine: Engine, provider: Provider, name: str, text: str, reason: str
 ) -> None:
-    provider.bodies = [trace(name)]
+    provider.scripts.insert(0, answer(trace(name)))
     events = await engine.chat()
 
     assert text_of(events) == text
@@ -110,7 +69,7 @@ async def test_an_answer_that_was_cut_is_kept_and_said_to_be_cut(
 async def test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn(
     tmp_path: Path, redis_url: str, provider: Provider
 ) -> None:
-    provider.bodies = [None]
+    provider.scripts.insert(0, Exchange.until_closed)
     configured = settings(tmp_path, redis_url, provider.url, model_first_token_seconds=0.5)
     async with running_engine(configured) as engine:
         events = await engine.chat()
@@ -129,11 +88,15 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same(
 ) -> None:
     publish(redis_url, tool("a__good"), tool("a__bad"))
 
-    def refuses(request: dict[str, Any]) -> str | None:
-        bad = request["model"] == "usual" and len(request["tools"]) == 2
-        return "Invalid schema for function 'a__bad': array schema missing items." if bad else None
+    complaint = "Invalid schema for function 'a__bad': array schema missing items."
+    error = {"error": {"message": complaint, "type": "invalid_request_error"}}
 
-    provider.refuses = refuses
+    async def picky(exchange: Exchange) -> None:
+        asked = provider.requests[-1]
+        bad = asked["model"] == "usual" and len(asked["tools"]) == 2
+        await (refusal(400, error) if bad else answer(DONE))(exchange)
+
+    provider.scripts = [picky]
     configured = settings(tmp_path, redis_url, provider.url, openai_model="usual", allowed_models="openai:other")
     async with running_engine(configured) as engine:
         await wait_until(lambda: engine.offers(2), what="the tools")
@@ -143,6 +106,6 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same(
         refused = 'dialog_tools_refused_total{model="openai:usual",tool="a__bad"} 1.0'
         assert refused in (await engine.client.get("/metrics")).text
 
-    assert [len(request["tools"]) for request in provider.asked] == [2, 1, 2]
+    assert [len(request["tools"]) for request in provider.requests] == [2, 1, 2]
     assert [each["name"] for each in server["tools"]] == ["a__good", "a__bad"]
     assert [(each["tool"], each["model"]) for each in server["quarantined"]] == [("bad", "openai:usual")]

@@ -166,6 +166,12 @@ async def test_a_key_that_cannot_be_sent_is_a_wrong_setting_and_is_not_shown(key
         assert key not in str(caught.value)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(OpenAIModel, "OPENAI_API_KEY"), (AnthropicModel, "ANTHROPIC_API_KEY")])
+def test_neither_key_nor_url_is_a_wrong_setting(kind: type[OpenAIModel] | type[AnthropicModel], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        kind(None, None, "model")
+
+
 @pytest.mark.parametrize("model", [OpenAIModel, AnthropicModel])
 async def test_a_query_in_the_base_url_is_kept_and_its_password_is_sent_as_a_header(
     provider: Provider, model: type[OpenAIModel] | type[AnthropicModel]
@@ -318,18 +324,22 @@ async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, 
         await ask(client)
 
 
+@pytest.fixture(scope="module")
+def packed_zeros() -> bytes:
+    """Three hundred megabytes."""
+    packer, page = zlib.compressobj(1, wbits=31), bytes(1_000_000)
+    return b"".join(packer.compress(page) for _ in range(300)) + packer.flush()
+
+
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
 async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(
-    provider: Provider, client: OpenAIModel, status: int, kind: str
+    provider: Provider, client: OpenAIModel, packed_zeros: bytes, status: int, kind: str
 ) -> None:
-    packer, page = zlib.compressobj(wbits=31), bytes(1_000_000)
-    packed = b"".join(packer.compress(page) for _ in range(300)) + packer.flush()
-
     async def script(exchange: Exchange) -> None:
         await exchange.start(status, kind, content_encoding="gzip")
         with suppress(ConnectionError):
-            await exchange.send(packed)
+            await exchange.send(packed_zeros)
             await exchange.end()
 
     provider.scripts = [script]

@@ -235,6 +235,7 @@ async def test_one_of_two_concurrent_decisions_is_committed() -> None:
         assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
 async def test_an_approval_expires_and_the_turn_continues() -> None:
     async with a_stage(approval_seconds=0.05) as engine:
         turn, _ = await waiting_turn(engine)
