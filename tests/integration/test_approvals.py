@@ -57,9 +57,7 @@ class Waiting:
         """Begin it. Returns the question."""
         self._model.will_call(DELETE.name)
         self._model.will_say("So be it.")
-        session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-        begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
-        self.turn_id = begun.json()["turnId"]
+        self.turn_id = (await engine.begin("Delete it"))["turnId"]
         return await self.asked(engine)
 
     async def asked(self, engine: Engine) -> dict[str, Any]:

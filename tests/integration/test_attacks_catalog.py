@@ -23,7 +23,7 @@ from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
 from tests.marks import promise
 from tests.support.operators import Operator
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
@@ -85,10 +85,7 @@ class Liar:
         return tools | {each.tool: "held" for each in catalog.quarantined}
 
     async def offers(self, **expected: str) -> None:
-        async def reached() -> bool:
-            return await self.offered() == expected
-
-        await wait_until(reached, 20, what=f"{expected}")
+        await wait_until_is(self.offered, expected)
 
     async def operator(self, *words: str, **settings: Any) -> tuple[int, str]:
         answer = await Operator(self.url, self.folder).run("tools", *words, **settings)
@@ -176,11 +173,7 @@ async def test_an_engine_does_not_believe_an_edited_or_a_copied_catalog(liar: Li
             fresh = await reader_of(liar, catalog, genuine)
             assert fresh == ({}, 1), "an engine that has just started"
             await liar.redis.hset(key, "catalog", catalog)
-
-            async def repaired() -> bool:
-                return await liar.redis.hget(key, "catalog") == genuine[b"catalog"]
-
-            await wait_until(repaired, 20, what="the worker's own catalog")
+            await wait_until_is(lambda: liar.redis.hget(key, "catalog"), genuine[b"catalog"])
         await reader.refresh()
         assert policies() == {"wipe": "destructive", "read": "never"}
         stopping.set()

@@ -23,7 +23,7 @@ from tests.support.fakes import tool
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 
 pytestmark = pytest.mark.anyio
 
@@ -50,11 +50,8 @@ async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str
     session = begun.json()["sessionId"]
     async with engine.stream("POST", "/v1/chat", json={"message": SECRET, "sessionId": session}) as stream:
         await stream.until("control")
-
-        async def delivery() -> Any:
-            return await worker.next_delivery("w")
-
-        taken = await wait_until(delivery, 20, what="the call")
+        taken = await wait_until(lambda: worker.next_delivery("w"), 20, what="the call")
+        assert taken is not None
         await worker.worker.complete(taken, await worker.run(taken), DONE, dead_reason="kept for the test")
         assert (await stream.until("done")).data["reason"] == "stop"
     return session
@@ -107,11 +104,7 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
 
         assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 202
         await wait_until(lambda: nothing_left(worker.redis), 20, what="the erasure")
-
-        async def forgotten() -> bool:
-            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
-
-        await wait_until(forgotten, 20, what="the end of the erasure")
+        await wait_until_is(lambda: engine.status("DELETE", f"/v1/sessions/{session}"), 404)
     # The last connection to the file has moved the log into it.
     assert files_with(tmp_path, SECRET) == []
 
@@ -169,11 +162,7 @@ async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_
                 answer = await engine.client.delete(path)
                 assert (answer.status_code, answer.json()) == (202, left_over(traces=1))
     async with start() as engine:
-
-        async def forgotten() -> bool:
-            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
-
-        await wait_until(forgotten, 20, what="the end of the erasure")
+        await wait_until_is(lambda: engine.status("DELETE", f"/v1/sessions/{session}"), 404)
 
 
 @promise("an erasure costs one pass over each stream, whatever the number of sessions")
@@ -195,11 +184,7 @@ async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream
         await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the facts")
         monkeypatch.setattr(PipelinedRedis, "execute_command", noted)
         await engine.client.delete("/v1/me/data")
-
-        async def erased() -> bool:
-            return not await redis.xlen("events.ltm")
-
-        await wait_until(erased, 20, what="the erasure")
+        await wait_until_is(lambda: redis.xlen("events.ltm"), 0)
     assert sorted(passes) == ["events.analytics", "events.ltm", "events.plugins.dead"]
 
 
@@ -226,7 +211,8 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(star
             engine.client.headers["authorization"] = f"Bearer {key}"
             for n in range(2):
                 await engine.chat(f"{name} asks {n}")
-        running = await begun_turn(engine, model)
+        model.held.clear()
+        running = (await engine.begin("still running"))["sessionId"]
 
         exported = await engine.client.get("/v1/me/data")
         *sessions, used = [msgspec.json.decode(line) for line in exported.text.splitlines()]
@@ -250,12 +236,3 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(star
         assert (await engine.client.get("/v1/me/data")).text == ""
         engine.client.headers["authorization"] = f"Bearer {'a' * 40}"
         assert len((await engine.client.get("/v1/me/data")).text.splitlines()) == 2 + 1, "sessions and usage"
-
-
-async def begun_turn(engine: Engine, model: Model) -> str:
-    """The session of a turn that runs until the model is let go."""
-    model.held.clear()
-    session: str = (await engine.client.post("/v1/sessions", json={})).json()["sessionId"]
-    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "still running"})
-    assert begun.status_code == 202
-    return session

@@ -120,7 +120,8 @@ async def test_a_large_head_is_answered_once_with_431() -> None:
             assert b"application/problem+json" in answer
             assert b"HEAD_TOO_LARGE" in answer
             assert answer.count(b"content-length") == 1
-        assert status(await served.ask()) == 200
+        for lines in (b"x: " + b"a" * 30_000 + b"\r\n", b"x: y\r\n" * 98):
+            assert status(await served.ask(LAST.replace(b"host", lines + b"host"))) == 200
     assert not errors
 
 
@@ -132,12 +133,6 @@ async def test_what_cannot_be_parsed_is_refused_once_and_does_not_fill_the_log(
             answer = await served.ask(b"GET / HTTP/1.1\r\nno colon\r\n\r\n")
             assert (status(answer), answer.count(b"content-length")) == (400, 1)
     assert caplog.messages.count("Invalid HTTP request received.") <= 2
-
-
-async def test_a_head_of_ordinary_size_is_served() -> None:
-    async with serving() as served:
-        assert status(await served.ask(b"GET / HTTP/1.1\r\nx: " + b"a" * 30_000 + b"\r\n\r\n")) == 200
-        assert status(await served.ask(b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 100 + b"\r\n")) == 200
 
 
 async def test_heads_without_end_cost_neither_memory_nor_time() -> None:

@@ -18,7 +18,7 @@ from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from tests.integration.demo import Demo
 from tests.marks import promise
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
@@ -115,11 +115,7 @@ async def test_unsigned_forged_changed_and_foreign_requests_are_answered_and_not
         await put(caller, encode_request(await request_of(caller)), signature=signature, ledger="1")
     victim = {"response_channel": KEYS.response("victim"), "mailbox": KEYS.mailbox("victim")}
     await put(caller, encode_request(await request_of(caller, **victim)))
-
-    async def buried() -> bool:
-        return await caller.redis.xlen(KEYS.dead) == len(forged) + 4
-
-    await wait_until(buried, 20, what="a dead letter for each")
+    await wait_until_is(lambda: caller.redis.xlen(KEYS.dead), len(forged) + 4, what="the dead letters")
     assert await caller.redis.exists(*victim.values()) == 0
     assert demo.effects() == ""
     assert await caller.redis.xlen(KEYS.requests) == 0

@@ -27,7 +27,6 @@ from plugins_contract.catalog import (
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
 from tests.marks import promise
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -192,15 +191,6 @@ async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_t
             await hall.reader.refresh()
         assert hall.names()[: len(tools)] == [f"demo__{tool}" for tool in tools]
     assert decoded == [kib == 1] * 2
-
-
-async def test_without_redis_the_last_catalog_is_used(own_redis: LocalServer) -> None:
-    async with aclosing(Hall(own_redis.url)) as hall:
-        await hall.publish("demo", "add")
-        await hall.reader.look()
-        own_redis.kill()
-        await hall.reader.look()
-        assert hall.names() == ["demo__add"]
 
 
 async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,20 +136,16 @@ for name, port in (("engine", 8000), ("engine", 8001), ("worker", 8081), ("engin
         print(type(error).__name__)
 """
     for service in ("demo-server", "proxy"):
-        [container] = stack.containers(service)
-        command = ["docker", "exec", container["Name"].lstrip("/"), "python", "-c", probe]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert done.stdout.split() == ["open", "ConnectionRefusedError", "ConnectionRefusedError", "gaierror"], service
+        [container] = stack.names(service)
+        said = stack.python(container, probe).split()
+        assert said == ["open", "ConnectionRefusedError", "ConnectionRefusedError", "gaierror"], service
 
 
 def test_our_containers_run_as_nobody_on_a_file_system_they_cannot_write(stack: Stack) -> None:
     for container in stack.containers(*OURS):
         name: str = container["Name"].lstrip("/")
         probe = "import os; print(os.stat('/proc/1').st_uid, os.access('/app', os.W_OK))"
-        done = subprocess.run(
-            ["docker", "exec", name, "python", "-c", probe], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert done.stdout.split() == ["10001", "False"], name
+        assert stack.python(name, probe).split() == ["10001", "False"], name
         assert container["HostConfig"]["ReadonlyRootfs"], name
         assert container["HostConfig"]["CapDrop"] == ["ALL"], name
 

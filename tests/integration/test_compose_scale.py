@@ -116,8 +116,7 @@ def test_after_that_all_are_started_again_and_the_workers_share_the_load(stack: 
 
 
 def rows(stack: Stack, query: str) -> set[str]:
-    psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
-    return set(stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines())
+    return set(stack.rows(query))
 
 
 CONTENTS = "SELECT session_id, number, role, content FROM messages WHERE interrupted = 0"

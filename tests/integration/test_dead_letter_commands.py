@@ -20,7 +20,7 @@ from tests.marks import promise
 from tests.support import operators
 from tests.support.operators import Answer, Terminal, environment
 from tests.support.stack import BIN
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
@@ -206,11 +206,8 @@ async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_await
     for _ in range(2):
         await dead_call(caller)
 
-    async def both_are_back() -> bool:
-        return await caller.backlog() == 2
-
     async def silence() -> None:
-        await wait_until(both_are_back)
+        await wait_until_is(caller.backlog, 2)
         await caller.command("CLIENT", "PAUSE", "4000")
 
     silenced = asyncio.create_task(silence())
@@ -276,16 +273,6 @@ async def test_wrong_settings_are_reported_without_their_secrets(operator: Opera
     assert answer.code == WRONG
     assert "REDIS_URL: must begin with redis://" in answer.err
     assert "hunter2" not in answer.err
-
-
-async def test_settings_come_from_the_dot_env_file_too(caller: Caller, operator: Operator) -> None:
-    await dead_call(caller)
-    (operator.folder / ".env").write_text("REDIS_KEY_PREFIX=other:\n")
-
-    assert (await operator.dead("list")).code == NOT_DONE
-    assert (await operator.dead("list", REDIS_KEY_PREFIX="")).code == NOT_DONE
-    (operator.folder / ".env").unlink()
-    assert (await operator.dead("list")).code == DONE
 
 
 async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:

@@ -43,7 +43,7 @@ from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import working
 
 pytestmark = pytest.mark.anyio
@@ -96,11 +96,7 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
         states = [event.data["status"] for event in events if event.data.get("type") == "tool"]
         assert [state for state in states if state in ("succeeded", "failed")] == ["succeeded", "succeeded", "failed"]
         assert events[-1].data["reason"] == "stop"
-
-        async def published() -> bool:
-            return await redis.xlen("events.ltm") == 1
-
-        await wait_until(published, 20, what="the fact")
+        await wait_until_is(lambda: redis.xlen("events.ltm"), 1)
         await refuse_a_call(engine, model)
         assert await keys_with(redis, MARKER) == []
         assert files_with(tmp_path, MARKER) == []
@@ -122,9 +118,7 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
     """A turn whose call asks a person, who refuses it with the marker as the reason."""
     model.will_call_with("demo__delete_everything", {"token": MARKER})
     model.will_say("Then not.")
-    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
-    turn_id = begun.json()["turnId"]
+    turn_id = (await engine.begin("Delete it"))["turnId"]
     async with engine.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
         while (data := (await stream.until("control")).data).get("status") != "asked":
             pass

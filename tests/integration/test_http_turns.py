@@ -73,13 +73,9 @@ async def test_a_disconnected_client_ends_its_stream_and_not_its_turn(engine: En
     model.held.clear()
     async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
         await stream.until("text")
-        assert "dialog_event_streams 1.0" in (await engine.client.get("/metrics")).text
-
-    async def none_open() -> bool:
-        return "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
-
-    await wait_until(none_open, what="the end of the stream")
-    assert "dialog_turns_running 1.0" in (await engine.client.get("/metrics")).text
+        assert await engine.metric("dialog_event_streams 1.0")
+    await wait_until(lambda: engine.metric("dialog_event_streams 0.0"), what="the end of the stream")
+    assert await engine.metric("dialog_turns_running 1.0")
     model.held.set()
 
 

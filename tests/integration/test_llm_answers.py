@@ -1,7 +1,6 @@
 """Answers of a provider in either protocol: streaming, cancellation, errors and timeouts."""
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -18,22 +17,16 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
 from dialog_engine.model import (
-    AssistantMessage,
     ChatEvent,
-    ChatRequest,
     FinishReason,
     Meter,
     StreamEnd,
-    SystemMessage,
     TextDelta,
-    ToolCall,
-    ToolMessage,
     Turn,
     Usage,
 )
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 from tests.marks import promise
-from tests.support.fakes import read_all
 from tests.support.hello import KEY, REQUEST
 from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
@@ -177,41 +170,6 @@ async def test_cancelling_the_reader_closes_the_stream_at_the_provider(
     await asyncio.wait_for(closed.wait(), 5)
     with pytest.raises(asyncio.CancelledError):
         await reader
-
-
-# --- What a provider does not take -----------------------------------------------------------------------------------
-
-STOP = replace(REQUEST, stop=("</tool_use>",))
-CALL = ToolCall("a", "correlation", "clock__now", "{}")
-INSTRUCTED = replace(REQUEST, messages=(SystemMessage("Be brief."), *REQUEST.messages))
-THOUGHT = replace(
-    REQUEST, messages=(*REQUEST.messages, AssistantMessage("", (CALL,), "hm"), ToolMessage("a", "clock__now", "noon"))
-)
-
-
-@promise("prompt mode: with and without a stop sequence")
-@pytest.mark.parametrize(
-    ("kind", "request_", "name", "complaint"),
-    [
-        ("openai", REQUEST, "stream_options", "Unrecognized request argument supplied: stream_options"),
-        ("openai", THOUGHT, "reasoning_content", "property 'reasoning_content' is unsupported"),
-        ("openai", STOP, '"stop"', "Unsupported parameter: 'stop' is not supported with this model."),
-        ("anthropic", STOP, "stop_sequences", "stop_sequences: Extra inputs are not permitted"),
-        ("anthropic", INSTRUCTED, "cache_control", "system.0.cache_control: Extra inputs are not permitted"),
-    ],
-)
-async def test_what_a_provider_does_not_take_is_left_out_from_then_on(
-    kind: str, request_: ChatRequest, name: str, complaint: str
-) -> None:
-    protocol = PROTOCOLS[kind]
-    no = refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": complaint}})
-    async with (
-        serving(Provider(answer(protocol.hello), no, answer(protocol.hello)), path=protocol.path) as provider,
-        aclosing(protocol.client(provider.url)) as client,
-    ):
-        for _ in range(3):
-            assert (await read_all(client.open(request_)))[0][0] == TextDelta("Hello")
-    assert [name in json.dumps(body) for body in provider.requests] == [True, True, False, False]
 
 
 # --- How it fails ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """Looking for a text where it must not be: in every key of a Redis, and in every file of a folder."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from redis.exceptions import ResponseError
 
 
 async def keys_with(redis: Any, text: str) -> list[str]:
@@ -10,7 +13,9 @@ async def keys_with(redis: Any, text: str) -> list[str]:
     async for key in redis.scan_iter():
         match await redis.type(key):
             case b"stream":
-                value: Any = [await redis.xrange(key), await redis.xinfo_stream(key, full=True)]
+                value: Any = [await redis.xrange(key)]
+                with suppress(ResponseError):  # it may have gone meanwhile
+                    value.append(await redis.xinfo_stream(key, full=True))
             case b"hash":
                 value = await redis.hgetall(key)
             case b"set":
