@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from dialog_engine.context.fitting import NOTE
+from dialog_engine.context import NOTE
 from tests.integration.engines import Engine, Event, Start, publish
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
