@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
 
 from dialog_engine.relay import publish_queue, relay
 from tests.integration.demo import Demo
 from tests.integration.engines import Engine, Model, Start, running_engine, settings
+from tests.support.ledger import Bench
 from tests.support.loop_probe import short_turns
 
 __all__ = ["short_turns"]
@@ -40,6 +43,15 @@ def start(tmp_path: Path, redis_url: str, model: Model) -> Start:
         return running_engine(settings(tmp_path, **usual | changes))
 
     return started
+
+
+@pytest.fixture
+async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
+    """A worker's side of the ledger, whose group is there."""
+    with SyncRedis.from_url(redis_url) as thread:
+        bench = Bench(redis, thread)
+        await bench.open()
+        yield bench
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.ledger import Bench
 from tests.support.waiting import wait_until, wait_until_is
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +47,10 @@ async def other(redis_url: str) -> AsyncGenerator[Redis]:
 
 
 @promise("what a reply, a turn and a subject consume is limited")
+@pytest.mark.usefixtures("bench")
 async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_turn_ends(
-    start: Start, redis: Any, redis_url: str, model: Model
+    start: Start, redis_url: str, model: Model
 ) -> None:
-    bench = Bench(redis, None)  # pyright: ignore[reportArgumentType]  # it renews nothing
-    await bench.open()
     publish(redis_url, FIND)
     model.will_call(*["demo__find"] * 1000)
     async with start(mcp_request_timeout_ms=500, max_calls_per_reply=5) as engine:

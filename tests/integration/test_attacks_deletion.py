@@ -1,7 +1,6 @@
 """Looking for what was deleted: in the file of the store, and in every key of Redis."""
 
 import sqlite3
-from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from redis import Redis as SyncRedis
-from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.pipelined import PipelinedRedis
@@ -34,12 +32,9 @@ DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(SECRET * 3000),))
 
 
 @pytest.fixture
-async def worker(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        publish(redis_url, FIND)
-        yield bench
+def worker(bench: Bench, redis_url: str) -> Bench:
+    publish(redis_url, FIND)
+    return bench
 
 
 async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str:

@@ -110,18 +110,10 @@ def filled(path: str, **values: str) -> str:
     return path
 
 
-def no_algorithm(place: Place) -> str:
-    now = int(time.time())
-    claims = {"iss": place.provider.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "exp": now + 600}
-    return jwt.encode(claims, "", "none", headers={"kid": place.provider.signing.kid})
-
-
-def public_key_as_secret(place: Place) -> str:
-    """Signed with HMAC, and the public key as its secret."""
-    now = int(time.time())
-    claims = {"iss": place.provider.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "exp": now + 600}
-    secret = str(place.provider.signing.public()["x"])
-    return jwt.encode(claims, secret, "HS256", headers={"kid": place.provider.signing.kid})
+def misused(place: Place, secret: str, algorithm: str) -> Headers:
+    """A token that claims the key of the provider, and is signed otherwise."""
+    claims = {"iss": place.provider.issuer, "aud": AUDIENCE, "sub": "ann@oidc", "exp": int(time.time()) + 600}
+    return bearer(jwt.encode(claims, secret, algorithm, headers={"kid": place.provider.signing.kid}))
 
 
 def session(place: Place, *, ends_in: float = 60, keys: Path | None = None) -> str:
@@ -154,8 +146,8 @@ CREDENTIALS: dict[str, Callable[[Place], Headers]] = {
     "a token of another type": lambda place: bearer(place.provider.token(kind="logout+jwt")),
     "a token without an end": lambda place: bearer(place.provider.token(exp=None)),
     "a token of no subject": lambda place: bearer(place.provider.token(sub=None)),
-    "alg none": lambda place: bearer(no_algorithm(place)),
-    "HMAC with the public key": lambda place: bearer(public_key_as_secret(place)),
+    "alg none": lambda place: misused(place, "", "none"),
+    "HMAC with the public key": lambda place: misused(place, str(place.provider.signing.public()["x"]), "HS256"),
     "a session that has ended": lambda place: cookie(session(place, ends_in=-1)),
     "a session of another key": lambda place: cookie(Seal().seal(PageSession("a", "A", ("user",), time.time() + 60))),
     "a changed session": lambda place: cookie(changed(session(place))),

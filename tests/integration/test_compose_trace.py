@@ -1,6 +1,5 @@
 """`make trace` on the real stack of Compose: two engines on a PostgreSQL, two workers, and what is stopped of it."""
 
-import os
 import re
 import subprocess
 import uuid
@@ -11,7 +10,6 @@ import pytest
 from deploy.local.ports import free_port
 from tests.marks import exhaustive
 from tests.support.compose import KEY, Stack
-from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 
 pytestmark = [
@@ -33,16 +31,7 @@ def stack() -> Generator[Stack]:
 
 def traced(stack: Stack, name: str) -> "subprocess.CompletedProcess[str]":
     """What an operator sees who has only the command."""
-    env = stack.env | {"COMPOSE_PROJECT_NAME": stack.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(stack.port)}
-    return subprocess.run(
-        ["make", "--silent", "trace", f"ID={name}"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return stack.make("--silent", "trace", f"ID={name}", check=False)
 
 
 def test_a_call_whose_server_another_pool_has_runs_there_and_its_history_says_so(stack: Stack) -> None:

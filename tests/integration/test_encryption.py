@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
@@ -130,14 +129,6 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
 
 
 # --- The ledger ---
-
-
-@pytest.fixture
-async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        yield bench
 
 
 DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LARGE),))

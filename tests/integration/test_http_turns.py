@@ -14,7 +14,6 @@ import httpx2
 import pytest
 from redis import Redis as SyncRedis
 
-from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import turn_events
@@ -198,14 +197,9 @@ DRAW = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"t
 
 
 @pytest.fixture
-async def worker(redis_url: str) -> AsyncGenerator[Bench]:
-    redis: Any = command_client(redis_url)
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        publish(redis_url, DRAW)
-        yield bench
-    await redis.aclose()
+def worker(bench: Bench, redis_url: str) -> Bench:
+    publish(redis_url, DRAW)
+    return bench
 
 
 async def answered(worker: Bench, *content: TextBlock | MediaBlock) -> str:

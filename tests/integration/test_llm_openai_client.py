@@ -21,20 +21,16 @@ from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.openai_encoding import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
-    AssistantMessage,
     ChatEvent,
     ChatRequest,
     FinishReason,
     StreamEnd,
     SystemMessage,
     TextDelta,
-    ToolCall,
     ToolCallEvent,
-    ToolMessage,
     Usage,
 )
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
 from tests.support.hello import HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import OpenAIModel
@@ -150,22 +146,6 @@ async def test_another_complaint_is_not_asked_again(provider: Provider, client: 
     with pytest.raises(LLMRequestError, match=re.escape(words)):
         await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,)))
     assert len(provider.requests) == 1
-
-
-@promise("an image that a provider does not take fails no request, and no conversation")
-async def test_a_refused_image_is_left_out_and_a_refusal_of_images_is_remembered(
-    provider: Provider,
-) -> None:
-    call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")
-    history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "camera", "[image]", (picture,)))
-    one = refusal(400, {"error": {"message": "The image data you provided does not represent a valid image."}})
-    such = refusal(400, {"error": {"message": "unknown variant `image_url`, expected `text`"}})
-    provider.scripts = [one, answer(HELLO), such, answer(HELLO), answer(HELLO)]
-    client = OpenAIModel(provider.url, KEY, "model", max_retries=0, profile=PROFILES["openai"])
-    async with aclosing(client):
-        for _ in range(3):
-            assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
-    assert ["image_url" in json.dumps(body) for body in provider.requests] == [True, False, True, False, False]
 
 
 async def test_an_option_is_kept_if_doing_without_it_does_not_help(provider: Provider, client: OpenAIModel) -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ from tests.support.fakes import read_all
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import PROTOCOLS, anthropic_sse, openai_sse
-from tests.support.scripted_provider import Provider, answer, refusal, serving
+from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -42,10 +41,6 @@ CACHE = {"cache_control": {"type": "ephemeral"}}
 
 HELLO = PROTOCOLS["anthropic"].hello
 HELLO_EVENTS = [TextDelta("Hello"), StreamEnd(FinishReason.STOP, Usage(0, 3))]
-
-
-def error(kind: str, message: str) -> dict[str, Any]:
-    return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 @pytest.fixture
@@ -106,20 +101,12 @@ async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:
     await client.aclose()
 
 
-@promise("an image that a provider does not take fails no request, and no conversation")
-async def test_an_image_that_is_refused_is_left_out_of_that_request_only(
-    provider: Provider, client: AnthropicModel
-) -> None:
-    call, picture = ToolCall("a", "correlation", "camera", "{}"), MediaBlock("image/png", "iVBORw0KGgo=")
-    history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "camera", "[image]", (picture,)))
-    complaint = error("invalid_request_error", "messages.2.content.0.tool_result.content.1: Could not process image")
-    provider.scripts = [refusal(400, complaint), answer(HELLO)]
-    for _ in range(2):
-        assert await ask(client, ChatRequest(history, TURN)) == HELLO_EVENTS
-    assert ["base64" in json.dumps(request) for request in provider.requests] == [True, False, True]
-
-
 # --- Either protocol -------------------------------------------------------------------------------------------------
+
+
+def refused(complaint: str) -> Script:
+    return refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": complaint}})
+
 
 STOP = replace(REQUEST, stop=("</tool_use>",))
 CALL = ToolCall("a", "correlation", "clock__now", "{}")
@@ -143,9 +130,10 @@ async def test_what_a_provider_does_not_take_is_left_out_from_then_on(
     kind: str, request_: ChatRequest, name: str, complaint: str
 ) -> None:
     protocol = PROTOCOLS[kind]
-    no = refusal(400, {"type": "error", "error": {"type": "invalid_request_error", "message": complaint}})
     async with (
-        serving(Provider(answer(protocol.hello), no, answer(protocol.hello)), path=protocol.path) as provider,
+        serving(
+            Provider(answer(protocol.hello), refused(complaint), answer(protocol.hello)), path=protocol.path
+        ) as provider,
         aclosing(protocol.client(provider.url)) as client,
     ):
         for _ in range(3):
@@ -200,3 +188,33 @@ async def test_what_was_thought_goes_back_with_its_call_to_the_model_that_though
         for client in (one, another):
             await read_all(client.open(ChatRequest(history, TURN)))
     assert ["c2ln" in json.dumps(body) for body in provider.requests] == [False, True, False]
+
+
+@promise("an image that a provider does not take fails no request, and no conversation")
+@pytest.mark.parametrize(
+    ("kind", "complaints", "sent"),
+    [
+        (
+            "openai",
+            [
+                "The image data you provided does not represent a valid image.",
+                "unknown variant `image_url`, expected `text`",
+            ],
+            [True, False, True, False, False],
+        ),
+        ("anthropic", ["messages.2.content.0.tool_result.content.1: Could not process image"], [True, False, True]),
+    ],
+)
+async def test_a_refused_image_is_left_out_of_that_request_and_a_refusal_of_images_is_remembered(
+    kind: str, complaints: list[str], sent: list[bool]
+) -> None:
+    protocol, picture = PROTOCOLS[kind], MediaBlock("image/png", "iVBORw0KGgo=")
+    history = (*REQUEST.messages, AssistantMessage("", (CALL,)), ToolMessage("a", "camera", "[image]", (picture,)))
+    scripts = [script for each in complaints for script in (refused(each), answer(protocol.hello))]
+    async with (
+        serving(Provider(*scripts, answer(protocol.hello)), path=protocol.path) as provider,
+        aclosing(protocol.client(provider.url, profile=PROFILES[kind])) as client,
+    ):
+        for _ in range(len(complaints) + 1):
+            assert (await read_all(client.open(ChatRequest(history, TURN))))[0][0] == TextDelta("Hello")
+    assert [picture.data in json.dumps(body) for body in provider.requests] == sent
