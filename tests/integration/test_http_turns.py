@@ -170,6 +170,7 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(start: Sta
             assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
 
 
+@promise("with Redis or all workers down chat still answers")
 async def test_without_redis_chat_works_and_readiness_says_degraded(
     tmp_path: Path, own_redis: LocalServer, model: Model
 ) -> None:
