@@ -193,11 +193,6 @@ os._exit(3)""",
 }
 """What the child does when it is called, and its connection ends."""
 
-ARGUMENTS: list[dict[str, Any]] = [
-    {"text": "Grüße 🦊 \u2028 \x00 \x7f \n", "deep": [{"a": None, "b": 10**30, "c": 1.5e300}], "": {}},
-    {"n": "1" * 300_000},
-]
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -274,24 +269,6 @@ async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
 
     ours, theirs = await both_ways(call, monkeypatch)
     assert ours == theirs
-
-
-@pytest.mark.parametrize("protocol", ERAS)
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=["odd", "long"])
-async def test_a_child_receives_the_same_arguments(
-    arguments: dict[str, Any], protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = tmp_path / "trace"
-
-    async def call() -> list[dict[str, Any]]:
-        async with opened(peer(trace, protocol)) as session, asyncio.timeout(10):
-            run = {"run": "answer()", **arguments}
-            assert isinstance(await session.call("t", run, SendState(sent=True), print, None), Answered)
-        return received(trace)
-
-    ours, theirs = await both_ways(call, monkeypatch)
-    assert ours == theirs
-    assert {**arguments, "run": "answer()"} == ours[-1]["params"]["arguments"]
 
 
 @pytest.mark.parametrize("protocol", ERAS)
@@ -399,8 +376,12 @@ async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
             gc.collect()
             return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
 
-        before = await kept()
-        assert await kept() <= before
+        gc.freeze()  # what is frozen is not among the objects
+        try:
+            before = await kept()
+            assert await kept() <= before
+        finally:
+            gc.unfreeze()
 
 
 async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the_child(tmp_path: Path) -> None:

@@ -1,12 +1,9 @@
 """Servers that other people wrote."""
 
-import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 
-import anyio
 import pytest
 
 from deploy.local.ports import free_port
@@ -14,24 +11,18 @@ from plugins_contract.outcomes import CallProgress, CallState, LinkBlock, MediaB
 from plugins_mcp.mcp import (
     Answered,
     McpServer,
-    McpServers,
     NotSent,
-    ServerHealth,
-    ServerOptions,
     ServerSpec,
     Stdio,
     TimedOut,
-    read_servers_file,
     to_outcome,
 )
 from tests.integration.servers import (
-    QUICK,
     accepts,
     connected,
     owned,
     ready,
     remote,
-    tool_names,
 )
 from tests.marks import exhaustive
 from tests.support.everything import everything_server
@@ -59,55 +50,6 @@ async def test_the_time_server_tells_the_time_and_refuses_nonsense() -> None:
         assert refused.state is CallState.FAILED
         assert refused.error is not None
         assert "Nowhere/Land" in refused.error.message
-
-
-async def test_the_git_server_reads_a_repository(tmp_path: Path) -> None:
-    def git(*arguments: str) -> None:
-        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
-
-    def prepare() -> None:
-        git("init", "-q")
-        (tmp_path / "a.txt").write_text("hello\n")
-        git("add", "a.txt")
-
-    await anyio.to_thread.run_sync(prepare)
-    spec = ServerSpec("git", Stdio(str(BIN / "mcp-server-git"), ("--repository", str(tmp_path))))
-    async with connected(spec) as server:
-        assert "git_status" in tool_names(server)
-        assert "a.txt" in text(await outcome(server, "git_status", repo_path=str(tmp_path)))
-
-
-async def test_a_file_with_good_broken_and_disabled_servers_gives_them_all_their_health(tmp_path: Path) -> None:
-    path = tmp_path / "mcp.json"
-    path.write_text(
-        '{"mcpServers": {"time": {"command": "${BIN}/mcp-server-time"}, "off": {"command": "x", "disabled": true},'
-        ' "lost": {"command": "x", "env": {"KEY": "${NOT_SET}"}}}}'
-    )
-    file = read_servers_file(path, {"BIN": str(BIN)})
-    changes: list[str] = []
-    servers = McpServers(file.servers, file.broken, changed=changes.append, policy=QUICK)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(servers.run())
-        await servers.attempted()
-        assert {name: health.state.value for name, health in servers.health().items()} == {
-            "time": "ready",
-            "off": "disabled",
-            "lost": "disabled",
-        }
-        assert "environment variable NOT_SET is not set" in (servers.health()["lost"].error or "")
-        assert list(servers.catalogs()) == ["time"]
-        assert changes == ["time"]
-        assert servers.get("off") is None
-        assert (server := servers.get("time")) is not None
-        assert "UTC" in text(await outcome(server, "get_current_time", timezone="UTC"))
-        servers.stop()
-    assert servers.health()["off"] == ServerHealth(servers.health()["off"].state, "disabled in the configuration")
-
-
-async def test_the_everything_server_over_stdio() -> None:
-    spec = ServerSpec("everything", Stdio("node", (everything_server(),)), ServerOptions(trust=True))
-    async with connected(spec) as server:
-        await use_everything(server)
 
 
 async def test_the_everything_server_over_http_restarts() -> None:

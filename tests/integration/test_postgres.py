@@ -181,30 +181,29 @@ async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, rig
 
 
 @promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_an_old_server_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
-    assert "the server is PostgreSQL 18: 15 or newer is needed" in await refused(url, ConfigurationError)
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_database_that_may_lose_acknowledged_commits_is_refused(url: str) -> None:
-    run(url, f"ALTER DATABASE {database_of(url)} SET synchronous_commit = off")
-    assert "synchronous_commit is off" in await refused(url, ConfigurationError)
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_server_that_does_not_sync_is_refused(server: PostgresServer, url: str) -> None:
-    server.set("fsync", "off")
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("synchronous_commit", "off", "synchronous_commit is off"),
+        ("default_transaction_read_only", "on", "target_session_attrs=read-write"),
+        ("fsync", "off", "fsync is off"),
+        (None, "", "the server is PostgreSQL 18: 15 or newer is needed"),
+    ],
+    ids=["may lose acknowledged commits", "a read-only standby", "does not sync", "too old"],
+)
+async def test_a_server_that_does_not_fit_is_refused(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, setting: str | None, value: str, says: str
+) -> None:
+    if setting is None:
+        monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
+    elif setting == "fsync":  # of the whole server
+        server.set(setting, value)
+    else:
+        run(url, f"ALTER DATABASE {database_of(url)} SET {setting} = {value}")
     try:
-        assert "fsync is off" in await refused(url, ConfigurationError)
+        assert says in await refused(url, ConfigurationError)
     finally:
         server.set("fsync", "on")
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_read_only_standby_is_refused(url: str) -> None:
-    run(url, f"ALTER DATABASE {database_of(url)} SET default_transaction_read_only = on")
-    assert "target_session_attrs=read-write" in await refused(url, ConfigurationError)
 
 
 # --- Outages while it is open ---
@@ -376,9 +375,10 @@ async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(
 
 
 async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
-    server: PostgresServer, url: str, proxy: Proxy, soon: None
+    server: PostgresServer, url: str, proxy: Proxy, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [(f"key {number}", "x" * 1_000_000) for number in range(40)]
+    monkeypatch.setattr(driver, "ANSWER_SECONDS", 1.0)
+    rows = [(f"key {number}", "x" * 1_000_000) for number in range(20)]
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
         proxy.set(Faults(bytes_per_second=10_000_000))
         began = time.monotonic()
@@ -389,6 +389,7 @@ async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
 async def test_a_statement_of_an_operators_command_may_take_longer(
     url: str, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(driver, "ANSWER_SECONDS", 1.0)
     monkeypatch.setenv("DATABASE_URL", url)
     async with open_store(load(StoreSettings)) as database:
         assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
@@ -436,7 +437,7 @@ async def behind(
     server: PostgresServer, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[PostgresDatabase]:
     """A database behind the proxy."""
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 3.0)
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 1.5)
     monkeypatch.setattr(driver, "POOL_SECONDS", 0.5)
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2) as database:
         yield database

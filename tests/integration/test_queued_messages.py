@@ -275,10 +275,10 @@ async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model,
                 return f"dialog_messages_queued {number}.0" in (await here.client.get("/metrics")).text
 
             line = Line(session_id, "")
-            for number, text in enumerate(("a", "b", "c"), 1):
+            for number, text in enumerate(("a", "b"), 1):
                 line.tasks[text] = asyncio.create_task(begin(here, session_id, text))
                 await wait_until(lambda number=number: waiting(number), 20, what=f"the place of {text!r}")
-            for text in ("a", "b", "c"):
+            for text in ("a", "b"):
                 await here.client.post(f"/v1/turns/{turn_id}/cancel")
                 begun, turn_id = await line.next()
                 assert begun == text

@@ -52,7 +52,7 @@ class Pair:
         self.folder, self.model = folder, model
         self.port = free_port()
         self.http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
-        self._redis_url = redis_url
+        self.redis_url = redis_url
         self._stack = stack
         self.gate = folder / "gate"
         stack.push_async_callback(self.http.aclose)
@@ -89,7 +89,7 @@ class Pair:
         return {tool["function"]["name"].partition("__")[0] for tool in self.model.asked[-1].get("tools", [])}
 
     async def _start(self, name: str, env: dict[str, str], ready_url: str | None) -> Process:
-        env |= {"REDIS_URL": self._redis_url}
+        env |= {"REDIS_URL": self.redis_url}
         return await self._stack.enter_async_context(
             running([BIN / name], env=env, cwd=self.folder, ready_url=ready_url)
         )
@@ -136,25 +136,20 @@ async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pa
 
 
 @promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then(pair: Pair) -> None:
+@pytest.mark.parametrize("away", ["the worker", "Redis"])
+async def test_without_redis_or_a_worker_the_engine_waits_a_moment_and_is_degraded_then(
+    pair: Pair, own_redis: LocalServer, away: str
+) -> None:
+    if away == "Redis":
+        own_redis.kill()
+        pair.redis_url = own_redis.url
     await pair.start_engine(TOOLS_WAIT_SECONDS="4")
     assert await pair.status() == (503, "starting", {})
     await pair.becomes(200, "degraded", {})
 
-    await pair.start_worker(slow=held_back(pair.gate))
-    await pair.becomes(200, "degraded", {"slow": "connecting"})  # it has been ready, and stays so
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_without_redis_the_engine_waits_a_moment_and_is_degraded_then(
-    tmp_path: Path, own_redis: LocalServer, model: Model
-) -> None:
-    own_redis.kill()
-    async with AsyncExitStack() as stack:
-        pair = Pair(tmp_path, own_redis.url, model, stack)
-        await pair.start_engine(TOOLS_WAIT_SECONDS="4")
-        assert await pair.status() == (503, "starting", {})
-        await pair.becomes(200, "degraded", {})
+    if away == "the worker":
+        await pair.start_worker(slow=held_back(pair.gate))
+        await pair.becomes(200, "degraded", {"slow": "connecting"})  # it has been ready, and stays so
 
 
 # --- What lies beneath: of a worker that appears, all servers are seen or none ---
