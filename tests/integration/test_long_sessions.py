@@ -21,7 +21,7 @@ from dialog_engine.storage.store import SealedTransaction
 from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
+from tests.support.engine_stores import EngineStore, OpenDatabase
 from tests.support.long_sessions import CountedReads, write_session
 
 pytestmark = pytest.mark.anyio
@@ -29,11 +29,6 @@ pytestmark = pytest.mark.anyio
 TURNS = 1_000
 IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20_000)).decode()
 MEMORY = Memory(40, 1_000_000)
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
 
 
 @pytest.fixture

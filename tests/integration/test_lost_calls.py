@@ -92,11 +92,6 @@ async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFT
                 yield reports
 
 
-async def silence(harness: Harness, call: ToolCallRequested) -> None:
-    """The worker of this call has not been heard of for a minute."""
-    await harness.bench.command("HINCRBY", harness.keys.call(call.correlation_id), "renewedAt", -60_000)
-
-
 def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
     return outcome.state, outcome.error.code if outcome.error else None
 
@@ -176,19 +171,6 @@ async def test_a_request_that_vanished_is_answered_lost(harness: Harness, execut
     assert truth(outcome) == LOST_FAILED
     assert outcome.error is not None
     assert "it was not run" in outcome.error.message
-
-
-@promise("I7 a request that vanished is answered LOST")
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
-async def test_a_call_whose_request_and_worker_are_gone_is_answered(
-    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
-) -> None:
-    delivery, _, waiter = await started(harness, execution_class)
-    await harness.redis.delete(harness.keys.requests)
-    await silence(harness, delivery.request)
-
-    assert truth(await waiter.outcome()) == expected
 
 
 # --- Given up after a loss ---

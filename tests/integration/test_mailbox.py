@@ -228,20 +228,6 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harnes
     assert len(harness.calls) == 0
 
 
-async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(harness: Harness) -> None:
-    def ignore(_: CallMessage) -> None:
-        raise AssertionError("it went")
-
-    first = harness.calls.subscribed(["call"], ignore)
-    second = harness.calls.subscribed(["call"], harness.note)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert len(harness.calls) == 1
-    second.__exit__(None, None, None)
-    assert len(harness.calls) == 0
-
-
 async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

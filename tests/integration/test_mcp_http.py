@@ -53,18 +53,6 @@ async def test_each_answer_decides_its_own_call_only(
         assert server.generation == 1
 
 
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_redirect_within_the_server_is_followed(era: str) -> None:
-    async def elsewhere(request: Request) -> None:
-        if request.headers[":path"].startswith("/mcp"):
-            await request.respond(307, kind="", location="/moved")
-        else:
-            await request.text("moved")
-
-    async with scripted(era, tool=elsewhere) as peer, connected(remote(peer.url)) as server:
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-
-
 async def test_after_a_failed_connect_the_next_calls_wait_for_the_server() -> None:
     async with scripted(tool=answer) as peer, connected(remote(peer.url), replace(QUICK, call_wait=20.0)) as server:
         await peer.stop()

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import json
 import os
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -16,16 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from mcp import MCPError
 
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
-from plugins_mcp.mcp.stdio_lines import LineDispatcher
 from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
@@ -345,26 +341,6 @@ async def test_a_call_ends_when_the_child_has_closed_its_input_and_cannot_be_ans
         result = await session.call("t", {"run": asking}, SendState(), print, None)
         assert result == Ambiguous("the connection was lost during the call")
         hold.write_text("")
-
-
-@pytest.mark.parametrize("anyio_backend", LOOPS, indirect=True)
-async def test_a_request_whose_write_fails_ends_at_once() -> None:
-    here, there = socket.socketpair()
-    _, writer = await asyncio.open_connection(sock=here)
-    lost: list[None] = []
-
-    class Listener(TransportListener):
-        def lost(self) -> None:
-            lost.append(None)
-
-        async def result(self, result: dict[str, Any]) -> None: ...
-
-    there.close()
-    async with asyncio.timeout(5):
-        with pytest.raises(MCPError, match="Connection closed"):
-            await LineDispatcher(writer, Listener()).send_raw_request("tools/call", {})
-    assert lost
-    writer.close()
 
 
 async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:

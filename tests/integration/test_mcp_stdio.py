@@ -339,6 +339,24 @@ def test_a_child_that_dies_in_its_handshake_is_a_clear_error_and_no_internal_one
     assert [record.getMessage() for record in caplog.records if error in record.getMessage()]
 
 
+@pytest.mark.parametrize(
+    ("child", "error"),
+    [
+        (Stdio("no-such-program"), "the command 'no-such-program' cannot be started: No such file or directory"),
+        (
+            Stdio("true", cwd="/no/such/folder"),
+            "the command 'true' cannot be started in the folder (cwd) '/no/such/folder': No such file or directory",
+        ),
+        (Stdio("/dev/null"), "the command '/dev/null' cannot be started: Permission denied"),
+    ],
+)
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])  # as the worker
+async def test_a_command_that_cannot_be_started_is_named(child: Stdio, error: str) -> None:
+    async with owned(ServerSpec("lost", child)) as server:
+        await asyncio.wait_for(server.attempted.wait(), 10)
+        assert server.last_error == error
+
+
 OLD_SERVER = """
 import json, sys
 for line in sys.stdin:

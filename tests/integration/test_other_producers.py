@@ -27,7 +27,7 @@ from tests.marks import promise
 from tests.support.ledger import DONE
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
@@ -104,12 +104,6 @@ async def producer(redis: Redis, redis_url: str, demo: Demo, tmp_path: Path) -> 
     producer = Producer(redis, redis_url, config)
     async with producer.stack:
         yield producer
-
-
-@pytest.fixture
-async def caller(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @promise("a request of another producer is run, or answered with what is wrong, and never with an untrue LOST")

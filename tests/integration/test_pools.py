@@ -3,14 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.pool_directory import PoolDirectory
@@ -24,18 +22,12 @@ from tests.integration.demo import Demo
 from tests.support.processes import Process
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
 NO_SWEEPS = replace(QUICK, sweep=30.0, announce=30.0)
 """What one worker leaves to others lies until the end of the test: it arrives only if it moves."""
-
-
-@pytest.fixture
-async def caller(redis: Redis, redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @pytest.fixture

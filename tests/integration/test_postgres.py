@@ -448,16 +448,27 @@ def is_there(url: str) -> bool:
 
 
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
+@pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
 async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
-    behind: PostgresDatabase, proxy: Proxy, url: str
+    server: PostgresServer,
+    behind: PostgresDatabase,
+    proxy: Proxy,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    killed: bool,
 ) -> None:
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
     unit = Cut(proxy, Faults(hold_replies=True))
     writing = asyncio.create_task(behind.write(unit))
     await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
+    if killed:
+        server.kill()
     proxy.cut()
     proxy.clear()
+    if killed:
+        server.start()
 
-    async with bounded(5):
+    async with bounded(10):
         assert await writing == "the result"
     assert unit.runs == 1
 
@@ -496,23 +507,6 @@ async def test_a_commit_that_cannot_be_resolved_is_reported_as_unknown(
     assert unit.runs == 1
     proxy.clear()
     await heals(behind)
-
-
-@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
-async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
-    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
-    unit = Cut(proxy, Faults(hold_replies=True))
-    writing = asyncio.create_task(behind.write(unit))
-    await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
-    server.kill()
-    proxy.cut()
-    proxy.clear()
-    server.start()
-
-    assert await writing == "the result"
-    assert unit.runs == 1
 
 
 @promise("a commit that a killed PostgreSQL lost is not taken for one that it has")

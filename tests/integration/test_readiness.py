@@ -24,7 +24,6 @@ from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
 from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT, Process, running
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, exhaustive("real processes that wait for each other")]
@@ -122,34 +121,6 @@ async def test_a_server_that_does_not_start_is_named_and_holds_nothing_up(pair: 
     assert await pair.offered() == {"demo"}
     [never] = [each for each in (await pair.http.get("/v1/tools")).json()["servers"] if each["server"] == "never"]
     assert never["error"] == "the server process exited with code 1 during the handshake"
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pair: Pair) -> None:
-    await pair.start_worker(demo=DEMO, slow=held_back(pair.gate))
-    await pair.start_engine(TOOLS_WAIT_SECONDS="2")
-    await pair.becomes(200, "degraded", {"slow": "connecting"})
-
-    pair.gate.touch()
-    await pair.becomes(200, "ready", {})
-    assert await pair.offered() == {"demo", "slow"}
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-@pytest.mark.parametrize("away", ["the worker", "Redis"])
-async def test_without_redis_or_a_worker_the_engine_waits_a_moment_and_is_degraded_then(
-    pair: Pair, own_redis: LocalServer, away: str
-) -> None:
-    if away == "Redis":
-        own_redis.kill()
-        pair.redis_url = own_redis.url
-    await pair.start_engine(TOOLS_WAIT_SECONDS="4")
-    assert await pair.status() == (503, "starting", {})
-    await pair.becomes(200, "degraded", {})
-
-    if away == "the worker":
-        await pair.start_worker(slow=held_back(pair.gate))
-        await pair.becomes(200, "degraded", {"slow": "connecting"})  # it has been ready, and stays so
 
 
 # --- What lies beneath: of a worker that appears, all servers are seen or none ---

@@ -454,32 +454,6 @@ async def test_a_call_that_was_answered_as_refused_never_runs(
         assert await bench.backlog() == 0
 
 
-async def test_a_refusal_during_a_read_of_the_table_is_delivered_at_once(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 2.0)
-    async with aclosing(Bench(redis_url, backlog_limit=1, window=1)) as bench:
-        deadline = await bench.deadline()
-        refused: list[tuple[str, float]] = []
-        look = bench.outbox.waiting
-
-        async def waiting(limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-            rows = await look(limit, after=after)
-            if bench.answers and not refused:
-                row = bench.outbox.call(request(deadline))
-                refused.append((row.event_id, asyncio.get_running_loop().time()))
-                bench.relay.offer([row])
-            return rows
-
-        bench.outbox.waiting = waiting  # type: ignore[method-assign]
-        async with at_work(bench.relay.run):
-            bench.relay.offer([bench.outbox.call(request(deadline))])
-            await wait_until(lambda: len(bench.answers) == 2)
-            [(correlation_id, offered_at)] = refused
-            assert isinstance(bench.answers[correlation_id][0], replies.Overloaded)
-            assert asyncio.get_running_loop().time() - offered_at < publish_queue.POLL_SECONDS / 2
-
-
 async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
     deadline = await bench.deadline()
     stopped, taken = request(deadline), request(deadline)

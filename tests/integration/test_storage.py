@@ -3,8 +3,6 @@
 import asyncio
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -28,7 +26,8 @@ from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener, tool_call
+from tests.support.engine_stores import EngineStore, OpenDatabase, tool_call
+from tests.support.killed import killed
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -39,11 +38,6 @@ INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "data" / "engine.sqlite3"
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, path: Path) -> OpenDatabase:
-    return opener(request.param, path, request)
 
 
 @pytest.fixture
@@ -204,17 +198,6 @@ async def test_a_close_answers_accepted_units_and_accepts_no_more(open_database:
         assert len(await keys(database)) == 600
 
 
-async def test_an_engine_id_is_stable_on_sqlite_and_new_on_postgresql(
-    open_database: OpenDatabase, request: pytest.FixtureRequest
-) -> None:
-    ids: list[str] = []
-    for _ in range(2):
-        async with open_database() as database:
-            ids += [await database.engine_id(), await database.engine_id()]
-    shared = "[postgres" in request.node.name
-    assert len(set(ids)) == (4 if shared else 1)
-
-
 # --- A file that does not serve ---
 
 
@@ -330,29 +313,18 @@ async def test_a_second_engine_does_not_get_the_file_of_the_first(path: Path) ->
         pass
 
 
-async def test_what_was_committed_is_there_after_a_kill(path: Path) -> None:
-    script = f"""
-import asyncio, os, signal
-from pathlib import Path
-from dialog_engine.storage.sqlite import open_sqlite
-from tests.support.beginnings import begin
-from tests.support.engine_stores import EngineStore
-
-async def main():
-    async with open_sqlite(Path({str(path)!r})) as database:
-        turn = await begin(EngineStore(database).turns, "ann", None, "Hi")
-        print(turn.turn_id, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
-"""
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=subprocess.PIPE)
-    output, _ = await child.communicate()
+async def test_what_was_committed_is_there_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OUTBOX_PATH", str(path))
+    await killed("""
+        from tests.support.beginnings import begin
+        from tests.support.engine_stores import EngineStore
+        await begin(EngineStore(database, await database.engine_id()).turns, "ann", None, "Hi")
+        die()
+    """)
 
     async with open_sqlite(path) as database:
-        [adopted] = await EngineStore(database).engines.adopt_own(None)
-        turn = adopted.turn
-        assert (turn.turn_id, turn.subject, turn.epoch) == (output.decode().strip(), "ann", 2)
+        [adopted] = await EngineStore(database, await database.engine_id()).engines.adopt_own(None)
+        assert (adopted.turn.subject, adopted.turn.epoch) == ("ann", 2)
 
 
 # --- Sessions and turns ---

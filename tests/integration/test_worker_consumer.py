@@ -276,16 +276,6 @@ async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: C
     assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
 
 
-async def test_what_was_only_left_to_it_is_not_counted_as_taken_over(crew: Crew) -> None:
-    await crew.caller.open()
-    request = await crew.caller.call()
-    await crew.caller.worker.pass_on(await crew.caller.deliver("gone"), lease_ms=LEASE_MS)
-    async with crew.consuming() as (_, gate):
-        gate.open.set()
-        await crew.caller.outcome(request)
-    assert crew.redelivered("takeover") == 0
-
-
 async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_that_is_said(crew: Crew) -> None:
     crew.settle = 0.5
     async with crew.consuming() as (consumer, _):

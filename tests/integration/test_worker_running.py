@@ -22,7 +22,7 @@ from plugins_contract.outcomes import CallState, TextBlock
 from plugins_mcp.pins import PinKeeper
 from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +38,6 @@ def written(folder: Path, **servers: object) -> Path:
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
     return path
-
-
-@pytest.fixture
-async def caller(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @asynccontextmanager
@@ -228,3 +222,17 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
         assert 'plugins_mcp_server_breaker{server="demo",state="closed"} 1.0' in metrics
         assert 'plugins_mcp_server_breaker{server="demo",state="open"} 0.0' in metrics
         assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
+
+
+async def test_a_server_that_its_operator_has_disabled_is_no_error_and_a_mistake_is_one(
+    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}, "wrong": {}}}')
+    caplog.set_level(logging.INFO)
+    async with working(redis_url, path):
+        await wait_until(lambda: "is running" in caplog.text)
+    levels = {
+        record.getMessage().split("'")[1]: record.levelname for record in caplog.records if "not used" in record.msg
+    }
+    assert levels == {"off": "INFO", "wrong": "ERROR"}
