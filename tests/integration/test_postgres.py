@@ -375,10 +375,9 @@ async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(
 
 
 async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
-    server: PostgresServer, url: str, proxy: Proxy, soon: None, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, url: str, proxy: Proxy, soon: None
 ) -> None:
-    monkeypatch.setattr(driver, "ANSWER_SECONDS", 1.0)
-    rows = [(f"key {number}", "x" * 1_000_000) for number in range(20)]
+    rows = [(f"key {number}", "x" * 1_000_000) for number in range(40)]
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
         proxy.set(Faults(bytes_per_second=10_000_000))
         began = time.monotonic()

@@ -315,6 +315,7 @@ async def test_a_second_engine_does_not_get_the_file_of_the_first(path: Path) ->
 
 async def test_what_was_committed_is_there_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OUTBOX_PATH", str(path))
+    monkeypatch.delenv("LOOP_PROBE")  # the loop of that process serves nobody
     await killed("""
         from tests.support.beginnings import begin
         from tests.support.engine_stores import EngineStore
