@@ -19,7 +19,8 @@ from dialog_engine.errors import (
 from dialog_engine.model import Turn
 from dialog_engine.storage import sqlite as sqlite_store
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
+from dialog_engine.storage.sqlite import MAX_GROUP
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id

@@ -7,6 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from callstream_runtime.clock import RedisClock
+from dialog_engine.context import MAX_BLOCKS
 from dialog_engine.errors import LLMStreamEmptyError, LLMUnavailableError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
@@ -31,13 +32,12 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import OpenCall, Rounds
-from dialog_engine.tool_calls.normalise import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
+from dialog_engine.tool_calls.planning import EMPTY_NOTE, LAST_NOTE
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
-from dialog_engine.tool_calls.repeats import EMPTY_NOTE, LAST_NOTE
 from dialog_engine.tool_calls.results.steps import Steps
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
 from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
-from dialog_engine.tool_calls.results.shortening import model_text
+from dialog_engine.tool_calls.results.texts import model_text
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.fakes import (

@@ -17,7 +17,6 @@ from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
-from dialog_engine.tool_calls.results.shortening import user_text
 from dialog_engine.tool_calls.results.steps import (
     decision_details,
     outcome_details,
@@ -26,6 +25,7 @@ from dialog_engine.tool_calls.results.steps import (
     shown_arguments,
     status_of,
 )
+from dialog_engine.tool_calls.results.texts import user_text
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -93,6 +93,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "updatedAt": timestamp(record.updated_at),
         "runningTurnId": record.running_turn_id,
         "awaitsApproval": record.awaits_approval,
+        "revision": record.revision,
     }
 
 
@@ -157,17 +158,23 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     return data
 
 
-def server(view: ServerView) -> dict[str, Any]:
-    """An MCP server with its tools, and those that were left out and why."""
-    catalog = view.catalog
+def server_state(view: ServerView) -> dict[str, Any]:
+    """Whether an MCP server can be used."""
     return {
-        "server": catalog.server,
-        "title": catalog.title,
+        "server": view.catalog.server,
+        "title": view.catalog.title,
         "state": view.state,
         "error": view.error,
         "breaker": view.breaker,
         "retryAt": timestamp(view.retry_at),
         "workers": view.workers,
+    }
+
+
+def server(view: ServerView) -> dict[str, Any]:
+    """An MCP server with its tools, and those that were left out and why."""
+    catalog = view.catalog
+    return server_state(view) | {
         "tools": [
             {
                 "name": tool.name,

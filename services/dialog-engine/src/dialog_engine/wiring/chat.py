@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialog_engine.chat.audit import AuditLog
-from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
@@ -23,10 +24,13 @@ from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.relay import check_routes
 from dialog_engine.settings import Settings
 from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.calls import SqlCalls, SqlResults
+from dialog_engine.storage.archive import SqlArchive
+from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.session_changes import SqlSessionChanges
+from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -57,6 +61,7 @@ class Chat:
     consumption: Consumption
     audit: AuditLog
     sessions: SqlSessions
+    feed: SessionFeed
     erasures: SqlErasures
     personal_data: PersonalData
 
@@ -105,6 +110,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     sessions, erasures = SqlSessions(store), SqlErasures(store)
+    feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
     return Chat(
         turns,
@@ -117,6 +123,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
+        feed,
         erasures,
         personal_data,
     )
