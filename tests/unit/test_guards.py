@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from dialog_engine.http.guards import BodyLimit, is_own_name
+from dialog_engine.http.middleware import BodyLimit, is_own_name
 
 pytestmark = pytest.mark.anyio
 

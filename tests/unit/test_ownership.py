@@ -17,7 +17,8 @@ from dialog_engine.chat.ownership import (
     Ownership,
 )
 from dialog_engine.chat.ports import Adopted, SeenEngine
-from dialog_engine.chat.turns import RunningTurns, SessionQueue
+from dialog_engine.chat.session_queue import SessionQueue
+from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
