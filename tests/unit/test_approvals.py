@@ -25,6 +25,7 @@ from dialog_engine.model import (
     ToolStep,
     Turn,
     TurnEvent,
+    WaitingForUser,
 )
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.tool_calls.values import Approve, Asked, Given, Refuse
@@ -136,6 +137,25 @@ async def test_calls_that_need_no_approval_run_while_others_wait() -> None:
         assert steps_of(engine.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
         await engine.decide(step.call.correlation_id, Refuse())
         assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
+
+
+async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
+    three = asks(("files__read", ""), ("files__delete", '{"path": "/a"}'), ("files__delete", '{"path": "/b"}'))
+    async with a_stage(three, says("Done.")) as engine:
+        turn, _ = await waiting_turn(engine)
+        await engine.until(turn, lambda event: event == WaitingForUser(2))
+        first, second = [each for each in engine.logs.lives[turn.turn_id][-1].events if isinstance(each, ApprovalStep)]
+        await engine.decide(first.call.correlation_id, approve(first))
+        await engine.until(turn, lambda event: event == WaitingForUser(1))
+        await engine.decide(second.call.correlation_id, Refuse())
+        events = await engine.seen(turn)
+
+    shown = [
+        event.status if isinstance(event, ToolStep) else event
+        for event in events
+        if isinstance(event, WaitingForUser) or is_step(ToolStatus.SUCCEEDED)(event)
+    ]
+    assert shown == [ToolStatus.SUCCEEDED, WaitingForUser(2), ToolStatus.SUCCEEDED, WaitingForUser(1)]
 
 
 async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> None:

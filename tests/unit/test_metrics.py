@@ -95,10 +95,10 @@ def test_a_series_that_alerts_watch_is_0_before_its_first_event(
 
 def test_a_server_with_very_many_tools_does_not_make_as_many_series() -> None:
     labels = ToolLabels()
-    values = {labels.of(f"tool_{n}", "big") for n in range(10_000)}
+    values = {labels["big", f"tool_{n}"] for n in range(10_000)}
     assert len(values) == MAX_TOOLS + 1
     assert OTHER in values
-    assert labels.of("tool_0", "big") == "tool_0"
+    assert labels["big", "tool_0"] == "tool_0"
 
 
 @promise("metrics are declared once, documented, and bounded in number")
