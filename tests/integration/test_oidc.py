@@ -415,6 +415,9 @@ async def test_without_the_provider_signing_in_is_unavailable_and_says_so(engine
     assert answer.status_code == 503
     assert answer.json()["code"] == "IDENTITY_PROVIDER_UNAVAILABLE"
     assert CLIENT_SECRET not in answer.text
+    answer = await engine.client.get("/sign-in", headers={"accept": "text/html,*/*;q=0.8"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/?sign-in-refused=IDENTITY_PROVIDER_UNAVAILABLE"
 
 
 async def test_on_https_the_cookie_is_secure_and_of_this_host_only(

@@ -157,6 +157,18 @@ async def test_a_message_that_does_not_wait_overtakes_none_that_does(
     assert (await line.next())[0] == "patient"
 
 
+async def test_a_session_with_a_running_turn_at_another_engine_is_deleted_once_that_is_stopped(
+    engines: tuple[Engine, Engine],
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    path = f"/v1/sessions/{session_id}"
+    refused = await there.client.delete(path)
+    assert (refused.status_code, refused.json()["turnId"]) == (409, turn_id)
+    assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
+    assert (await here.client.get(f"{path}/messages")).status_code == 404
+
+
 @promise("the place of a message that waits goes with its client, and with the engine at which it waited")
 async def test_a_message_whose_client_goes_away_is_not_accepted(
     engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
