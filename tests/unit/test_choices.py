@@ -4,24 +4,10 @@ import pytest
 
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Choices
-from dialog_engine.model import Choice
 from tests.marks import promise
 
 CHOICES = Choices("openai:a", ("openai:a", "anthropic:b"), ("auto", "native"))
 ALONE = Choices("openai:a", ("openai:a",))
-
-
-@pytest.mark.parametrize(
-    ("choices", "model", "tool_mode", "made"),
-    [
-        (CHOICES, None, None, Choice()),
-        (CHOICES, "openai:a", None, Choice("openai:a")),
-        (CHOICES, "anthropic:b", "native", Choice("anthropic:b", "native")),
-        (ALONE, "openai:a", None, Choice("openai:a")),
-    ],
-)
-def test_allowed_choices_are_accepted(choices: Choices, model: str | None, tool_mode: str | None, made: Choice) -> None:
-    assert choices.made(model, tool_mode) == made
 
 
 @promise("a message may ask for a model and a tool mode that are allowed, and for no other")

@@ -1,6 +1,5 @@
 """What the scripted demo model does with a question, the tools it is offered and the results it is given."""
 
-import json
 from typing import Any
 
 import pytest
@@ -66,7 +65,6 @@ ASKED: list[tuple[str, list[Call]]] = [
     ),
     ("what's the time in new york", [("time__get_current_time", {"timezone": "America/New_York"})]),
     ("What time is it in Asia/Kolkata?", [("time__get_current_time", {"timezone": "Asia/Kolkata"})]),
-    ("What time is it in Mumbai and Delhi?", [("time__get_current_time", {"timezone": "Asia/Kolkata"})]),
     ("What time is it?", [("time__get_current_time", {"timezone": "Etc/UTC"})]),
     ("What time is it in Atlantis?", [("time__get_current_time", {"timezone": "Atlantis"})]),
     (
@@ -79,17 +77,13 @@ ASKED: list[tuple[str, list[Call]]] = [
         ],
     ),
     ("What is 17 * 23 + 4?", [("demo__calculate", {"expression": "17 * 23 + 4"})]),
-    ("what's 7 times (8 minus 2)", [("demo__calculate", {"expression": "7 * (8 - 2)"})]),
     ("add 2 and 3", [("demo__calculate", {"expression": "2 + 3"})]),
-    ("Run a slow job for 5 seconds", [("demo__slow_job", {"seconds": 5})]),
     ("run a slow job for 2 minutes in 4 steps", [("demo__slow_job", {"seconds": 120, "steps": 4})]),
     ("run a slow job for 5000 seconds", [("demo__slow_job", {"seconds": 600})]),
     ("Call the failing tool", [("demo__fail", {})]),
-    ("Draw me a picture", [("demo__draw", {})]),
     ("show an image of rings", [("demo__draw", {"motif": "rings"})]),
     ("Give me a large result of 200 KB", [("demo__large_result", {"kilobytes": 200})]),
     ("What is the weather in Oslo?", [("demo__weather", {"city": "Oslo"})]),
-    ("Increment the counter", [("demo__increment_counter", {})]),
     (
         "increment the counter called orders with token t-1",
         [("demo__increment_counter", {"counter": "orders", "token": "t-1"})],
@@ -127,16 +121,6 @@ def test_a_question_that_needs_no_tool_is_answered_in_words(question: str) -> No
 def test_only_the_first_answer_of_a_conversation_introduces_the_model() -> None:
     assert INTRODUCTION in ask("Show me Markdown").text
     assert INTRODUCTION not in plan(Conversation("Show me Markdown", introduced=True)).text
-
-
-def test_markdown_has_a_heading_a_list_a_code_block_and_a_table() -> None:
-    lines = ask("show me markdown").text.splitlines()
-    for start in ("## ", "1. ", "```python", "|---|"):
-        assert any(line.startswith(start) for line in lines), start
-
-
-def test_a_long_answer_has_a_few_hundred_words() -> None:
-    assert 250 < len(ask("Give me a long answer").text.split()) < 600
 
 
 @promise("the demo model picks only tools that it is given")
@@ -248,16 +232,6 @@ def test_a_failure_is_recognised_and_reported(text: str, code: str | None) -> No
 )
 def test_an_ordinary_result_is_not_taken_for_a_failure(text: str) -> None:
     assert failure(text) is None
-
-
-def test_counting_makes_one_call_per_round_and_then_answers() -> None:
-    question, results = "count to 3 with the counter", list[Result]()
-    for value in (1, 2, 3):
-        [call] = after(question, *results).calls
-        results.append((call.name, call.arguments, json.dumps({"counter": "demo", "value": value})))
-    answer = after(question, *results)
-    assert not answer.calls
-    assert "Counted to 3" in answer.text
 
 
 def test_counting_ends_with_the_truth_when_a_call_fails_or_no_tool_is_left() -> None:

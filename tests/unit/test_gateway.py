@@ -229,14 +229,12 @@ def test_long_lists_of_names_and_long_names_are_cut() -> None:
     assert len(message) < 2_000
 
 
-def test_a_wrong_call_keeps_its_own_name_for_users() -> None:
+def test_a_wrong_call_keeps_its_own_name_for_users_and_an_invalid_one_names_its_tool() -> None:
     done = planned({"resource": "sums", "operation": "ad", "params": {"a": 1}})
 
     assert done.call.tool_name == NAME
     assert steps.shown_arguments(done.call) == {"resource": "sums", "operation": "ad", "params": {"a": 1}}
 
-
-def test_an_invalid_call_of_a_tool_names_the_tool() -> None:
     done = planned({"resource": "sums", "operation": "add", "params": {"a": 1}})
 
     assert done.call.tool_name == "sums__add"
@@ -276,9 +274,3 @@ def test_a_tool_with_the_name_help_takes_precedence() -> None:
     own = tool("desk__help")
 
     assert resolve({"resource": "desk", "operation": "help"}, [own]) == Resolved(own, {})
-
-
-def test_without_tools_the_error_of_the_catalog_is_the_answer() -> None:
-    done = plan(ToolCall("call_1", "id", NAME, '{"resource": "a", "operation": "b"}'), FakeCatalog())
-
-    assert error_of(done) == (ErrorCode.TOOL_NOT_FOUND, "there is no tool 'mcp_query'")

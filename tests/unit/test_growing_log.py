@@ -1,7 +1,5 @@
 """A log that grows: what a reader takes of it at once is bounded, whatever it missed."""
 
-import asyncio
-
 import pytest
 
 from dialog_engine.chat import events
@@ -55,31 +53,6 @@ async def test_a_batch_of_small_events_is_bounded() -> None:
     log = Log()
     log.add(*entries(300, 1))
     assert len(await anext(log.follow(START))) == BLOCK
-
-
-async def test_every_reader_has_its_own_cursor_and_gets_each_later_entry_once() -> None:
-    log = Log()
-    one, two, three, four = entries(4, 1)
-    log.add(one)
-    reader, late = log.follow(START), log.follow(Cursor(1, 1))
-    assert await anext(reader) == [one.frame]
-    log.add(two, three)
-    assert await anext(reader) == await anext(late) == [two.frame, three.frame]
-    log.add(four)
-    assert await anext(late) == [four.frame]
-    assert await anext(log.follow(Cursor(1, 2))) == [three.frame, four.frame]
-
-
-async def test_a_reader_that_is_ahead_of_the_log_waits() -> None:
-    log = Log()
-    *first, last = entries(4, 1)
-    log.add(*first[:2])
-    reader = asyncio.ensure_future(anext(log.follow(Cursor(1, 3))))
-    log.add(first[2])
-    await asyncio.sleep(0)
-    assert not reader.done()
-    log.add(last)
-    assert await reader == [last.frame]
 
 
 async def test_a_gap_is_noticed_by_readers_before_it_and_a_new_epoch_is_no_gap() -> None:

@@ -1,8 +1,6 @@
 """Which fragment belongs to which call: one file of `tests/corpus/streams` per habit, and the general law."""
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -69,18 +67,6 @@ def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) 
     for cut in range(1, len(body)):
         assert as_written(decoded([body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
     assert as_written(decoded([body[n : n + 1] for n in range(len(body))]), expected) == expected
-
-
-@given(st.data())
-def test_however_often_the_network_cuts_a_stream_the_events_are_the_same(data: st.DataObject) -> None:
-    path = data.draw(st.sampled_from(FILES))
-    expected, body = read_stream(path).events, stream_bytes(path)
-    if data.draw(st.booleans()) and b"\r" not in body:
-        body = body.replace(b"\n", b"\r\n")
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=40)))
-
-    reads = [body[a:b] for a, b in itertools.pairwise([0, *cuts, len(body)])]
-    assert as_written(decoded(reads), expected) == expected
 
 
 @promise("every known habit of providers is understood")
@@ -199,33 +185,6 @@ def test_deltas_of_one_read_are_merged_in_order() -> None:
 
 def part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
     return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
-
-
-LARGE: dict[str, Callable[[int], list[Delta]]] = {
-    "reasoning blocks": lambda n: [Delta(reasoning_details=[{"type": "t", "index": at}]) for at in range(n)],
-    "reasoning ids": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "id": at}]) for at in range(1, n)],
-    "pieces of a block": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "text": "a" * 1000}])] * n,
-    "a name repeated": lambda n: [part('{"a":"', "t"), *[part("a}", "t")] * n],
-    "changing ids": lambda n: [part('{"a":"', "t", "0"), *(part("a}", None, str(at)) for at in range(1, n))],
-    "calls": lambda n: [part("{}", "t", str(at), at) for at in range(n)],
-    "calls without index": lambda n: [part("{}", "t", str(at), None) for at in range(n)],
-    "empty objects": lambda n: [part("{}" * 60 * n, "t")],
-}
-
-
-@pytest.mark.parametrize("deltas", LARGE.values(), ids=LARGE)
-def test_twice_as_long_an_answer_takes_twice_as_long(deltas: Callable[[int], list[Delta]]) -> None:
-    def seconds(length: int) -> float:
-        chunks, assembler = [Chunk([Choice(delta)]) for delta in deltas(length)], MessageAssembler()
-        began = time.process_time()
-        for chunk in chunks:
-            assembler.feed(chunk)
-        assembler.finish()
-        return time.process_time() - began
-
-    # Four times as long if it were quadratic, which short answers hide.
-    ratio = min(seconds(4_000) for _ in range(3)) / min(seconds(2_000) for _ in range(3))
-    assert ratio < 3
 
 
 WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(100)]

@@ -89,14 +89,6 @@ def test_an_answer_with_a_status_gets_its_name(status: int, body: object, kind: 
     assert type(ErrorClassifier().from_response(status, body, {})) is kind
 
 
-def test_a_rate_limited_client_gets_a_retry_after() -> None:
-    error = ErrorClassifier().from_response(429, None, {"retry-after": "12"})
-    assert isinstance(error, LLMRateLimitedError)
-    assert error.retry_after == 12
-    assert "rate limit" in str(error)
-    assert "in 12 seconds" in str(error)
-
-
 @pytest.mark.parametrize(
     "payload",
     [

@@ -1,6 +1,5 @@
 """Which model answers, and when another one is asked."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -195,15 +194,6 @@ async def test_a_turns_own_choice_goes_first_and_one_that_is_not_configured_is_t
     assert (await world.ask("gone"))[0] == AnsweredBy("a")
 
 
-async def test_closing_the_stream_closes_that_of_the_model() -> None:
-    world = World("b")
-    async with aclosing(await world.router.open(request())) as events:
-        await anext(events)
-        await anext(events)
-    await asyncio.sleep(0)
-    assert (world.asked, world.closed) == (["a"], ["a"])
-
-
 # --- Conversations that are too long ---
 
 
@@ -237,11 +227,3 @@ async def test_a_model_that_finds_a_request_too_long_is_asked_with_less_while_th
     assert left_out == sorted(set(left_out))
     assert (left_out[0], left_out[-1]) == (0, 20)
     assert len(left_out) <= 6
-
-
-async def test_after_the_first_word_a_request_that_is_too_long_is_not_made_again() -> None:
-    world = World()
-    world.plan["a"] = [TextDelta("He"), LLMContextLengthError("too long")]
-    with pytest.raises(LLMContextLengthError):
-        await world.ask("", *LONG)
-    assert world.asked == ["a"]

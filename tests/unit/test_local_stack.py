@@ -1,7 +1,6 @@
 """What `make run` starts, for which environment."""
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,27 +33,6 @@ def names(plan: Plan) -> list[str]:
 def settings_of(plan: Plan, name: str) -> dict[str, str]:
     (program,) = (program for program in plan.programs if program.name == name)
     return dict(program.env)
-
-
-def words_of(plan: Plan, name: str) -> str:
-    (program,) = (program for program in plan.programs if program.name == name)
-    return " ".join(program.argv)
-
-
-def test_with_nothing_set_everything_is_embedded() -> None:
-    plan = planned()
-
-    assert names(plan) == ["valkey", "demo-model", "demo-mcp-server", "plugins-mcp", "dialog-engine"]
-    assert plan.url == "http://127.0.0.1:8000"
-
-
-def test_engine_and_worker_share_the_embedded_server_which_has_no_port() -> None:
-    plan = planned()
-    url = settings_of(plan, "dialog-engine")["REDIS_URL"]
-
-    assert url == settings_of(plan, "plugins-mcp")["REDIS_URL"]
-    socket = parse_redis_url(url).socket_path
-    assert f"--port 0 --unixsocket {socket} --unixsocketperm 700" in words_of(plan, "valkey")
 
 
 def test_several_workers_and_engines_have_ports_of_their_own() -> None:
@@ -127,14 +105,6 @@ def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) ->
     assert {name: {each for each, program in programs.items() if program.inherits(name)} for name in inherit} == inherit
 
 
-def test_the_embedded_server_keeps_what_it_is_given() -> None:
-    words = words_of(planned(), "valkey")
-
-    assert "--appendonly yes" in words
-    assert "--appendfsync everysec" in words
-    assert words.startswith(str(VALKEY))
-
-
 @promise("the demo model is labelled as scripted wherever a person meets it")
 def test_the_demo_model_is_called_a_script() -> None:
     settings = settings_of(planned(), "dialog-engine")
@@ -143,14 +113,6 @@ def test_the_demo_model_is_called_a_script() -> None:
     assert settings["MODEL_LABEL"] == "Scripted demo model"
     assert settings["OPENAI_MODEL"] == "demo-scripted"
     assert settings["OPENAI_BASE_URL"].endswith("/v1")
-
-
-def test_the_demo_servers_are_configured_in_the_worker() -> None:
-    settings = settings_of(planned(), "plugins-mcp")
-
-    assert settings["MCP_CONFIG"] == "examples/mcp.json"
-    assert settings["DEMO_MCP_URL"].endswith("/mcp")
-    assert settings["PYTHON"] == sys.executable
 
 
 @promise("PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured")
@@ -215,22 +177,6 @@ def test_a_port_that_is_none_is_refused_by_name(port: str) -> None:
 def test_the_data_of_the_user_stays_where_the_user_wants_it() -> None:
     assert settings_of(planned(), "dialog-engine")["OUTBOX_PATH"] == ".data/dialog-engine.sqlite3"
     assert settings_of(planned(OUTBOX_PATH="/x.sqlite3"), "dialog-engine")["OUTBOX_PATH"] == "/x.sqlite3"
-
-
-def test_engine_and_worker_come_after_what_they_need() -> None:
-    stages = {program.name: program.stage for program in planned().programs}
-
-    assert max(stages["valkey"], stages["demo-model"], stages["demo-mcp-server"]) < stages["plugins-mcp"]
-    assert stages["plugins-mcp"] == stages["dialog-engine"]
-
-
-def test_the_summary_says_where_to_go_and_what_to_try() -> None:
-    text = summary(planned(PORT="9000"))
-
-    assert "http://127.0.0.1:9000" in text
-    assert "curl -N http://127.0.0.1:9000/v1/chat" in text
-    assert "a script, not an AI" in text
-    assert ".data/logs" in text
 
 
 def test_passwords_are_not_shown() -> None:

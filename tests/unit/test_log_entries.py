@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat.events import Cursor, Frame
+from dialog_engine.chat.events import Cursor
 from dialog_engine.event_log.growing_log import Entry, entry_from_fields, entry_of
 
 
@@ -12,10 +12,6 @@ def test_an_entry_survives_its_way_through_a_stream(name: str, delta: str) -> No
     entry = entry_of(2, 7, name, {"delta": delta})
     fields = {b"event": entry.name.encode(), b"data": entry.data.encode()}
     assert entry_from_fields(Cursor(2, 7), fields) == entry
-
-
-def test_a_client_gets_the_id_that_the_stream_has() -> None:
-    assert entry_of(2, 7, "text", {"delta": "a"}).frame == Frame("2-7", "text", '{"delta":"a"}')
 
 
 def test_an_entry_is_new_to_readers_before_it() -> None:

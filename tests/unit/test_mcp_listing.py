@@ -41,7 +41,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
     listed = tool(
         "read file", description="Reads", annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False}
     )
-    options = {"trust": True, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
+    options = {"trust": True, "approval": ALWAYS, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
     entry = to_catalog(spec(**options), Listing(tools=(listed,))).tools[0]
     assert entry == ToolEntry(
         name=entry.name,
@@ -53,6 +53,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
         annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False},
         execution_class=ExecutionClass.REPEATABLE,
         timeout_ms=5,
+        approval=ALWAYS,
     )
     assert entry.name.startswith("srv__read_file_")
 
@@ -123,12 +124,6 @@ def test_which_tools_need_approval(
     assert approval(ServerOptions(**options), "t", annotations) is expected
 
 
-def test_the_catalog_says_which_tools_need_approval() -> None:
-    listed = tool("wipe", annotations={"destructiveHint": True})
-    entry = to_catalog(spec(trust=True, approval=DESTRUCTIVE), Listing(tools=(listed,))).tools[0]
-    assert entry.approval is DESTRUCTIVE
-
-
 @promise("a tool with an invalid schema is left out, and the reason reported")
 @promise("one bad tool schema never fails a request")
 @pytest.mark.parametrize(
@@ -176,10 +171,6 @@ def test_a_name_that_is_listed_twice_means_neither() -> None:
     catalog = to_catalog(spec(), Listing(tools=(tool("a"), tool("b"), tool("a"))))
     assert [entry.tool for entry in catalog.tools] == ["b"]
     assert catalog.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
-
-
-def test_a_disabled_tool_is_not_offered() -> None:
-    assert to_catalog(spec(tools={"t": ToolOptions(disabled=True)}), Listing(tools=(tool(),))).tools == ()
 
 
 def test_a_long_description_is_trimmed() -> None:

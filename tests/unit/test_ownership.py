@@ -16,9 +16,8 @@ from dialog_engine.chat.ownership import (
     RENEW_SECONDS,
     Ownership,
 )
-from dialog_engine.chat.ports import Adopted, SeenEngine
 from dialog_engine.chat.turns import RunningTurns, SessionQueue
-from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
+from dialog_engine.errors import EngineError, StorageUnavailableError
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
@@ -266,35 +265,6 @@ async def test_an_engine_that_was_shut_down_is_adopted_at_once(store: SharedTurn
     assert b.counted("dialog_engines_adopted_total", lease="expired") == 0
 
 
-async def test_an_engine_that_two_others_find_dead_is_counted_once(
-    store: SharedTurns, a: Engine, b: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    c = await started(store, "c")
-    await a.ownership.release()
-    adopt = c.engines.adopt
-
-    async def after_b(seen: SeenEngine, limit: int) -> Sequence[Adopted]:
-        await b.ownership.look()
-        return await adopt(seen, limit)
-
-    monkeypatch.setattr(c.engines, "adopt", after_b)
-    await c.ownership.look()
-
-    assert b.counted("dialog_engines_adopted_total", lease="released") == 1
-    assert c.counted("dialog_engines_adopted_total", lease="released") == 0
-
-
-async def test_renewals_of_the_lease_and_engines_are_counted(a: Engine, b: Engine) -> None:
-    await b.ownership.renew()
-    await b.ownership.look()
-    b.store.held.away = AWAY
-    with pytest.raises(StorageUnavailableError):
-        await b.ownership.renew()
-    assert b.counted("dialog_engine_lease_renewals_total", outcome="ok") == 1
-    assert b.counted("dialog_engine_lease_renewals_total", outcome="failed") == 1
-    assert b.counted("dialog_engines") == 2
-
-
 @promise("no clock of a database or a machine makes an engine seem dead or alive")
 @promise("PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken")
 async def test_time_without_the_database_does_not_count(
@@ -328,19 +298,6 @@ async def test_an_unexpected_error_does_not_end_the_loops(
 
 
 # --- What runs here ---
-
-
-@pytest.mark.parametrize("released", [False, True])
-async def test_a_start_resumes_the_turns_of_the_last_life(store: SharedTurns, released: bool) -> None:
-    store.set_lease("a", 0 if released else store.clock.now_ms())
-    store.add("a", "t", crashes=2)
-    store.add("b", "of another")
-
-    a = await started(store, "a")
-
-    assert [*a.turns.runs] == ["t"]
-    assert store.turn("t").crashes == (0 if released else 3)
-    assert a.notes == ["restart"]
 
 
 @promise("a turn that the store gives to an engine runs there once, whatever happens beside it")
@@ -433,22 +390,6 @@ async def test_stop_requests_of_any_engine_are_executed(store: SharedTurns, a: E
     await a.ownership.release()
     await b.ownership.look()
     assert b.turns.stopped == ["t"]
-
-
-@promise("a turn that its engines die of is given up")
-@pytest.mark.parametrize("crashes", [MAX_CRASHES - 2, MAX_CRASHES - 1])
-async def test_a_turn_fails_after_too_many_crashes(store: SharedTurns, a: Engine, b: Engine, crashes: int) -> None:
-    store.add("a", "t", crashes=crashes)
-    await b.ownership.look()
-    b.now += LEASE_SECONDS
-    await b.ownership.look()
-
-    failure = b.turns.failures["t"]
-    if crashes + 1 < MAX_CRASHES:
-        assert failure is None
-    else:
-        assert isinstance(failure, TurnCrashesError)
-        assert str(failure).startswith(f"{MAX_CRASHES} times in a row")
 
 
 # --- Going down ---

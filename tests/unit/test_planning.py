@@ -44,27 +44,10 @@ def message(arguments: str, schema: dict[str, Any] | None = None) -> str:
             raise AssertionError(other)
 
 
-def test_a_call_that_fits_is_runnable_with_its_arguments_as_values() -> None:
-    match planned('{"name": "Ada", "home": {"zip": 1}, "tags": ["a"]}', ADDRESS):
-        case Runnable(arguments=arguments):
-            assert arguments == {"name": "Ada", "home": {"zip": 1}, "tags": ["a"]}
-        case other:
-            raise AssertionError(other)
-
-
 @pytest.mark.parametrize("text", ["", "  \n", "{}"])
 def test_no_text_at_all_means_no_arguments(text: str) -> None:
     assert isinstance(planned(text), Runnable)
     assert read_arguments(text) == {}
-
-
-def test_an_unknown_tool_is_reported_before_its_arguments_are_parsed() -> None:
-    match planned("{broken", name="a__c"):
-        case Unrunnable(outcome=outcome):
-            assert outcome.error is not None
-            assert outcome.error.code is ErrorCode.TOOL_NOT_FOUND
-        case other:
-            raise AssertionError(other)
 
 
 ADDS = FakeCatalog(tool("demo__add"), tool("other__add"), tool("other__sub"), tool("add__x"))
@@ -228,14 +211,6 @@ def test_validation_messages_are_bounded() -> None:
     assert len(message(json.dumps({"name": "Ada", long: 1}), ADDRESS)) < 1_100
     schema = {"additionalProperties": {"type": "integer"}}
     assert len(message(json.dumps({long: "x"}), schema)) < 1_100
-
-
-def test_numbers_keep_all_their_digits() -> None:
-    match planned('{"id": 123456789012345678901234567890}'):
-        case Runnable(arguments=arguments):
-            assert arguments == {"id": 123456789012345678901234567890}
-        case other:
-            raise AssertionError(other)
 
 
 @given(st.text())

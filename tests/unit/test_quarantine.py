@@ -9,6 +9,7 @@ import pytest
 
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
 from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
+from dialog_engine.tool_calls import bounded_validation
 from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
@@ -75,18 +76,6 @@ async def test_the_request_is_repeated_without_the_tool_which_is_not_offered_aga
     assert offered(model) == [["a__good", "a__bad", "b__fine"], ["a__good", "b__fine"], ["a__good", "b__fine"]]
     assert noted == [(BAD, "one")]
     assert "Invalid schema for function 'a__bad'" in (quarantine.reason(BAD, "one") or "")
-
-
-async def test_a_tool_that_one_model_refuses_is_still_offered_to_another() -> None:
-    quarantine = Quarantine()
-    fussy, easy = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello")), ScriptedModel(says("Hello"))
-    one, other = quarantine.guard(fussy, "one"), quarantine.guard(easy, "other")
-
-    for llm in (one, other, one):
-        await answered(llm)
-
-    assert offered(fussy)[1:] == [["a__good", "b__fine"]] * 2
-    assert offered(easy) == [["a__good", "a__bad", "b__fine"]]
 
 
 @promise("a tool with an invalid schema is left out, and the reason reported")
@@ -231,7 +220,10 @@ async def test_where_no_model_is_asked_nothing_is_refused() -> None:
     assert OfferedTools(Directory(*TOOLS), Quarantine()).tools() == TOOLS
 
 
-async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes() -> None:
+async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_validation, "THREAD_SECONDS", 0.05)
     doubling = {
         "type": "object",
         "$ref": "#/$defs/d0",

@@ -37,7 +37,4 @@ def test_rounds_are_numbered_and_complete_ones_are_marked() -> None:
     replayed = replay("turn", [asked(2, first), asked(3, second)])
     assert [event.round for event in replayed if isinstance(event, ToolStep)] == [1, 2]
     assert [event for event in replayed if isinstance(event, RoundComplete)] == [RoundComplete(1)]
-
-
-def test_the_messages_of_other_turns_are_left_out() -> None:
     assert replay("another", [asked(2)]) == ()

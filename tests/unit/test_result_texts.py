@@ -12,7 +12,6 @@ from dialog_engine.model import (
     CallProgressed,
     CallQueued,
     CallRunning,
-    CallUpdate,
     ToolCall,
     ToolMessage,
     ToolStatus,
@@ -209,18 +208,12 @@ def test_a_truncated_text_has_a_url_of_the_whole() -> None:
 
 
 @promise("content for the user only does not go to the model")
-def test_content_for_the_user_only_is_shown_to_the_user() -> None:
-    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True)))
+def test_content_for_the_user_only_is_shown_to_the_user_and_not_to_the_model() -> None:
+    picture = MediaBlock("image/png", "AAAA", user_only=True)
+    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("you", user_only=True), picture))
 
     assert steps.outcome_details("turn", "call", outcome)["result"]["text"] == "both\nyou"
-    assert "you" not in tool_message(CALL, outcome).content
-
-
-@promise("content for the user only does not go to the model")
-def test_a_picture_for_the_user_only_does_not_go_to_the_model() -> None:
-    outcome = ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("image/png", "AAAA", user_only=True)))
-
-    assert tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "a")
+    assert tool_message(CALL, outcome) == ToolMessage("call_1", "a__b", "both")
 
 
 def test_arguments_are_shown_as_an_object_and_other_text_unchanged() -> None:
@@ -236,49 +229,32 @@ def test_arguments_are_shown_as_an_object_and_other_text_unchanged() -> None:
 CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
 
 
-@pytest.mark.parametrize(
-    ("update", "status", "details"),
-    [
-        (CallQueued("id", 3), T.QUEUED, {"position": 3}),
-        (CallQueued("id", 0), T.QUEUED, {"position": 0}),
-        (CallQueued("id"), T.QUEUED, {}),
-        (CallRunning("id", 2), T.RUNNING, {"attempt": 2}),
-        (CallProgressed("id", 1, 4, "half"), T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
-        (CallProgressed("id", 0.5, None, None), T.PROGRESS, {"progress": 0.5}),
-        (
-            CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
-            T.CANCELLED,
-            {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}},
-        ),
-    ],
-)
-def test_every_update_of_a_call_is_a_step(update: CallUpdate, status: ToolStatus, details: dict[str, object]) -> None:
-    step = Steps(Turn("turn", "session", "someone"), 2, {"id": "a"}).update(CALL, update)
-
-    assert (step.status, step.details) == (status, details)
-    assert (step.call, step.server, step.round) == (CALL, "a", 2)
-
-
 @promise("a call that waits for Redis or for a worker says so, until it goes on")
-def test_each_step_says_what_the_call_waits_for() -> None:
-    steps = Steps(Turn("turn", "session", "someone"), 1, {})
+def test_each_update_of_a_call_is_a_step_that_says_what_it_waits_for() -> None:
+    steps = Steps(Turn("turn", "session", "someone"), 2, {"id": "a"})
     steps.pending(CALL, "Add")
     updates = [
         CallHeld("id", WaitsFor.REDIS),
         CallHeld("id", WaitsFor.WORKER),
         CallQueued("id", 3),
         CallHeld("id", None),
+        CallQueued("id"),
         CallRunning("id", 2),
+        CallProgressed("id", 0.5, None, None),
         CallProgressed("id", 1, 4, "half"),
         CallHeld("id", WaitsFor.REDIS),
         CallAnswered("id", ended(S.CANCELLED, E.CANCELLED)),
     ]
-    assert [(step.status, step.details) for step in (steps.update(CALL, update) for update in updates)] == [
+    shown = [steps.update(CALL, update) for update in updates]
+    assert {(step.call, step.server, step.round) for step in shown} == {(CALL, "a", 2)}
+    assert [(step.status, step.details) for step in shown] == [
         (T.PENDING, {"waitsFor": "redis"}),
         (T.PENDING, {"waitsFor": "worker"}),
         (T.QUEUED, {"position": 3, "waitsFor": "worker"}),
         (T.QUEUED, {"position": 3}),
+        (T.QUEUED, {}),
         (T.RUNNING, {"attempt": 2}),
+        (T.PROGRESS, {"progress": 0.5}),
         (T.PROGRESS, {"progress": 1, "total": 4, "message": "half"}),
         (T.PROGRESS, {"progress": 1, "total": 4, "message": "half", "waitsFor": "redis"}),
         (T.CANCELLED, {"durationMs": 0, "error": {"code": "CANCELLED", "message": "why"}}),

@@ -24,9 +24,9 @@ from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import ArgumentsScan, decode, is_complete, join_arguments
-from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_encoding import encode_messages as encode_for_openai
-from dialog_engine.llm.openai_wire import Chunk
+from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.llm.profiles import Profile
 from dialog_engine.model import (
     AssistantMessage,
@@ -89,7 +89,7 @@ def repeated(part: str, before: str = "", after: str = "") -> Text:
 def _reply(dialect: Dialect, piece: int | None = None) -> Callable[[str], None]:
     def read(text: str) -> None:
         ids = count()
-        reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)))
+        reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)), may_quote_results=True)
         for at in range(0, len(text), piece or len(text)):
             reply.read(TextDelta(text[at : at + (piece or len(text))]))
         reply.read(StreamEnd(FinishReason.STOP))
@@ -111,12 +111,25 @@ _TOOL_USE = (
     repeated("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
     repeated("<![CDATA[a]]>", "<tool_use><name>add</name><arguments>", "</arguments></tool_use>"),
     repeated("<", "<think>"),
+    repeated("<p>a < b</p> "),
+    repeated("say `<tool_use> "),
+    repeated("a\n    <tool_use> <!-- --> ``b", "`"),
+    repeated('"a", ', "<tool_use><name>write</name><arguments>"),
+    repeated('<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
+    repeated("<tool_use_result><name>now</name><result>a < b</result>"),
+    repeated("a < b </", "<tool_use_result><result>"),
+    repeated("<tool_use_result>\n"),
 )
 _FUNCTION_CALLS = (
     repeated('<invoke name="add"><parameter name="a">1</parameter></invoke>'),
     repeated('<parameter name="a">1</parameter>', '<invoke name="add">'),
     repeated('a="1" ', '<invoke name="add" '),
     repeated("<invoke a='"),
+    repeated("a </parameter> b ", '<invoke name="write"><parameter name="path">'),
+    repeated(' path="a > b"', '<invoke name="write"'),
+    repeated("a > b ", '<invoke name="write" path="'),
+    repeated("a = ", '<invoke name="write" '),
+    repeated(" " * 10, '<invoke name="write"><parameter name="path">a</parameter>'),
     repeated("</parameter>" + " " * 199, '<invoke name="write"><parameter name="path">'),
 )
 
@@ -143,6 +156,29 @@ def _openai(deltas: Sequence[dict[str, Any]]) -> None:
     _stream(OpenAIDecoder(ErrorClassifier()), [*chunks, {"choices": [{"finish_reason": "stop"}]}])
 
 
+def _part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
+    return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
+
+
+_DELTAS: tuple[Callable[[int], list[Delta]], ...] = (
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": at}]) for at in range(n)],
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "id": at}]) for at in range(1, n)],
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "text": "a" * 1000}])] * n,
+    lambda n: [_part('{"a":"', "t"), *[_part("a}", "t")] * n],
+    lambda n: [_part('{"a":"', "t", "0"), *(_part("a}", None, str(at)) for at in range(1, n))],
+    lambda n: [_part("{}", "t", str(at), at) for at in range(n)],
+    lambda n: [_part("{}", "t", str(at), None) for at in range(n)],
+    lambda n: [_part("{}" * 60 * n, "t")],
+)
+
+
+def _assemble(deltas: Sequence[Delta]) -> None:
+    assembler = MessageAssembler()
+    for delta in deltas:
+        assembler.feed(Chunk([Choice(delta)]))
+    assembler.finish()
+
+
 def _anthropic(number: int) -> None:
     events: list[dict[str, Any]] = []
     for index in range(number):
@@ -155,10 +191,6 @@ def _anthropic(number: int) -> None:
 
 def _calls(number: int) -> list[dict[str, Any]]:
     return [{"tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]} for _ in range(number)]
-
-
-def _details(number: int) -> list[dict[str, Any]]:
-    return [{"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "a"}]} for _ in range(number)]
 
 
 def _history(number: int) -> tuple[Message, ...]:
@@ -245,7 +277,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
         (repeated("1,", '{"choices":[', "{}]}"),),
     ),
     "calls without ids": (_openai, 10_000, (_calls,)),
-    "blocks of reasoning": (_openai, 10_000, (_details,)),
+    "deltas of a provider": (_assemble, 10_000, _DELTAS),
     "calls with one id": (_anthropic, 10_000, (lambda size: size,)),
     "an error of a provider": (
         lambda text: ErrorClassifier("secret").from_response(400, text, {}),
@@ -372,8 +404,8 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
         if isinstance(text(1), str | bytes) and "token by token" not in name
     }
     assert len(longest) > 50
-    slow = [each for each in longest.values() if seconds(*each) > LOOP_SECONDS / 2]
-    assert max(seconds(*each, 10) for each in slow) < LOOP_SECONDS  # the machine may be busy
+    slow = [name for name, each in longest.items() if seconds(*each, 1) > LOOP_SECONDS]
+    assert [name for name in slow if seconds(*longest[name], 10) > LOOP_SECONDS] == []  # the machine was busy
 
 
 # --- Which modules read texts ---

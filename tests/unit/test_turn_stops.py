@@ -19,7 +19,6 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
-    ReasoningDelta,
     SystemMessage,
     TextDelta,
     ToolStatus,
@@ -28,7 +27,6 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from plugins_contract.errors import ErrorCode
 from tests.marks import promise
 from tests.support.fakes import (
     SPENT,
@@ -94,16 +92,6 @@ async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> Non
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
 
 
-async def test_reasoning_and_white_space_alone_are_no_partial_message() -> None:
-    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("\n "))
-
-        events = await stopped(engine, turn)
-
-    assert not any(isinstance(event, MessageFinished) for event in events)
-
-
 async def test_a_stop_during_the_commit_of_a_round_shows_the_round_and_its_calls_never_begin() -> None:
     store, worker = MemoryStore(), FakeWorker()
     commit = store.hold["add_round"] = asyncio.Event()
@@ -152,21 +140,6 @@ async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> Non
         await stopped(engine, turn)
 
     assert worker.heard == ()
-
-
-async def test_a_call_that_waits_for_a_worker_at_a_stop_never_begins() -> None:
-    worker = FakeWorker()
-    worker.staffed = False
-    async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.QUEUED))
-        await stopped(engine, turn)
-        events = await engine.seen(turn)
-
-    last = [event for event in events if isinstance(event, ToolStep)][-1]
-    assert last.status is ToolStatus.CANCELLED
-    assert last.details["error"]["code"] == ErrorCode.CANCELLED
-    assert worker.executed == []
 
 
 async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
@@ -266,17 +239,6 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     assert "while closing" in caplog.text
 
 
-async def test_a_turn_may_be_stopped_twice() -> None:
-    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
-
-        assert await asyncio.gather(engine.turns.cancel(turn.turn_id), engine.turns.cancel(turn.turn_id)) == [
-            True,
-            True,
-        ]
-
-
 async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_too() -> None:
     worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
@@ -296,32 +258,6 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
 
 
 # --- Shutting down --------------------------------------------------------------------------------------------------
-
-
-async def test_a_shutdown_lets_turns_end_within_the_grace_period() -> None:
-    go = asyncio.Event()
-    async with FakeEngine(ScriptedModel([go, *says("x")])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        closing = asyncio.create_task(engine.turns.close(5))
-        await breathe()
-        go.set()
-        await closing
-
-        assert engine.store.status(turn) == "done"
-
-
-async def test_a_shutdown_leaves_the_rest_unfinished_with_closed_streams() -> None:
-    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
-
-        await engine.turns.close(0)
-
-        assert engine.store.status(turn) == "running"
-        assert not any(isinstance(event, Done) for event in engine.logs.lives[turn.turn_id][-1].events)
-        assert model.open == 0
-        assert len(engine.turns) == 0
 
 
 async def test_a_shutdown_during_the_commit_of_the_end_shows_the_end() -> None:

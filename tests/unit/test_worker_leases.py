@@ -198,15 +198,6 @@ async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_
     assert reports == Reports()
 
 
-@pytest.mark.parametrize(("answer", "outcome"), [([b"OK", 0], "renewed"), ([b"STALE"], "stale")])
-async def test_every_renewal_is_counted_by_its_outcome(answer: list[Any], outcome: str) -> None:
-    scripts, counted = Scripts(answer=answer), list[str]()
-    async with keeping(scripts, PATIENT, counted.append) as keeper:
-        with hold(keeper, Reports()):
-            await wait_until(lambda: counted)
-    assert set(counted) == {outcome}
-
-
 async def test_a_cancel_request_is_reported_once() -> None:
     scripts, reports = Scripts(answer=[b"OK", 1]), Reports()
     async with keeping(scripts, PATIENT) as keeper:
@@ -330,14 +321,6 @@ async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -
             assert not other.losses
 
 
-async def test_without_leases_a_worker_reports_and_nothing_is_renewed() -> None:
-    scripts = Scripts()
-    async with keeping(scripts) as keeper:
-        assert await keeper.reported() == "server"
-        await stays(lambda: not scripts.asked_at, 5 * TIMES.renew)
-    assert (scripts.asked_at, scripts.round_trips) == ([], 0)
-
-
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:
     scripts, reports, other = Scripts(hangs=threading.Event()), Reports(), Reports()
     async with keeping(scripts) as keeper:
@@ -360,17 +343,6 @@ async def test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leas
             woken = time.monotonic()
             assert max(at for at in scripts.asked_at if at < woken) - still_since < TIMES.loop_alive + 2 * TIMES.renew
             await wait_until(lambda: reports.losses)
-
-
-async def test_a_released_lease_reports_nothing() -> None:
-    scripts, reports = Scripts(answer=[b"STALE"], hangs=threading.Event()), Reports()
-    async with keeping(scripts) as keeper:
-        with hold(keeper, reports):
-            await wait_until(lambda: scripts.asked_at)
-        assert scripts.hangs is not None
-        scripts.hangs.set()
-        await stays(lambda: reports == Reports(), 2 * TIMES.renew)
-    assert reports == Reports()
 
 
 async def test_the_keeper_ends_with_its_thread_whatever_that_waits_for() -> None:
