@@ -5,12 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.errors import (
-    ApprovalExpiredError,
-    ApprovalStaleError,
-    ArgumentsRefusedError,
-    ToolChangedError,
-)
+from dialog_engine.errors import ApprovalExpiredError, ApprovalStaleError, ArgumentsRefusedError, ToolChangedError
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.approvals.rules import (
     AnswerCall,

@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.errors import (
-    ApprovalError,
-    ApprovalExpiredError,
-    StorageUnavailableError,
-)
+from dialog_engine.errors import ApprovalError, ApprovalExpiredError, StorageUnavailableError
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
@@ -39,15 +35,12 @@ from tests.support.fakes import (
     breathe,
     done_of,
     gives,
-    is_step,
     says,
     steps_of,
     succeeded,
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 DELETE = tool(
     "files__delete", {"type": "object", "properties": {"path": {"type": "string"}}}, approval=ApprovalPolicy.ALWAYS
@@ -86,27 +79,6 @@ def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> A
 
 def requests(engine: FakeEngine) -> list[str]:
     return [row.event_id for row in engine.store.requests()]
-
-
-async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        before = engine.clock.now_ms()
-        await engine.decide(step.call.correlation_id, approve(step))
-        [opened] = await engine.store.calls.open_calls(turn) or [None]
-
-        assert opened is None or opened.request.deadline >= before + 60_000
-
-
-async def test_calls_that_need_no_approval_run_while_others_wait() -> None:
-    both = asks(("files__read", ""), ("files__delete", "{}"))
-    async with a_stage(both, says("Done.")) as engine:
-        turn, step = await waiting_turn(engine)
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "files__read"))
-
-        assert steps_of(engine.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
-        await engine.decide(step.call.correlation_id, Refuse())
-        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
 
 
 SAME = asks(("files__delete", ' {"path" : "/a"}'))

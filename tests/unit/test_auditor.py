@@ -18,8 +18,6 @@ from plugins_contract.ledger.replies import Loss
 from tests.integration.engines import MemoryOutbox, request
 from tests.support.publishers import FakePublisher
 
-pytestmark = pytest.mark.anyio
-
 CERTAIN_SECONDS = 0.1
 
 

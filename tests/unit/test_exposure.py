@@ -81,22 +81,11 @@ def test_auto_offers_no_more_tools_than_providers_accept() -> None:
     assert Exposure(DIRECT).in_force(many).offered == many
 
 
-@pytest.mark.parametrize("mode", ExposureMode)
-def test_an_empty_catalog_offers_nothing(mode: ExposureMode) -> None:
-    assert Exposure(mode).offered((), ()) == ()
-
-
 def test_a_changed_catalog_is_examined_again() -> None:
     exposure = Exposure(AUTO, COST)
     more = (*CATALOG, tool("a__b"))
 
     assert [exposure.in_force(c).mode for c in (CATALOG, more, CATALOG)] == [DIRECT, SEARCH, DIRECT]
-
-
-def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
-    entry = tool("a__b", {"type": "object"}, description="é" * 400)
-
-    assert 800 / 4 < tokens_of_tool(entry) < 800 / 4 + 25
 
 
 # --- What was found -------------------------------------------------------------------------------------------------
@@ -187,18 +176,6 @@ def test_the_best_match_comes_first(query: str, best: list[str]) -> None:
     assert bool(hits) == bool(best)
 
 
-def test_an_exact_name_comes_first() -> None:
-    longer = [tool(f"a__get_get_get_{n}", description="get get get") for n in range(5)]
-
-    assert names(Ranking([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
-
-
-def test_equal_matches_are_in_alphabetical_order() -> None:
-    tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
-
-    assert names(Ranking(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
-
-
 def test_broken_schemas_do_not_break_the_search() -> None:
     tools = [tool("a__one", {"properties": properties}) for properties in ([1], "x", None, {"one": 1})]
 
@@ -247,7 +224,6 @@ def test_the_description_of_the_search_names_the_servers_up_to_a_limit() -> None
 
 
 @promise("very many tools do not delay other turns: the work on all of them is done in a thread, and once")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "work", ["the list of the gateway", "the list of the gateway in a turn", "the index of a search"]
 )

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import pytest
 
 from dialog_engine.chat import events as protocol
 from dialog_engine.chat.archive import CallRecord
@@ -18,26 +17,13 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    Line,
-    ScriptedModel,
-    asks,
-    is_step,
-    says,
-    steps_of,
-    tool,
-)
+from tests.support.fakes import FakeCatalog, FakeEngine, Line, ScriptedModel, asks, is_step, says, steps_of, tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = tool("files__read", PATH, title="Read")
@@ -97,26 +83,6 @@ async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() 
     assert (asked.tool_calls[0].name, asked.tool_calls[0].arguments) == query("read", path="/a")
     assert isinstance(result, ToolMessage)
     assert result.name == "mcp_query"
-
-
-@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
-@pytest.mark.parametrize("edited", [None, {"path": "/b"}])
-async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str, Any] | None) -> None:
-    model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
-    async with behind_gateway(model) as engine:
-        turn = await engine.turns.start("ada", None, "Delete!")
-        step = await question(engine, turn)
-        assert (step.call.tool_name, step.server) == ("files__delete", "files")
-        assert step.details["arguments"] == {"path": "/a"}
-
-        await engine.decide(step.call.correlation_id, Approve(step.details["hash"], edited))
-
-        events = await engine.seen(turn)
-        assert ("asked", "files__delete", "files") in shown(events)
-        assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
-    result = model.requests[1].messages[-1]
-    assert isinstance(result, ToolMessage)
-    assert ('with {"path":"/b"}' in result.content) == bool(edited)
 
 
 @promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
@@ -212,19 +178,3 @@ async def test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on() ->
 
     assert steps_of(events, "server2__do_42")[-1] is ToolStatus.SUCCEEDED
     assert offered(model) == [["tool_search"], ["tool_search", "server2__do_42"]]
-
-
-async def test_without_tools_neither_gateway_nor_search_is_offered() -> None:
-    model = ScriptedModel(asks(("tool_search", '{"query": "x"}'), query("read", path="/a")), says("No."))
-    async with FakeEngine(model, tools=DisabledTools(), exposure=Exposure(ExposureMode.SEARCH)) as engine:
-        await engine.turn("Hello!")
-
-    assert offered(model) == [[], []]
-    results = [m.content for m in model.requests[1].messages if isinstance(m, ToolMessage)]
-    assert (
-        results
-        == [
-            "Error DISABLED: tools are switched off here (ENABLE_MCP=false)",
-        ]
-        * 2
-    )

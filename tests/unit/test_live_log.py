@@ -11,8 +11,6 @@ from dialog_engine.event_log.turn_log import COALESCE_SECONDS, LiveLog
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 DONE = Done("turn", DoneReason.STOP, Usage(), None)
 
 

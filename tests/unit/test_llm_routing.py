@@ -37,8 +37,6 @@ from dialog_engine.tool_calls.ports import OpenChat
 from tests.marks import promise
 from tests.support.fakes.models import opened
 
-pytestmark = pytest.mark.anyio
-
 END = StreamEnd(FinishReason.STOP)
 
 
@@ -98,12 +96,6 @@ class World:
 )
 def test_models_that_cool_down_are_asked_last(chosen: str, fallbacks: str, resting: str, order: str) -> None:
     assert in_order(chosen, list(fallbacks), lambda name: name in resting) == list(order)
-
-
-async def test_the_first_answers_and_says_so_before_its_first_word() -> None:
-    world = World("b")
-    assert await world.ask() == [AnsweredBy("a"), TextDelta("a"), END]
-    assert world.asked == ["a"]
 
 
 @promise("another model is asked before any text reached the user")
@@ -209,12 +201,6 @@ async def test_each_model_is_sent_what_fits_its_own_context() -> None:
     # A reply without a report is estimated by what was sent.
     asked = replace(request("", *LONG), meter=world.sent[1].meter)
     assert tokens_of_reply(asked).input_tokens == 500 < tokens_of_request(asked)
-
-
-async def test_without_a_room_all_is_sent() -> None:
-    world = World()
-    assert (await world.ask("", *LONG))[0] == AnsweredBy("a")
-    assert world.sent == [request("", *LONG)]
 
 
 async def test_a_model_that_finds_a_request_too_long_is_asked_with_less_while_there_is_something_to_leave_out() -> None:

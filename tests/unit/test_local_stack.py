@@ -35,21 +35,6 @@ def settings_of(plan: Plan, name: str) -> dict[str, str]:
     return dict(program.env)
 
 
-def test_several_workers_and_engines_have_ports_of_their_own() -> None:
-    plan = planned(WORKERS="3", ENGINES="2", DATABASE_URL="postgresql://p", HEALTH_PORT="9000", OPERATIONS_PORT="9100")
-    workers = ("plugins-mcp", "plugins-mcp-2", "plugins-mcp-3")
-    engines = ("dialog-engine", "dialog-engine-2")
-
-    assert names(plan)[-5:] == [*workers, *engines]
-    assert settings_of(plan, "plugins-mcp")["HEALTH_PORT"] == "9000"
-    assert len({settings_of(plan, name)["HEALTH_PORT"] for name in workers}) == 3
-    assert len({settings_of(plan, name)["PORT"] for name in engines}) == 2
-    assert "OPERATIONS_PORT" not in settings_of(plan, "dialog-engine")
-    assert settings_of(plan, "dialog-engine-2")["OPERATIONS_PORT"] == ""
-    assert len({program.ready_url for program in plan.programs}) == len(plan.programs)
-    assert settings_of(plan, "dialog-engine-2")["PORT"] in plan.facts["Engines"]
-
-
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -136,17 +121,6 @@ def test_what_the_user_brings_is_not_started(setting: dict[str, str], left_out: 
     assert not any(name in program.env for program in plan.programs for name in setting)
 
 
-def test_a_real_model_is_not_called_a_script() -> None:
-    plan = planned(OPENAI_API_KEY="sk-1", OPENAI_MODEL="gpt-x")
-
-    assert "MODEL_SCRIPTED" not in settings_of(plan, "dialog-engine")
-    assert plan.facts["Model"] == "gpt-x at OpenAI"
-    assert planned(ANTHROPIC_API_KEY="sk-1", ANTHROPIC_MODEL="claude-x").facts["Model"] == "claude-x at Anthropic"
-    azure = planned(AZURE_OPENAI_ENDPOINT="https://r.openai.azure.com", AZURE_OPENAI_DEPLOYMENT="mine")
-    assert azure.facts["Model"] == "mine at https://r.openai.azure.com"
-    assert "demo-model" not in {program.name for program in azure.programs}
-
-
 def test_an_empty_variable_counts_as_unset() -> None:
     assert names(planned(REDIS_URL="", OPENAI_API_KEY="", MCP_CONFIG="", PORT="")) == names(planned())
 
@@ -172,11 +146,6 @@ def test_host_and_port_are_the_users(setting: dict[str, str], url: str) -> None:
 def test_a_port_that_is_none_is_refused_by_name(port: str) -> None:
     with pytest.raises(PlanError, match=r"^PORT must be a number from 1 to 65535"):
         planned(PORT=port)
-
-
-def test_the_data_of_the_user_stays_where_the_user_wants_it() -> None:
-    assert settings_of(planned(), "dialog-engine")["OUTBOX_PATH"] == ".data/dialog-engine.sqlite3"
-    assert settings_of(planned(OUTBOX_PATH="/x.sqlite3"), "dialog-engine")["OUTBOX_PATH"] == "/x.sqlite3"
 
 
 def test_passwords_are_not_shown() -> None:

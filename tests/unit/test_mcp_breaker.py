@@ -114,27 +114,6 @@ def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(bench: Benc
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
 
 
-def test_a_pause_has_jitter(bench: Bench) -> None:
-    bench.jitter = 0.8
-    bench.open_by_calls()
-    assert bench.breaker.retry_in() == pytest.approx(0.8)
-    pauses: list[float] = []
-    for _ in range(100):
-        real = CircuitBreaker(POLICY, clock=lambda: 0.0)
-        real.unreachable("gone")
-        pauses.append(real.retry_in())
-    assert 0.8 <= min(pauses) < 0.9
-    assert 1.1 < max(pauses) <= 1.2
-
-
-def test_a_server_is_left_alone_for_as_long_as_it_wants_up_to_a_limit(bench: Bench) -> None:
-    bench.fail(3, retry_after=6.0)
-    assert bench.breaker.retry_in() == 6.0
-    bench.wait(6.0)
-    bench.fail(retry_after=3600.0)
-    assert bench.breaker.retry_in() == 8.0
-
-
 def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench) -> None:
     early = [bench.permit() for _ in range(10)]
     for permit in early:
@@ -209,13 +188,6 @@ def test_one_that_stayed_in_reach_for_long_begins_with_the_first_pause_again(ben
     bench.wait(61.0)
     bench.breaker.unreachable("it died")
     assert (bench.breaker.state, bench.breaker.retry_in()) == (CLOSED, 1.0)
-
-
-def late(breaker: CircuitBreaker, times: int, subject: str) -> None:
-    permit = breaker.admit()
-    assert isinstance(permit, Permit)
-    for _ in range(times):
-        breaker.late(permit, "no answer in time", subject)
 
 
 def test_late_calls_open_the_circuit_of_their_tool_and_subject_which_an_answer_closes(bench: Bench) -> None:

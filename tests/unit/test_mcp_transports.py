@@ -9,8 +9,6 @@ import pytest
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize(
     ("written", "kept"),

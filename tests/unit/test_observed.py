@@ -30,8 +30,6 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 TURN = Turn("turn", "session", "ann")
 
 

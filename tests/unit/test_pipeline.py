@@ -2,14 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 
 import pytest
 
 from callstream_runtime.clock import RedisClock
 from dialog_engine.errors import LLMStreamEmptyError, StorageUnavailableError
 from dialog_engine.model import (
-    AssistantMessage,
     ChatEvent,
     ChatRequest,
     FinishReason,
@@ -20,7 +18,6 @@ from dialog_engine.model import (
     TextDelta,
     TokensSpent,
     ToolCallEvent,
-    ToolMessage,
     ToolStatus,
     ToolStep,
     Usage,
@@ -28,7 +25,6 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
-from dialog_engine.tool_calls.normalise import MAX_BLOCKS
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
@@ -36,7 +32,6 @@ from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.repeats import EMPTY_NOTE
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import (
@@ -47,15 +42,11 @@ from tests.support.fakes import (
     MemoryStore,
     ScriptedModel,
     asks,
-    gives,
     read_all,
     says,
-    succeeded,
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 SHELF = FakeCatalog(tool("a__b"))
 
@@ -111,26 +102,6 @@ async def test_the_system_prompt_comes_first_in_every_round_and_once() -> None:
         assert request.messages[0] == SystemMessage("Be brief.")
 
 
-async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None:
-    model, events = await World().run([ReasoningDelta("hm"), *asks(("a__b", ""), text="Let me see.")], says("x"))
-
-    _, asked, result = model.requests[1].messages
-    assert isinstance(asked, AssistantMessage)
-    assert (asked.content, asked.reasoning) == ("Let me see.", "hm")
-    assert result == ToolMessage("call_1", "a__b", "done")
-    assert next(event.message for event in events if isinstance(event, MessageFinished)) == asked
-
-
-async def test_the_newest_images_go_to_the_model_and_no_more_than_a_request_may_hold() -> None:
-    outcome = ToolOutcome(CallState.SUCCEEDED, tuple(MediaBlock("image/png", f"{n:04}") for n in range(MAX_BLOCKS + 1)))
-    model, _ = await World(worker=FakeWorker({"a__b": gives(outcome)})).run(asks(("a__b", "")), says("x"))
-
-    *_, result = model.requests[1].messages
-    assert isinstance(result, ToolMessage)
-    assert result.media == outcome.content[1:]
-    assert result.content.count("image/png") == MAX_BLOCKS + 1
-
-
 async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
     class Fading(FakeCatalog):
         asked = 0
@@ -144,18 +115,6 @@ async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
     model, _ = await world.run(asks(("a__b", "")), says("x"))
 
     assert [len(request.tools) for request in model.requests] == [1, 1]
-
-
-async def test_a_model_that_calls_although_it_must_answer_is_asked_again_without_tools() -> None:
-    model, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", "")), says("Very well."))
-
-    assert [(bool(each.tools), each.answer_only) for each in model.requests] == [
-        (True, False),
-        (True, True),
-        (False, True),
-    ]
-    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Very "), TextDelta("well.")]
-    assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT + SPENT)
 
 
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
@@ -295,34 +254,6 @@ async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begi
     assert isinstance(error, StorageUnavailableError)
     assert not any(isinstance(event, (MessageFinished, ToolStep)) for event in seen)
     assert world.worker.executed == []
-
-
-async def test_closing_early_closes_the_stream_at_the_provider() -> None:
-    world = World()
-    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    events = await enhance(model, world.pipeline)(await world.request())
-    assert await anext(events) == TextDelta("a")
-    assert model.open == 1
-
-    await events.aclose()
-
-    assert model.open == 0
-    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("pipeline")] == []
-
-
-async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_running() -> None:
-    finish = asyncio.Event()
-    world = World(worker=FakeWorker({"a__b": gives(succeeded("done"), finish)}))
-    async with aclosing(
-        await enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())
-    ) as events:
-        async for event in events:
-            if isinstance(event, ToolStep) and event.status is ToolStatus.RUNNING:
-                break
-
-    assert world.worker.listened_to == []
-    finish.set()
-    await wait_until(lambda: len(world.worker.executed) == 1)
 
 
 @promise("an enhanced client has the interface of the client it wraps")

@@ -33,8 +33,6 @@ from tests.support.fakes.models import SPENT, Line, ScriptedModel, opened, says
 from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS, TOOLS, calls_of, merged, read, text_of
 
-pytestmark = pytest.mark.anyio
-
 TURN = Turn("turn", "session", "subject")
 ADD = ToolCall("call_1", "id-1", "add", '{"a": 1, "b": 2}')
 WRITE = ToolCall("call_2", "id-2", "write", '{"path": "a", "tags": ["</arguments></parameter>"]}')
@@ -97,23 +95,6 @@ HISTORY = (
     AssistantMessage("Done."),
     UserMessage("Thanks"),
 )
-
-
-@dialects
-async def test_calls_go_back_as_the_models_own_words_and_results_as_one_message(dialect: Dialect) -> None:
-    _, sent = await ask(dialect, says("Welcome"), *HISTORY)
-    _, user, assistant, results, done, thanks = sent.messages
-
-    assert (user, done, thanks) == (HISTORY[0], HISTORY[4], HISTORY[5])
-    assert isinstance(assistant, AssistantMessage)
-    assert assistant.tool_calls == ()
-    again = read(dialect, [assistant.content])
-    assert text_of(again) == "Gladly.\n\n"
-    assert [(call.name, json.loads(call.arguments)) for call in calls_of(again)] == [
-        (call.name, json.loads(call.arguments)) for call in (ADD, WRITE)
-    ]
-    assert isinstance(results, UserMessage)
-    assert results.content.index("3") < results.content.index("written")
 
 
 @promise("prompt mode: results in the dialect's own form, parse errors go to the model")
@@ -286,14 +267,6 @@ async def test_the_stream_is_closed_when_the_model_continues_long_after_its_call
     assert [call.name for call in calls_of(events)] == ["now"]
     assert events[-1] == StreamEnd(FinishReason.TOOL_CALLS, Usage())
     assert read_so_far < MAX_DROPPED
-
-
-@dialects
-async def test_empty_pieces_are_dropped(dialect: Dialect) -> None:
-    said: list[Line] = [TextDelta("Hello"), TextDelta(""), TextDelta("<"), TextDelta(""), StreamEnd(FinishReason.STOP)]
-    request = ChatRequest((UserMessage("Hi"),), TURN, TOOLS)
-    events = [event async for event in await in_prompt_mode(ScriptedModel(said), dialect)(request)]
-    assert events == [TextDelta("Hello"), TextDelta("<"), StreamEnd(FinishReason.STOP)]
 
 
 @dialects

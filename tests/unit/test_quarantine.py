@@ -19,8 +19,6 @@ from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise
 from tests.support.fakes import FakeCatalog, Line, ScriptedModel, opened, says, tool
 
-pytestmark = pytest.mark.anyio
-
 TOOLS = (tool("a__good"), tool("a__bad", {"type": "object", "properties": {"x": {"type": "array"}}}), tool("b__fine"))
 GOOD, BAD, FINE = TOOLS
 REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), TOOLS)
@@ -110,15 +108,6 @@ def replace_tools(answer: search.FoundTools, *names: str) -> search.FoundTools:
 def content_of(message: Message) -> str:
     assert isinstance(message, ToolMessage)
     return message.content
-
-
-async def test_several_are_found_one_after_the_other() -> None:
-    quarantine = Quarantine()
-    model = ScriptedModel(complaint("a__bad"), complaint("a__good"), says("Hello"))
-
-    await ask(quarantine, model)
-
-    assert offered(model)[-1] == ["b__fine"]
 
 
 async def test_a_tool_that_has_changed_is_offered_again() -> None:

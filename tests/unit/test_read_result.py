@@ -1,9 +1,7 @@
 """A model reads the rest of a long result of its own session, in pages or by search."""
 
-import json
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,19 +11,7 @@ from dialog_engine.model import ChatRequest, ToolMessage, Turn
 from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
 from plugins_contract.outcomes import CallState
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    gives,
-    says,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, gives, says, succeeded, tool
 
 LINES = "".join(f"entry {number}: {'needle' if number == 40_000 else 'hay'}\n" for number in range(50_000))
 SHELF = FakeCatalog(tool("logs__read"))
@@ -41,10 +27,6 @@ def named(message: ToolMessage) -> tuple[str, int]:
     match = re.search(r'id "(\w+)" and offset (\d+)', message.content)
     assert match
     return match[1], int(match[2])
-
-
-def read(name: str, **arguments: Any) -> tuple[str, str]:
-    return "read_result", json.dumps({"id": name, **arguments})
 
 
 async def cut(engine: FakeEngine, model: ScriptedModel) -> tuple[Turn, str, int]:

@@ -94,7 +94,6 @@ def asking(server: Server) -> RedisWatch:
 
 
 @promise("a full disk under Redis is an outage that heals")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     ("broken", "text"),
     [
@@ -115,14 +114,12 @@ async def test_a_server_that_takes_no_writes_is_not_steady_though_it_tells_the_t
     assert not eye.available
 
 
-@pytest.mark.anyio
 async def test_a_key_that_is_no_stream_is_no_outage() -> None:
     eye = asking(Server(written=ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")))
     await eye.ask()
     assert eye.steady_for() > 0
 
 
-@pytest.mark.anyio
 async def test_a_user_without_the_right_to_info_asks_for_it_once() -> None:
     server = Server(who=translated(NoPermissionError("NOPERM this user has no permissions to run the 'info' command")))
     eye = asking(server)

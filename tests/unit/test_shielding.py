@@ -9,8 +9,6 @@ from dialog_engine.sideband import run_shielded
 from tests.support.fakes import breathe
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
     go, done = asyncio.Event(), asyncio.Event()

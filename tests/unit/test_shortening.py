@@ -4,15 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.tool_calls.results.shortening import model_text, shorten, user_text, whole_of
-from plugins_contract.outcomes import (
-    CallState,
-    ContentBlock,
-    CutBlock,
-    LinkBlock,
-    MediaBlock,
-    TextBlock,
-    ToolOutcome,
-)
+from plugins_contract.outcomes import CallState, ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
 
 ID = "01a20195-a8fb-7eb4-aa2f-e6bd66e58d63"

@@ -21,9 +21,6 @@ from dialog_engine.model import (
 )
 from dialog_engine.sideband import ModelStream, Reply, fork
 from tests.support.fakes import Line, MemoryBand, ScriptedModel
-from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 CALL = ToolCallEvent("call_1", "a__b", "{}")
 END = StreamEnd(FinishReason.TOOL_CALLS, Usage(3, 4))
@@ -78,17 +75,6 @@ async def test_an_error_of_the_stream_comes_after_its_events_and_closes_it() -> 
 async def test_a_stream_with_nothing_in_it_never_opens() -> None:
     with pytest.raises(LLMStreamBrokenError):
         await ModelStream.begun(stream([]))
-
-
-async def test_text_is_passed_on_while_the_model_still_streams() -> None:
-    band, more = MemoryBand(), asyncio.Event()
-    model = ScriptedModel([TextDelta("a"), more, TextDelta("b"), END])
-    work = asyncio.create_task(fork(await model(REQUEST), band))
-    await wait_until(lambda: band.events == [TextDelta("a")])
-    assert not work.done()
-    more.set()
-    assert (await work).text == "ab"
-    assert band.events == [TextDelta("a"), TextDelta("b")]
 
 
 @pytest.mark.parametrize("field", ["tool_call_id", "name", "arguments"])

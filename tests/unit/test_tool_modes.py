@@ -11,10 +11,8 @@ from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn,
 from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
 from tests.marks import promise
-from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.models import Line, ScriptedModel, asks, says
 from tests.support.tags import TOOLS, calls_of, text_of
-
-pytestmark = pytest.mark.anyio
 
 REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), TOOLS)
 REJECTED = LLMToolsRejectedError("this model does not support tools")
@@ -70,22 +68,19 @@ async def test_rejected_tools_are_described_in_the_prompt_from_then_on_and_it_is
     assert "model tiny rejects tools" in caplog.text
 
 
-async def test_native_mode_does_not_fall_back() -> None:
+@pytest.mark.parametrize(
+    ("reply", "tool_mode", "request_"),
+    [
+        ([REJECTED], "native", REQUEST),
+        ([TextDelta("Hel"), REJECTED], "auto", REQUEST),
+        ([REJECTED], "auto", replace(REQUEST, tools=())),
+    ],
+    ids=["native mode", "text has come", "a request without tools"],
+)
+async def test_nothing_is_asked_again(reply: list[Line], tool_mode: ToolMode, request_: ChatRequest) -> None:
+    model = ScriptedModel(reply)
     with pytest.raises(LLMToolsRejectedError):
-        await ask(mode(ScriptedModel([REJECTED]), "native"))
-
-
-async def test_nothing_is_asked_again_once_text_has_come() -> None:
-    model = ScriptedModel([TextDelta("Hel"), REJECTED])
-    with pytest.raises(LLMToolsRejectedError):
-        await ask(mode(model))
-    assert len(model.requests) == 1
-
-
-async def test_a_request_without_tools_cannot_be_about_tools() -> None:
-    model = ScriptedModel([REJECTED])
-    with pytest.raises(LLMToolsRejectedError):
-        await ask(mode(model), ChatRequest(REQUEST.messages, REQUEST.turn))
+        await ask(mode(model, tool_mode), request_)
     assert len(model.requests) == 1
 
 

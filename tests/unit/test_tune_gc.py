@@ -14,8 +14,6 @@ from plugins_mcp import main as worker
 from plugins_mcp import wiring
 from plugins_mcp.config import load_settings
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def as_before() -> Generator[None]:

@@ -15,8 +15,6 @@ from tests.marks import promise
 from tests.support.fakes import succeeded
 from tests.support.transcript import Transcript
 
-pytestmark = pytest.mark.anyio
-
 CALL = CallRecord(ToolCall("call_1", "id-1", "a__b", "{}"), "a", succeeded("x"))
 MESSAGES = [
     MessageRecord(1, "turn", "user", "Hi", False, 0, ()),

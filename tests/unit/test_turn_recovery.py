@@ -38,8 +38,6 @@ from tests.support.fakes import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
 

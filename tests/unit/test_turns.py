@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat import running_turn
-from dialog_engine.errors import (
-    LLMRateLimitedError,
-    StorageUnavailableError,
-    TurnRunningError,
-)
+from dialog_engine.errors import LLMRateLimitedError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -23,11 +19,8 @@ from dialog_engine.model import (
     MessageFinished,
     ReasoningDelta,
     TextDelta,
-    ToolCall,
-    ToolMessage,
     TurnFailed,
 )
-from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from tests.marks import promise
 from tests.support.fakes import (
     FakeCatalog,
@@ -46,8 +39,6 @@ from tests.support.fakes import (
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 FULL = StorageUnavailableError("the disk is full")
@@ -77,17 +68,6 @@ async def test_a_model_that_fails_beside_a_commit_that_fails_leaves_no_error_unr
     del starting
     gc.collect()
     assert unretrieved == []
-
-
-async def test_a_session_has_one_turn_at_a_time() -> None:
-    async with FakeEngine(ScriptedModel([asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "one")
-
-        with pytest.raises(TurnRunningError) as caught:
-            await engine.turns.start("ada", turn.session_id, "two")
-
-        assert caught.value.turn_id == turn.turn_id
-        assert len(engine.turns) == 1
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")
@@ -132,22 +112,6 @@ async def test_a_turn_that_cannot_be_committed_does_not_begin_runs_no_tool_and_c
         assert engine.worker.executed == []
 
 
-async def test_a_turn_whose_caller_is_cancelled_during_the_commit_runs() -> None:
-    store = MemoryStore()
-    commit = store.hold["begin"] = asyncio.Event()
-    async with FakeEngine(ScriptedModel(says("Anybody there?")), store=store) as engine:
-        caller = asyncio.create_task(engine.turns.start("ada", None, "Hello!"))
-        await wait_until(lambda: store.begun)
-        caller.cancel()
-        commit.set()
-        await asyncio.wait([caller])
-
-        await wait_until(lambda: engine.logs.lives)
-        [[log]] = engine.logs.lives.values()
-        assert text_of(await engine.seen(log.turn)) == "Anybody there?"
-        assert store.status(log.turn) == "done"
-
-
 # --- Ending ---------------------------------------------------------------------------------------------------------
 
 
@@ -172,21 +136,6 @@ async def test_the_reasoning_of_a_round_and_of_the_answer_is_kept_with_each() ->
 
     said = [event.message for event in events if isinstance(event, MessageFinished)]
     assert [message.reasoning for message in said] == ["hm", "yes"]
-
-
-async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_behind() -> None:
-    model = ScriptedModel(says("x"), says("y"))
-    async with FakeEngine(model, tools=SHELF) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.seen(turn)
-        lost = ToolCall("call_1", "id", "a__b", "{}")
-        engine.store.memory.rows("UPDATE turns SET status = 'running'")
-        await engine.store.calls.add_round(turn, AssistantMessage("", (lost,)), [], {})
-        engine.store.memory.rows("UPDATE turns SET status = 'failed'")
-
-        await engine.turn("!", turn.session_id, subject="ada")
-
-    assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME, failed=True) in model.requests[1].messages
 
 
 async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:

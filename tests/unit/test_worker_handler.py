@@ -45,8 +45,6 @@ from tests.support.handling import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
 
 
@@ -110,19 +108,14 @@ async def test_a_call_of_another_worker_is_left_alone(bench: Bench) -> None:
     assert not bench.server.calls
 
 
-async def test_a_call_for_a_server_that_is_not_configured_here_is_left_to_others_and_does_not_begin(
-    bench: Bench,
+@pytest.mark.parametrize("begun", [False, True], ids=["not begun", "begun elsewhere"])
+async def test_a_call_for_a_server_that_is_not_configured_here_is_left_to_others_and_given_back_if_it_has_begun(
+    bench: Bench, begun: bool
 ) -> None:
+    bench.ledger.passes = not begun
     await bench.handle(hangs, server="elsewhere")
-    assert bench.ledger.passed == 1
-    assert bench.ledger.starts == 0
-    assert not bench.ledger.outcomes
-
-
-async def test_one_of_them_that_has_begun_elsewhere_is_given_back(bench: Bench) -> None:
-    bench.ledger.passes = False
-    await bench.handle(hangs, server="elsewhere")
-    assert bench.ledger.released == [(7, 10_000)]
+    assert bench.ledger.released == [(7, 10_000)] * begun
+    assert (bench.ledger.passed, bench.ledger.starts) == ((0, 1) if begun else (1, 0))
     assert not bench.ledger.outcomes
 
 
@@ -264,24 +257,6 @@ async def test_a_repeatable_call_whose_first_attempt_may_have_run_is_not_said_to
         bench.leases.cancel()
     assert bench.outcome.error is not None
     assert "while it ran" in bench.outcome.error.message
-
-
-async def test_a_once_call_that_runs_when_its_lease_is_lost_is_cut_off_and_said_to_be_unknown(bench: Bench) -> None:
-    async with bench.handling(hangs):
-        bench.leases.lose()
-    assert bench.server.cancelled == 1
-    assert bench.outcome.state is CallState.UNKNOWN
-    assert not bench.ledger.released
-    assert bench.facts == Facts(lost=1, ended=[CallState.UNKNOWN])
-
-
-async def test_a_repeatable_call_that_runs_when_its_lease_is_lost_is_left_to_the_next_worker(bench: Bench) -> None:
-    async with bench.handling(hangs, execution_class=REPEATABLE):
-        bench.leases.lose()
-    assert bench.server.cancelled == 1
-    assert not bench.ledger.outcomes
-    assert not bench.ledger.released
-    assert bench.facts == Facts(lost=1)
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["a result", "what is said after a lost lease"])
@@ -428,16 +403,20 @@ async def ended(bench: Bench, execution_class: ExecutionClass, *, retrying: bool
     assert not bench.leases.holding
 
 
-async def test_a_worker_that_ends_says_that_a_once_call_which_it_cut_off_is_unknown(bench: Bench) -> None:
-    await ended(bench, ONCE)
-    assert bench.outcome.state is CallState.UNKNOWN
+@pytest.mark.parametrize("execution_class", [ONCE, REPEATABLE])
+@pytest.mark.parametrize("lost", [True, False], ids=["its lease is lost", "its worker ends"])
+async def test_a_call_that_is_cut_off_while_it_runs_is_unknown_or_left_to_the_next_worker(
+    bench: Bench, execution_class: ExecutionClass, lost: bool
+) -> None:
+    if lost:
+        async with bench.handling(hangs, execution_class=execution_class):
+            bench.leases.lose()
+    else:
+        await ended(bench, execution_class)
+    assert bench.server.cancelled == 1
+    assert [outcome.state for _, outcome, _ in bench.ledger.outcomes] == [CallState.UNKNOWN] * (execution_class is ONCE)
     assert not bench.ledger.released
-
-
-async def test_a_worker_that_ends_leaves_a_repeatable_call_to_the_next_one(bench: Bench) -> None:
-    await ended(bench, REPEATABLE)
-    assert not bench.ledger.outcomes
-    assert not bench.ledger.released
+    assert bench.facts.lost == lost
 
 
 @pytest.mark.parametrize("execution_class", [ONCE, REPEATABLE])

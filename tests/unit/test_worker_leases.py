@@ -18,14 +18,13 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, RecentCompletions
 from plugins_contract.ledger.scripts import Command
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
+from plugins_contract.messages import ExecutionClass
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.marks import promise
+from tests.support.handling import delivery
 from tests.support.waiting import stays, wait_until
-
-pytestmark = pytest.mark.anyio
 
 TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, heartbeat=0.02, settle=0.0)
 PATIENT = replace(TIMES, lease=50.0, give_up=40.0, loop_alive=25.0)
@@ -131,26 +130,6 @@ class Reports:
         self.losses.append(time.monotonic())
 
 
-def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Delivery:
-    request = ToolCallRequested(
-        correlation_id=new_id(),
-        session_id="s",
-        turn_id="t",
-        turn=1,
-        tool_call_id="c",
-        tool_name="demo__add",
-        server="demo",
-        tool="add",
-        arguments={},
-        response_channel="r",
-        mailbox="m",
-        deadline=0,
-        execution_class=execution_class,
-        subject="u",
-    )
-    return Delivery(request, "1-1", "me", "token")
-
-
 @asynccontextmanager
 async def keeping(
     scripts: Scripts,
@@ -171,7 +150,7 @@ async def keeping(
 
 def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None, *, started_at: str | None = None) -> Any:
     return keeper.held(
-        what or delivery(),
+        what or delivery(ExecutionClass.REPEATABLE),
         1,
         since=time.monotonic(),
         on_cancel=reports.on_cancel,
@@ -311,7 +290,7 @@ async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip(
 @promise("a blocked loop loses its leases")
 @pytest.mark.parametrize("error", [ResponseError("WRONGTYPE"), ResponseError("OOM command not allowed")])
 async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
-    scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery()
+    scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery(ExecutionClass.REPEATABLE)
     scripts.refused[Keys().call(stuck.request.correlation_id)] = error
     async with keeping(scripts, replace(PATIENT, give_up=1.0, lease=2.0)) as keeper:
         with hold(keeper, reports, stuck), contextlib.ExitStack() as others:
