@@ -1,10 +1,11 @@
-"""Counts the lines of code, the files that one tool-calling turn passes through, and the generators of one token.
+"""The size of the project: lines, words, settings; the files of one tool-calling turn, and the generators of one token.
 
     python -m benchmarks.turn_path [--lines] [--write] [--turns 3] [--idle-seconds 6]
 
 With `--write` the files are written into docs/architecture.md, which a test compares with a turn that it runs.
 
 The first part counts lines, as `wc -l` does, by language and by subsystem: a folder of a package, or of the tests.
+Words are those of the documents, and settings those of `.env.example`, which a test compares with what is read.
 
 The second part runs an engine and a worker in this process, on an embedded Valkey and a temporary SQLite file. The demo
 model (over HTTP) and the demo MCP server (over stdio) are separate processes. The method:
@@ -32,6 +33,7 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -53,15 +55,19 @@ from dialog_engine.wiring.engine import build_app
 from examples.demo_model.request import MODEL_ID
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.wiring import run_worker
+from tests.promises import words_of_documents
 from tests.support.processes import ROOT, running
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
+EXAMPLE = ROOT / ".env.example"
+SETTING = re.compile(r"^# [A-Z][A-Z0-9_]*=", re.MULTILINE)
 SUFFIXES = (".py", ".lua", ".sql", ".js")
 FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
 SERVICES = str(ROOT / "services") + os.sep
-MOST_FILES = 99
+MOST_FILES = 102
 """A turn may pass through no more files than this."""
+MOST_LINES = 300
 MOST_GENERATORS = 6
 """A token may pass through no more asynchronous generators than this, from the model's response to the client's."""
 DOCUMENT = ROOT / "docs" / "architecture.md"
@@ -111,6 +117,7 @@ def print_lines(lines: dict[str, Counter[str]]) -> None:
         print_row(name, counts)
     print_row("all services", product)
     print_row("all tests", tests)
+    print(f"{sum(words_of_documents().values()):,} words of docs, {len(SETTING.findall(EXAMPLE.read_text()))} settings")
 
 
 def print_row(name: str, counts: Counter[str]) -> None:
@@ -318,7 +325,10 @@ def main() -> None:
     if options.write:
         write(path)
     print(f"\n{len(path)} files on the path of one tool-calling turn, in the order of their first function:")
-    print("\n".join(path))
+    lines = {file: (ROOT / file).read_bytes().count(b"\n") for file in path}
+    print("\n".join(f"{file}  {lines[file]}" for file in path))
+    long = sum(count > MOST_LINES for count in lines.values())
+    print(f"{sum(lines.values()):,} lines; {long} files are longer than {MOST_LINES}")
     print(f"\n{len(generators)} asynchronous generators that each token of an answer passes through:")
     print("\n".join(generators))
 

@@ -12,20 +12,16 @@ from typing import Any, cast
 
 import kubernetes_validate
 import yaml
-from cloudcoil.models.keda import v1alpha1 as keda
-from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 from pydantic import BaseModel, ValidationError
 
 OVERLAYS = Path(__file__).parent / "k8s" / "overlays"
 
 Resource = dict[str, Any]
 
-MODELS: dict[tuple[str, str], type[BaseModel]] = {
-    ("keda.sh/v1alpha1", "ScaledObject"): keda.ScaledObject,
-    ("keda.sh/v1alpha1", "TriggerAuthentication"): keda.TriggerAuthentication,
-    ("monitoring.coreos.com/v1", "PrometheusRule"): prometheus_operator.PrometheusRule,
-    ("monitoring.coreos.com/v1", "ServiceMonitor"): prometheus_operator.ServiceMonitor,
-}
+
+def parsed(text: str | bytes) -> list[Resource]:
+    """The resources of a YAML text, read by libyaml, which is ten times as fast as the parser in Python."""
+    return list(yaml.load_all(text, Loader=yaml.CSafeLoader))
 
 
 def built(overlay: Path) -> list[Resource]:
@@ -36,12 +32,12 @@ def built(overlay: Path) -> list[Resource]:
     """
     kubectl = Path(sys.executable).with_name("kubectl")
     done = subprocess.run([kubectl, "kustomize", overlay], stdout=subprocess.PIPE, check=True)
-    return list(yaml.safe_load_all(done.stdout))
+    return parsed(done.stdout)
 
 
 def problems(resource: Resource) -> Iterator[str]:
     """What is wrong with one resource."""
-    model = MODELS.get((resource["apiVersion"], resource["kind"]))
+    model = _model(resource)
     try:
         if model is None:
             kubernetes_validate.validate(resource, "1.37", strict=True)
@@ -50,6 +46,18 @@ def problems(resource: Resource) -> Iterator[str]:
             yield from (f"{field} is not a field of it" for field in _ignored(resource, kept))
     except (ValidationError, kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
         yield str(error)
+
+
+def _model(resource: Resource) -> type[BaseModel] | None:
+    """The model of a resource that is none of Kubernetes itself. The models take seconds to import."""
+    match resource["apiVersion"]:
+        case "keda.sh/v1alpha1":
+            from cloudcoil.models.keda import v1alpha1 as models  # noqa: PLC0415
+        case "monitoring.coreos.com/v1":
+            from cloudcoil.models.prometheus_operator import v1 as models  # noqa: PLC0415
+        case _:
+            return None
+    return getattr(models, resource["kind"])
 
 
 def _ignored(given: Any, kept: Any, path: str = "") -> Iterator[str]:

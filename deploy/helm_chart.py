@@ -4,6 +4,7 @@ Both overlays are built; a resource that both have is a template once, any other
 documents say to change in the manifests is a value of the chart, whose default is what the manifests have.
 """
 
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import yaml
 
 from callstream_runtime.version import __version__
-from deploy.check import OVERLAYS, Resource, built
+from deploy.check import OVERLAYS, Resource, built, parsed
 
 CHART = Path(__file__).parent / "helm" / "callstream"
 HEADER = "# Made of deploy/k8s by `python -m deploy.helm_chart`: change those files, not this one.\n"
@@ -59,10 +60,10 @@ def chart() -> dict[str, str]:
 
 def resources_of(overlay: Path) -> dict[str, Resource]:
     """The resources of an overlay by kind and name, without the namespace and the digests in names of ConfigMaps."""
-    text = _CONFIG_NAMES.sub(r"\1", yaml.safe_dump_all(built(overlay), sort_keys=False))
+    text = _CONFIG_NAMES.sub(r"\1", yaml.dump_all(built(overlay), Dumper=yaml.CSafeDumper, sort_keys=False))
     text = re.sub(r"image: callstream-(engine|worker)$", r"image: callstream-\1:latest", text, flags=re.MULTILINE)
     found: dict[str, Resource] = {}
-    for each in yaml.safe_load_all(text):
+    for each in parsed(text):
         if each["kind"] != "Namespace":
             each["metadata"].pop("namespace", None)
             found[f"{each['kind'].lower()}-{each['metadata']['name']}"] = each
@@ -100,7 +101,7 @@ def _template(resource: Resource) -> str:
         holes[key := f"hole-{len(holes)}-"] = action
         return key
 
-    resource = yaml.safe_load(yaml.safe_dump(resource))
+    resource = copy.deepcopy(resource)
     if kind == "ConfigMap" and name in _SETTINGS:
         resource["data"] = hole(f"{{{{- toYaml .Values.{_SETTINGS[name]} | nindent 2 }}}}")
     elif kind == "ConfigMap" and name == "callstream-mcp":

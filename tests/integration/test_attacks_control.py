@@ -39,7 +39,7 @@ async def worker(redis: Redis, receive: Callable[[str], None]) -> None:
 
 
 async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
-    await ControlListener(redis, KEYS, receive, lambda: None, receive).run()
+    await ControlListener(redis, KEYS, receive, lambda: None, receive, lambda: None).run()
 
 
 @promise("hostile input of any side gives a named error, and others are served")

@@ -4,13 +4,13 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy import helm_chart
-from deploy.check import OVERLAYS
+from deploy.check import OVERLAYS, parsed
 from tests.support.processes import ROOT
 
 SIZES = sorted(overlay.name for overlay in OVERLAYS.iterdir())
@@ -18,6 +18,12 @@ SETTINGS = "callstream/settings"
 Resources = dict[str, dict[str, Any]]
 
 
+@cache
+def chart() -> dict[str, str]:
+    return helm_chart.chart()
+
+
+@cache
 def from_kustomize(size: str) -> Resources:
     return helm_chart.resources_of(OVERLAYS / size)
 
@@ -25,7 +31,7 @@ def from_kustomize(size: str) -> Resources:
 def named(text: str) -> Resources:
     """The resources by kind and name, without the digest of the settings, which kustomize has in names."""
     found: Resources = {}
-    for each in filter(None, yaml.safe_load_all(text)):
+    for each in filter(None, parsed(text)):
         annotations = each.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations", {})
         if annotations.pop(SETTINGS, None) is not None and not annotations:
             del each["spec"]["template"]["metadata"]["annotations"]
@@ -56,13 +62,13 @@ def rendered(template: str, values: dict[str, Any], size: str) -> str:
 def test_the_chart_is_that_of_todays_manifests() -> None:
     there = {path: (helm_chart.CHART / path).read_text() for path in helm_chart.existing()}
 
-    assert there == helm_chart.chart(), "python -m deploy.helm_chart"
+    assert there == chart(), "python -m deploy.helm_chart"
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_default_values_give_what_kustomize_gives(size: str) -> None:
-    files = helm_chart.chart()
-    values = yaml.safe_load(files["values.yaml"])
+    files = chart()
+    [values] = parsed(files["values.yaml"])
     templates = [text for path, text in files.items() if path.startswith("templates/")]
 
     texts = [rendered(template, values, size) for template in templates]
@@ -80,7 +86,7 @@ def test_helm_gives_what_kustomize_gives(size: str) -> None:
 
 
 def test_pods_are_replaced_when_a_setting_changes() -> None:
-    for path, text in helm_chart.chart().items():
+    for path, text in chart().items():
         if "deployment" in path:
             part = "engine" if "engine" in path else "worker"
             assert f"{SETTINGS}: {{{{ tuple .Values.{part} .Values.redis | toJson | sha256sum }}}}" in text

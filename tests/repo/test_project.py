@@ -174,7 +174,7 @@ def test_every_name_in_redis_is_one_of_the_contracts() -> None:
     used = {
         f"{named(path)}: {literal}"
         for path in SERVICES.rglob("*.py")
-        if path.name != "keys.py"
+        if path.name != "keys.py" and re.search(rf'"{key.pattern}"', path.read_text())
         for literal in literals(path)
         if key.fullmatch(literal) and literal not in known
     }
@@ -184,10 +184,8 @@ def test_every_name_in_redis_is_one_of_the_contracts() -> None:
 
 def packages_imported_in(folder: Path) -> set[str]:
     """The first part of the name of every module that is imported somewhere in the folder."""
-    nodes = [node for path in folder.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return {name.partition(".")[0] for name in names}
+    texts = [path.read_text() for path in folder.rglob("*.py")]
+    return {name for text in texts for name in re.findall(r"^ *(?:from|import) (\w+)", text, re.MULTILINE)}
 
 
 def test_the_product_uses_the_libraries_that_it_is_built_on() -> None:
@@ -206,6 +204,8 @@ def test_no_test_waits_for_a_fixed_time() -> None:
 
 def sleeps_in(path: Path) -> list[ast.Call]:
     """The calls of the `sleep` of time, asyncio or anyio."""
+    if "sleep(" not in path.read_text():
+        return []
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     return [
         call

@@ -28,16 +28,15 @@ def test_the_bill_of_materials_has_every_library_that_is_released_and_none_of_de
 
 
 @promise("a secret in a file is found before a release")
-@pytest.mark.parametrize(
-    "secret", ["AKIA" + "IOSFODNN7EXAMPL3", "ghp_" + "a1B2" * 9, "-----BEGIN RSA " + "PRIVATE KEY-----"]
-)
-def test_a_secret_in_a_file_is_found(tmp_path: Path, secret: str, capfd: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "config.txt"
-    path.write_text(f'value = "{secret}"\n')
-    assert supply_chain.scan_for_secrets([str(path)]) == 1
-    assert "config.txt" in capfd.readouterr().out
-    path.write_text('value = "nothing"\n')
-    assert supply_chain.scan_for_secrets([str(path)]) == 0
+def test_a_secret_in_a_file_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    values = ["AKIA" + "IOSFODNN7EXAMPL3", "ghp_" + "a1B2" * 9, "-----BEGIN RSA " + "PRIVATE KEY-----", "nothing"]
+    paths = [tmp_path / f"config{number}.txt" for number in range(len(values))]
+    for path, value in zip(paths, values, strict=True):
+        path.write_text(f'value = "{value}"\n')
+    assert supply_chain.scan_for_secrets([str(path) for path in paths]) == 1
+    found = capfd.readouterr().out
+    assert [path.name in found for path in paths] == [True, True, True, False]
+    assert supply_chain.scan_for_secrets([str(paths[-1])]) == 0
 
 
 def test_the_page_has_the_licence_of_each_package_that_it_has_parts_of_and_a_lock_file_without_hosts() -> None:

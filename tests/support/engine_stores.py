@@ -80,6 +80,9 @@ class NotedFrees(Control):
     def free(self, session_id: str) -> None:
         self.sessions.append(session_id)
 
+    def sessions_changed(self) -> None:
+        pass
+
 
 def store_of(
     database: Database,

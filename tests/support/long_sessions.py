@@ -21,7 +21,7 @@ def write_session(
 ) -> None:
     """Insert a session of `turns` turns, each with a question and an answer. Every fifth
     turn has made a call, whose result has the `image` (base64) as the releases before ADR 0061 stored it."""
-    tx.execute("INSERT INTO sessions VALUES ($1, $2, 'long', 1, 1)", session_id, subject)
+    tx.execute("INSERT INTO sessions VALUES ($1, $2, 'long', 1, 1, 0)", session_id, subject)
     ids = [f"{session_id}-{number:06}" for number in range(turns)]
     tx.execute_many(
         "INSERT INTO turns (turn_id, session_id, status, reason, created_at) VALUES ($1, $2, 'done', 'stop', $3)",

@@ -31,6 +31,8 @@ class SessionRecord:
     running_turn_id: str | None
     awaits_approval: bool = False
     """Whether a call of that turn waits for approval."""
+    revision: int = 0
+    """Of its last change: see `chat.session_changes`."""
 
     @property
     def place(self) -> SessionPlace:

@@ -142,6 +142,10 @@ class Control(Protocol):
         """A session may be free for which a message waits at another engine."""
         ...
 
+    def sessions_changed(self) -> None:
+        """Sessions have got new revisions. Readers at other engines learn it within three seconds in any case."""
+        ...
+
 
 class Credentials(Protocol):
     """The credentials with which requests are made."""

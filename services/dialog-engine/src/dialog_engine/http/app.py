@@ -14,7 +14,7 @@ from sse_starlette.sse import AppStatus
 from starlette.types import ASGIApp
 
 from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
-from dialog_engine.http import about, described, health, me, operators, problems, sessions, turns
+from dialog_engine.http import about, described, health, me, operators, problems, session_events, sessions, turns
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.guards import (
     MAX_BODY_BYTES,
@@ -107,7 +107,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    for part in (turns, sessions, me, about):
+    for part in (turns, sessions, session_events, me, about):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])

@@ -98,3 +98,18 @@ EVENTS: Responses = {
     HTTPStatus.OK.value: {"description": "The turn's events.", "content": {"text/event-stream": {"schema": _EVENT}}}
 }
 """An event stream; the schema describes each event of it."""
+_SESSION_EVENT = {
+    "type": "object",
+    "required": ["id", "event", "data"],
+    "properties": {
+        "id": {"type": "string", "pattern": "^[0-9]+$"},
+        "event": {"enum": ["session", "deleted", "tools", "reset"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+SESSION_EVENTS: Responses = {
+    HTTPStatus.OK.value: {
+        "description": "The subject's events.",
+        "content": {"text/event-stream": {"schema": _SESSION_EVENT}},
+    }
+}

@@ -1,7 +1,9 @@
 """Server-Sent Events: a turn's events as a response of sse-starlette."""
 
 import asyncio
+import enum
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -9,8 +11,7 @@ from contextlib import aclosing
 from typing import Any
 
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from sse_starlette.sse import SendTimeoutError
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from dialog_engine.chat.events import DONE, Batch
 from dialog_engine.http.guards import still_admitted
@@ -41,14 +42,24 @@ class Streams:
         self.on_drop = on_drop
 
     async def check(self) -> None:
-        """End each stream whose sender is not admitted any more. Runs until cancelled."""
+        """End each stream that its client does not read, or whose sender is not admitted any more. Runs until
+        cancelled."""
         while True:
             await asyncio.sleep(CHECK_SECONDS / 20)
             now = time.monotonic()
+            for stream in [each for each in self.open if now - each.unread_since >= SEND_TIMEOUT_SECONDS]:
+                stream.end(_End.UNREAD)
             for stream in [each for each in self.open if now - each.checked_at >= CHECK_SECONDS]:
                 stream.checked_at = now
                 await stream.check()
                 await asyncio.sleep(0)  # many streams may be due, and a check need not wait for anything
+
+
+class _End(enum.Enum):
+    """Why a stream is ended before its turn."""
+
+    UNREAD = enum.auto()
+    REFUSED = enum.auto()
 
 
 class EventStream(EventSourceResponse):
@@ -68,11 +79,12 @@ class EventStream(EventSourceResponse):
             sep=NEWLINE,
             ping=PING_SECONDS,
             ping_message_factory=_ping,
-            send_timeout=SEND_TIMEOUT_SECONDS,
         )
         self._scope: Scope = {}
-        self._refused = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
         self.checked_at = time.monotonic()
+        self.unread_since = math.inf
+        """Since when something that was sent has waited for the client to read."""
         self._streams = streams
         self._on_end = on_end
 
@@ -82,15 +94,8 @@ class EventStream(EventSourceResponse):
         self._streams.open.add(self)
         try:
             await super().__call__(scope, receive, send)
-            if not self._refused.cancelled() and self._refused.done():
-                log.info(
-                    "a stream is ended: the credential of its request is not valid any more", extra=self._subject()
-                )
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except* SendTimeoutError:  # of the stream, of a ping, or of both
-            text = "client %s has read nothing for %g s: its stream is ended"
-            log.info(text, scope["client"], self.send_timeout, extra=self._subject())
-            self._streams.on_drop()
+            if self._ended.done() and not self._ended.cancelled():
+                await self._say_end(self._ended.result(), send)
         except* Exception:
             # The head of the response is sent: there is nothing left for the handlers of errors to answer.
             log.exception("an event stream failed", extra=self._subject())
@@ -98,20 +103,40 @@ class EventStream(EventSourceResponse):
             self._streams.open.discard(self)
             await run_shielded(self._on_end())
 
+    async def _say_end(self, end: _End, send: Send) -> None:
+        if end is _End.UNREAD:
+            text = "client %s has read nothing for %g s: its stream is ended"
+            log.info(text, self._scope["client"], SEND_TIMEOUT_SECONDS, extra=self._subject())
+            self._streams.on_drop()
+        else:
+            log.info("a stream is ended: the credential of its request is not valid any more", extra=self._subject())
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
     def _subject(self) -> dict[str, str]:
         return {"subject": self._scope["state"]["principal"].subject}
 
     async def check(self) -> None:
         """End the stream if its sender is not admitted any more."""
-        if not await still_admitted(self._scope) and not self._refused.done():
-            self._refused.set_result(None)
+        if not await still_admitted(self._scope):
+            self.end(_End.REFUSED)
+
+    def end(self, why: _End) -> None:
+        """End the stream, unless it is ended already."""
+        if not self._ended.done():
+            self._ended.set_result(why)
+
+    async def _send_with_timeout(self, send: Send, message: Message) -> None:
+        """Send one message. `Streams.check` is its limit: a timer for each would cost more than the sending does."""
+        self.unread_since = min(self.unread_since, time.monotonic())
+        await send(message)
+        self.unread_since = math.inf
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
-        """Return, which ends the stream, when its sender is not admitted any more.
+        """Return, which ends the stream, when it is to end before its turn.
 
         This is where sse-starlette waits for SIGTERM; its way to end streams then is switched off.
         """
-        await self._refused  # with the stream this is cancelled, and so is the future
+        await self._ended  # with the stream this is cancelled, and so is the future
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

@@ -93,6 +93,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "updatedAt": timestamp(record.updated_at),
         "runningTurnId": record.running_turn_id,
         "awaitsApproval": record.awaits_approval,
+        "revision": record.revision,
     }
 
 
@@ -157,17 +158,23 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     return data
 
 
-def server(view: ServerView) -> dict[str, Any]:
-    """An MCP server with its tools, and those that were left out and why."""
-    catalog = view.catalog
+def server_state(view: ServerView) -> dict[str, Any]:
+    """Whether an MCP server can be used."""
     return {
-        "server": catalog.server,
-        "title": catalog.title,
+        "server": view.catalog.server,
+        "title": view.catalog.title,
         "state": view.state,
         "error": view.error,
         "breaker": view.breaker,
         "retryAt": timestamp(view.retry_at),
         "workers": view.workers,
+    }
+
+
+def server(view: ServerView) -> dict[str, Any]:
+    """An MCP server with its tools, and those that were left out and why."""
+    catalog = view.catalog
+    return server_state(view) | {
         "tools": [
             {
                 "name": tool.name,

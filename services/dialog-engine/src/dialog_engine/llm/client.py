@@ -4,7 +4,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
 from dataclasses import dataclass
 from ssl import SSLCertVerificationError
 from typing import Any, ClassVar, Protocol, cast
@@ -162,11 +162,9 @@ class ChatClient(ABC):
         return stream
 
     async def _answer(self, request: ChatRequest, seen: AnswerObserver) -> AsyncGenerator[LLMEvent]:
-        with seen:
-            deadline = _Deadline(self._timeouts)
-            with deadline.translated():
-                async with deadline.next_piece():
-                    response = await self._send(request)
+        with seen, closing(_Deadline(self._timeouts)) as deadline:
+            with deadline.translated(), deadline:
+                response = await self._send(request)
             meter, decoder = request.meter, self._decoder()
             del request  # it may be long, and is not needed while its answer is read
             try:
@@ -176,9 +174,8 @@ class ChatClient(ABC):
                 size = 0
                 async with aclosing(response.aiter_bytes()) as reads:
                     if kind == "application/json":
-                        with deadline.translated(), self._translated():
-                            async with deadline.next_piece():
-                                body = await _whole(reads)
+                        with deadline.translated(), self._translated(), deadline:
+                            body = await _whole(reads)
                         async for event in _in_parts(await reading(len(body), decoder.feed_whole, body)):
                             yield event
                     while not decoder.done and (read := await _next(reads, decoder, deadline)):
@@ -288,23 +285,58 @@ class _StatusError(Protocol):
 
 
 class _Deadline:
-    """When the next piece of one answer must have arrived. Starts when it is made."""
+    """When the next piece of one answer must have arrived: each wait for one is a `with` block. Starts when it is made.
+
+    One timer serves all waits of an answer, of which there is one for each token. It is set again only when it fires
+    too early.
+    """
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._loop = asyncio.get_running_loop()
         self._at = self._loop.time() + timeouts.first_token
         self._pieces = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: asyncio.Task[Any] | None = None
+        self._cancelled_before = 0
+        self._is_exceeded = False
 
-    def next_piece(self) -> asyncio.Timeout:
-        """A limit for one wait."""
-        return asyncio.timeout_at(self._at)
+    def __enter__(self) -> None:
+        """Begin to wait for the next piece."""
+        self._waiting = asyncio.current_task()
+        self._cancelled_before = self._waiting.cancelling() if self._waiting else 0
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._at, self._fired)
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        """Raises TimeoutError where this cancelled the wait, by the same rule as `asyncio.timeout`."""
+        task, self._waiting = self._waiting, None
+        if task is not None and self._is_exceeded and isinstance(error, asyncio.CancelledError):
+            self._is_exceeded = task.uncancel() <= self._cancelled_before
+            if self._is_exceeded:
+                raise TimeoutError from error
+
+    def _fired(self) -> None:
+        self._timer = None
+        if self._loop.time() < self._at:
+            self._timer = self._loop.call_at(self._at, self._fired)
+        elif self._waiting is not None:
+            self._is_exceeded = True
+            self._waiting.cancel()
 
     def extend(self, pieces: int) -> None:
         """`pieces` of the answer have arrived in total."""
         if pieces != self._pieces:
             self._pieces = pieces
             self._at = self._loop.time() + self._timeouts.silence
+            if self._timer is not None and self._timer.when() > self._at:  # `silence` is shorter than `first_token`
+                self._timer.cancel()
+                self._timer = None
+
+    def close(self) -> None:
+        """Nothing is waited for any more."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     @contextmanager
     def translated(self) -> Generator[None]:
@@ -326,7 +358,7 @@ class _Deadline:
 async def _next(reads: AsyncIterator[bytes], decoder: Decoder, deadline: _Deadline) -> bytes:
     """The next bytes, none at the end. A connection that breaks after a complete message has simply ended."""
     try:
-        async with deadline.next_piece():
+        with deadline:
             return await anext(reads, b"")
     except (httpx2.HTTPError, ClientError, TimeoutError) as error:
         if decoder.complete:

@@ -41,6 +41,9 @@ class ControlPublisher(Control):
     def free(self, session_id: str) -> None:
         self._send(_Message("free", session_id=session_id))
 
+    def sessions_changed(self) -> None:
+        self._send(_Message("sessions"))
+
     async def close(self) -> None:
         """Wait for the messages that are being published, for a bounded time."""
         await self._sending.close()
@@ -63,12 +66,14 @@ class ControlListener:
         on_stop: Callable[[str], None],
         on_decision: Callable[[], None],
         on_free: Callable[[str], None],
+        on_sessions: Callable[[], None],
     ) -> None:
         self._redis = redis
         self._keys = keys
         self._on_stop = on_stop
         self._on_decision = on_decision
         self._on_free = on_free
+        self._on_sessions = on_sessions
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -89,5 +94,7 @@ class ControlListener:
                 self._on_decision()
             case "free":
                 self._on_free(message.session_id)
+            case "sessions":
+                self._on_sessions()
             case _:
                 pass  # of a later release

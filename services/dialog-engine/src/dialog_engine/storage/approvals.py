@@ -87,6 +87,7 @@ class SqlApprovals(ApprovalStore):
             changed = {"correlation_id": call.correlation_id, "decision": msgspec.json.encode(decision)}
             if not (_is_asked(tx, asked) and tx.change(_DECIDE, **changed)):
                 return False
+            tx.change_session(turn.session_id)
             tx.audit(_decided(tx, turn, asked, decision))
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
@@ -113,6 +114,8 @@ class SqlApprovals(ApprovalStore):
             closed = [(each, outcome_of(each.call)) for each in _waiting(tx, turn)]
             for each, outcome in closed:
                 answer_call(tx, turn, each.call, outcome)
+            if closed:
+                tx.change_session(turn.session_id)
             return closed
 
         return await self._store.write(unit)

@@ -22,7 +22,7 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
 from dialog_engine.storage.messages import StoredMessages
-from dialog_engine.storage.store import SealedDatabase
+from dialog_engine.storage.store import SealedDatabase, Store
 from dialog_engine.storage.turns import add_session
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.shortening import whole_of
@@ -32,13 +32,14 @@ from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 PAGE_BYTES = 1_000_000
 """A page of a transcript ends with the message that reaches this many bytes."""
-_SESSION = (
-    "SELECT s.session_id, s.title, s.created_at, s.updated_at,"
+SESSION = (
+    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
     " AS awaits_approval FROM sessions s"
 )
+"""Sessions as `session_record` reads them."""
 _NEWEST = SessionPlace(2**62)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
@@ -51,7 +52,7 @@ _TURN = (
 class SqlSessions(Sessions):
     """The sessions of all subjects."""
 
-    def __init__(self, store: SealedDatabase) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     async def create(self, subject: str) -> str:
@@ -62,14 +63,14 @@ class SqlSessions(Sessions):
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
         place = before or _NEWEST
         rows = await self._store.read(
-            f"{_SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
+            f"{SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
             " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
             subject,
             place.updated_at,
             place.session_id,
             limit,
         )
-        return [*map(_session_record, rows)]
+        return [*map(session_record, rows)]
 
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
         query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
@@ -88,7 +89,7 @@ class SqlArchive(Archive, History):
     async def transcript(
         self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
     ) -> Transcript:
-        found = await self._store.read(f"{_SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject)
+        found = await self._store.read(f"{SESSION} WHERE s.session_id = $1 AND s.subject = $2", session_id, subject)
         if not found:
             raise SessionNotFoundError(f"there is no session {session_id}")
         if after is None:
@@ -100,7 +101,7 @@ class SqlArchive(Archive, History):
         rows = await self._store.read(
             f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
-        return Transcript(_session_record(found[0]), page, [*map(_turn_record, rows)])
+        return Transcript(session_record(found[0]), page, [*map(_turn_record, rows)])
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         rows = await self._store.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
@@ -147,9 +148,16 @@ class SqlArchive(Archive, History):
         return await self._calls.open_calls(turn)
 
 
-def _session_record(row: Row) -> SessionRecord:
+def session_record(row: Row) -> SessionRecord:
+    """A row of `SESSION`."""
     return SessionRecord(
-        row.session_id, row.title, row.created_at, row.updated_at, row.running_turn_id, bool(row.awaits_approval)
+        row.session_id,
+        row.title,
+        row.created_at,
+        row.updated_at,
+        row.running_turn_id,
+        bool(row.awaits_approval),
+        row.revision,
     )
 
 

@@ -124,6 +124,8 @@ class SqlCalls(CallStore):
                     for call, question in questions.items()
                 ],
             )
+            if questions:
+                tx.change_session(turn.session_id)
             add_requests(tx, turn, requests, offered_to)
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):

@@ -19,8 +19,8 @@ from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.personal_data.retention import Idle, OldSessions
 from dialog_engine.personal_data.service import ErasedSession, Erasures, Left
-from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Row, placeholders
+from dialog_engine.storage.session_changes import digest_of, keep_deleted
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.usage import forget_subjects
 
@@ -157,11 +157,7 @@ class SqlErasures(Erasures, OldSessions):
         return row.sessions, max(0, row.age or 0)
 
     def _digest(self, subject: str) -> str:
-        return _digest(self._store.trail, subject)
-
-
-def _digest(trail: AuditTrail, subject: str) -> str:
-    return trail.digest({"subject": subject})
+        return digest_of(self._store.trail, subject)
 
 
 def _delete_due(tx: StoreTransaction) -> int:
@@ -206,11 +202,13 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], key_id: str = "", out
     erased = {row.session_id for row in tx.execute(asked, *ids)}
     # Of an erased subject a turn may have ended, and been counted, after the request.
     forget_subjects(tx, (row.subject for row in sessions if row.session_id in erased))
+    digests = {row.session_id: digest_of(tx.trail, row.subject) for row in sessions}
+    keep_deleted(tx, [*digests.items()])
     tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
     left: list[tuple[object, ...]] = []
     for row in sessions:
         traces = _Traces(row.created_at, frozenset(turns[row.session_id]), frozenset(calls[row.session_id]))
-        left.append((row.session_id, _digest(tx.trail, row.subject), SETTLE_MS, msgspec.json.encode(traces)))
+        left.append((row.session_id, digests[row.session_id], SETTLE_MS, msgspec.json.encode(traces)))
     tx.execute_many(_DELETED, left)
     done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
     tx.audit(*(done(subject=row.subject, session_id=row.session_id) for row in sessions))

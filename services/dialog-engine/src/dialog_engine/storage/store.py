@@ -26,6 +26,9 @@ _PUBLISH = (
     " VALUES ($1, $2, $3, $4, $5, now_ms(), $6)"
 )
 
+NEXT_REVISION = "(SELECT number FROM next_revision)"
+_CHANGE_SESSION = f"UPDATE sessions SET revision = {NEXT_REVISION}{{}} WHERE session_id = $session_id{{}}"
+
 
 class SealedDatabase:
     """A database, whose sealed columns are encrypted and decrypted by `cipher`."""
@@ -100,7 +103,7 @@ class EngineDatabase(SealedDatabase):
 class StoreTransaction(SealedTransaction):
     """A transaction of an engine."""
 
-    __slots__ = ("_store", "engine_id", "freed", "published", "trail")
+    __slots__ = ("_store", "engine_id", "freed", "published", "sessions_changed", "trail")
 
     def __init__(self, tx: Transaction, store: "Store") -> None:
         super().__init__(tx, store)
@@ -111,6 +114,7 @@ class StoreTransaction(SealedTransaction):
         """What is offered to the relay of this engine after COMMIT."""
         self.freed: list[str] = []
         """The sessions that other engines are informed of after COMMIT."""
+        self.sessions_changed = False
 
     def publish(self, event: Event, *, owner: str = "", offered_to: str | None = None) -> None:
         """Put an event into the outbox, of which the engine `owner`, by default this one, publishes it.
@@ -127,6 +131,12 @@ class StoreTransaction(SealedTransaction):
     def free(self, session_id: str) -> None:
         """Inform the other engines after COMMIT that a session may be free for which a message waits there."""
         self.freed.append(session_id)
+
+    def change_session(self, session_id: str, also: str = "", only: str = "", **values: Any) -> int:
+        """Give a session the next revision, of which readers are informed after COMMIT, and set what `also` says, under
+        a further condition, from these `values`. Returns 0 when there is no such session."""
+        self.sessions_changed = True
+        return self.change(_CHANGE_SESSION.format(also, only), session_id=session_id, **values)
 
     def mailbox_of(self, engine_id: str) -> str:
         """Where an engine gets its replies."""
@@ -183,6 +193,8 @@ class Store(EngineDatabase, AuditLog):
             self._relay.offer(tx.published)
         for session_id in tx.freed:
             self._control.free(session_id)
+        if tx.sessions_changed:
+            self._control.sessions_changed()
 
 
 def _sealed(fact: TurnFinished, cipher: Cipher) -> TurnFinished:

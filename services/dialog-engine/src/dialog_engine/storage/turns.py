@@ -7,7 +7,7 @@ from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunn
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
+from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
 
 TITLE_LENGTH = 80
@@ -32,13 +32,11 @@ _FINISH = (
     " AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
 )
 _ADD_SESSION = (
-    "INSERT INTO sessions (session_id, subject, title, created_at, updated_at)"
-    " VALUES ($session_id, $subject, $title, now_ms(), now_ms())"
+    "INSERT INTO sessions (session_id, subject, title, created_at, updated_at, revision)"
+    f" VALUES ($session_id, $subject, $title, now_ms(), now_ms(), {NEXT_REVISION})"
 )
-_TOUCH_SESSION = (
-    "UPDATE sessions SET updated_at = now_ms(), title = CASE title WHEN '' THEN $title ELSE title END"
-    " WHERE session_id = $session_id AND subject = $subject"
-)
+_TOUCHED = ", updated_at = now_ms()"
+_TITLED = f"{_TOUCHED}, title = CASE title WHEN '' THEN $title ELSE title END"
 
 
 class SqlTurns(TurnStore):
@@ -112,7 +110,7 @@ class SqlTurns(TurnStore):
                 _check_ended_here(tx, turn)
                 return None
             number = insert_message(tx, turn, "assistant", message).number if message else None
-            tx.change("UPDATE sessions SET updated_at = now_ms() WHERE session_id = $1", turn.session_id)
+            tx.change_session(turn.session_id, _TOUCHED)
             [row] = ended
             tx.publish(self._fact(tx, turn, message, done, at=row.finished_at))
             count_turn(tx, turn, done, row.model or "", at=row.finished_at)
@@ -170,14 +168,15 @@ def _check_ended_here(tx: StoreTransaction, turn: Turn) -> None:
         raise TurnFencedError(turn.turn_id)
 
 
-def add_session(tx: SealedTransaction, session_id: str, subject: str, first_message: str) -> None:
+def add_session(tx: StoreTransaction, session_id: str, subject: str, first_message: str) -> None:
     """Insert a session, titled after the first message."""
+    tx.sessions_changed = True
     tx.change(_ADD_SESSION, session_id=session_id, subject=subject, title=_title(first_message))
 
 
-def _touch_session(tx: SealedTransaction, session_id: str, subject: str, text: str) -> None:
+def _touch_session(tx: StoreTransaction, session_id: str, subject: str, text: str) -> None:
     """Update the session for a new message. The lock of its row serialises the turns that begin in it."""
-    if not tx.change(_TOUCH_SESSION, session_id=session_id, subject=subject, title=_title(text)):
+    if not tx.change_session(session_id, _TITLED, " AND subject = $subject", subject=subject, title=_title(text)):
         raise SessionNotFoundError(f"there is no session {session_id}")
 
 

@@ -29,6 +29,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys
+from dialog_engine.storage.session_changes import go_on_with_revisions
 from dialog_engine.storage.sqlite import open_sqlite
 from dialog_engine.storage.store import EngineDatabase
 from plugins_contract.encryption import Cipher
@@ -85,6 +86,7 @@ async def open_base(stack: contextlib.AsyncExitStack, settings: Settings) -> Bas
     chain = AuditChain(database, audit_key)
     keys, clock = Keys(settings.service.redis_key_prefix), RedisClock()
     engine = EngineDatabase(database, cipher, engine_id, keys)
+    await go_on_with_revisions(engine)
     dialect = "postgres" if settings.store.database_url else "sqlite"
     schema = f"{dialect}-{schemas.newest(dialect)}"
     build = {"version": __version__, "commit": commit("dialog_engine"), "schema": schema}

@@ -10,6 +10,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FIN
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
@@ -27,6 +28,7 @@ from dialog_engine.storage.archive import SqlArchive, SqlSessions
 from dialog_engine.storage.calls import SqlCalls, SqlResults
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
@@ -57,6 +59,7 @@ class Chat:
     consumption: Consumption
     audit: AuditLog
     sessions: SqlSessions
+    feed: SessionFeed
     erasures: SqlErasures
     personal_data: PersonalData
 
@@ -105,6 +108,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     sessions, erasures = SqlSessions(store), SqlErasures(store)
+    feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
     return Chat(
         turns,
@@ -117,6 +121,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         store,
         sessions,
+        feed,
         erasures,
         personal_data,
     )

@@ -9,10 +9,7 @@ from fastapi import FastAPI
 
 from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
-from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
-from dialog_engine.chat.turns import RunningTurns
-from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.guards import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
@@ -24,7 +21,7 @@ from dialog_engine.settings import Settings
 from dialog_engine.storage.sealed import follow_all_sealed
 from dialog_engine.wiring.base import open_base
 from dialog_engine.wiring.calls import calls_of
-from dialog_engine.wiring.chat import open_chat
+from dialog_engine.wiring.chat import Chat, open_chat
 from dialog_engine.wiring.identity import identity_of
 from dialog_engine.wiring.services import services_of
 
@@ -70,13 +67,16 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         calls = calls_of(base)
         chat = await open_chat(stack, base, calls, credentials)
         turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
-        listener = ControlListener(base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake)
+        listener = ControlListener(
+            base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake, chat.feed.announce
+        )
         loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
         loops += [
             chat.consumption.run,
             base.subjects.run,
             chat.personal_data.run,
             chat.logs.run,
+            chat.feed.run,
             pending.run,
             turns.check_credentials,
             listener.run,
@@ -98,7 +98,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await chat.ownership.start()
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.http.shutdown_grace_seconds
-        await stack.enter_async_context(_left_when(closing, turns, chat.ownership, chat.logs, grace_seconds))
+        await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
         streams = Streams(on_drop=base.facts.client_dropped)
         await stack.enter_async_context(kept_running(streams.check))
         store_gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
@@ -107,9 +107,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
 
 
 @contextlib.asynccontextmanager
-async def _left_when(
-    closing: asyncio.Event, turns: RunningTurns, ownership: Ownership, logs: RedisTurnLogs, grace_seconds: float
-) -> AsyncGenerator[None]:
+async def _left_when(closing: asyncio.Event, chat: Chat, grace_seconds: float) -> AsyncGenerator[None]:
     """When `closing` is set, or at the end of the block, turns get their grace period.
 
     Other engines adopt the rest, and readers must ask there.
@@ -117,10 +115,11 @@ async def _left_when(
 
     async def leave() -> None:
         await closing.wait()
-        ownership.retire()
-        await turns.close(grace_seconds)
-        await ownership.release()
-        logs.release_readers()
+        chat.ownership.retire()
+        await chat.turns.close(grace_seconds)
+        await chat.ownership.release()
+        chat.logs.release_readers()
+        chat.feed.release_readers()
 
     leaving = asyncio.create_task(leave(), name="leave")
     try:

@@ -49,6 +49,7 @@ def services_of(
         choices=_choices(settings),
         turns=chat.turns,
         sessions=chat.sessions,
+        feed=chat.feed,
         archive=chat.archive,
         consumption=chat.consumption,
         audit=chat.audit,

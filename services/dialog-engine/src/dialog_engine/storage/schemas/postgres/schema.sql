@@ -1,4 +1,4 @@
--- Version 11. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 12. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -18,9 +18,11 @@ CREATE TABLE sessions (
     subject    TEXT NOT NULL,
     title      TEXT NOT NULL DEFAULT '',
     created_at bigint NOT NULL,
-    updated_at bigint NOT NULL
+    updated_at bigint NOT NULL,
+    revision   bigint NOT NULL DEFAULT 0 -- of its last change: see next_revision
 );
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
+CREATE INDEX sessions_by_revision ON sessions (revision);
 
 CREATE TABLE turns (
     turn_id        TEXT PRIMARY KEY,
@@ -222,3 +224,21 @@ CREATE TABLE commits (
     number     bigint NOT NULL DEFAULT 0,
     created_at bigint NOT NULL
 );
+
+-- Deleted sessions, for a day. Of the subject there is a keyed digest.
+CREATE TABLE deleted_sessions (
+    session_id TEXT PRIMARY KEY,
+    digest     TEXT NOT NULL,
+    revision   bigint NOT NULL,
+    deleted_at bigint NOT NULL
+);
+CREATE INDEX deleted_sessions_by_revision ON deleted_sessions (revision);
+-- A revision is the number of its transaction: numbers of a sequence are given before commits, so a reader that follows
+-- them would miss the one that commits late. `meta` has what is added since the database was restored into a server that
+-- counts its transactions from a lower number.
+CREATE VIEW next_revision AS SELECT
+    coalesce((SELECT CAST(value AS bigint) FROM meta WHERE key = 'revisions_from'), 0)
+    + pg_current_xact_id()::text::bigint AS number;
+CREATE VIEW settled_revisions AS SELECT
+    coalesce((SELECT CAST(value AS bigint) FROM meta WHERE key = 'revisions_from'), 0)
+    + pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS before;

@@ -1,4 +1,4 @@
--- Version 14. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 15. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -18,9 +18,11 @@ CREATE TABLE sessions (
     subject    TEXT NOT NULL,
     title      TEXT NOT NULL DEFAULT '',
     created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL
+    updated_at INTEGER NOT NULL,
+    revision   INTEGER NOT NULL DEFAULT 0 -- of its last change: see next_revision
 ) STRICT;
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
+CREATE INDEX sessions_by_revision ON sessions (revision);
 
 CREATE TABLE turns (
     turn_id        TEXT PRIMARY KEY,
@@ -211,3 +213,19 @@ BEGIN SELECT RAISE(ABORT, 'seals of the audit are deleted by its retention only'
 -- For PostgreSQL. With one writer events become visible in the order of their numbers.
 CREATE VIEW open_transactions AS SELECT 0 AS oldest;
 CREATE VIEW new_transaction AS SELECT 0 AS number;
+
+-- Deleted sessions, for a day. Of the subject there is a keyed digest.
+CREATE TABLE deleted_sessions (
+    session_id TEXT PRIMARY KEY,
+    digest     TEXT NOT NULL,
+    revision   INTEGER NOT NULL,
+    deleted_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX deleted_sessions_by_revision ON deleted_sessions (revision);
+-- With one writer revisions become visible in their order. `meta` has the last one of a deletion that is not kept any more.
+CREATE VIEW next_revision AS SELECT 1 + max(
+    coalesce((SELECT max(revision) FROM sessions), 0),
+    coalesce((SELECT max(revision) FROM deleted_sessions), 0),
+    coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'deletions_kept_after'), 0)
+) AS number;
+CREATE VIEW settled_revisions AS SELECT number AS before FROM next_revision;

@@ -1,0 +1,165 @@
+"""Changes of sessions, as `GET /v1/events` sends them to the browsers of a subject.
+
+Each change gives its session the next revision, in its own transaction. A reader has seen everything up to one, and
+asks for what came after it. Revisions are settled in their order: up to `settled` none can appear any more.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from callstream_runtime.outage_log import OutageLog
+from dialog_engine.chat.archive import SessionRecord
+from dialog_engine.errors import StorageUnavailableError
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 3.0
+"""How often the store is asked for changes that no engine has announced, as while Redis is away."""
+UNSETTLED_SECONDS = 0.05
+"""When it is asked again for a change that is committed, but not settled."""
+PAUSE_SECONDS = 0.25
+"""A reader gets the changes of so long at once: a session is in at most four of them in a second."""
+MAX_CHANGES = 500
+"""A reader that lacks more is asked to read the list of sessions again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionChange:
+    """What a session is now; `record` is None when it is deleted."""
+
+    revision: int
+    session_id: str
+    record: SessionRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a reader gets. It has seen everything up to `after`, and then up to `revision`. When `changes` is None, it
+    has to read the list of sessions again."""
+
+    after: int
+    revision: int
+    changes: Sequence[SessionChange] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Whose sessions have changed. `unsettled`: further changes are committed."""
+
+    settled: int
+    owners: frozenset[str]
+    """Subjects, and the digests of those whose sessions were deleted."""
+    unsettled: bool
+
+
+class SessionChangeStore(Protocol):
+    """Revisions of sessions in the store. Raises StorageUnavailableError."""
+
+    async def settled(self) -> int:
+        """The last revision that is settled."""
+        ...
+
+    async def changed(self, after: int) -> Changed:
+        """Whose sessions have changed after a revision."""
+        ...
+
+    async def of(self, subject: str, after: int, limit: int) -> Changes:
+        """The settled changes of a subject's sessions after a revision, in their order; None when they are more than
+        `limit`, or are not known: deletions are kept for a day, and the store may have been restored."""
+        ...
+
+    def digest(self, subject: str) -> str:
+        """The digest of a subject that deletions have."""
+        ...
+
+
+class SessionFeed:
+    """Wakes the readers of this engine. `tools` changes with the state of the tools, of which they are woken too."""
+
+    def __init__(self, store: SessionChangeStore, tools: Callable[[], object]) -> None:
+        self._store = store
+        self._tools = tools
+        self._seen_tools = tools()
+        self._seen: int | None = None
+        self._readers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._announced = asyncio.Event()
+        self._closed = False
+        self._outages = OutageLog(log, "looking for changed sessions")
+
+    def announce(self) -> None:
+        """Some engine has committed a change."""
+        self._announced.set()
+
+    def release_readers(self) -> None:
+        """End the streams of all readers, now and later."""
+        self._closed = True
+        self._wake(self._readers)
+
+    async def run(self) -> None:
+        """Look for changes until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._announced.wait()
+            except TimeoutError:
+                pass
+            self._announced.clear()
+            if self._readers:
+                try:
+                    await self._look()
+                except StorageUnavailableError as error:
+                    self._outages.failed(error)
+                else:
+                    self._outages.worked()
+            else:
+                self._seen = None
+
+    async def _look(self) -> None:
+        if self._seen is None:
+            self._seen = await self._store.settled()
+            self._wake(self._readers)
+        if (tools := self._tools()) != self._seen_tools:
+            self._seen_tools = tools
+            self._wake(self._readers)
+        changed = await self._store.changed(self._seen)
+        self._seen = changed.settled
+        self._wake(changed.owners)
+        if changed.unsettled:
+            asyncio.get_running_loop().call_later(UNSETTLED_SECONDS, self.announce)
+
+    def _wake(self, owners: Sequence[str] | frozenset[str] | dict[str, set[asyncio.Event]]) -> None:
+        for owner in owners:
+            for reader in self._readers.get(owner, ()):
+                reader.set()
+
+    async def follow(self, subject: str, after: int | None) -> AsyncGenerator[Changes]:
+        """The changes of a subject's sessions after a revision; without one from now on.
+
+        An item has no changes when only the tools may have changed. The stream ends when the engine shuts down, or the
+        store is away: the reader must ask again.
+        """
+        woken, owners = asyncio.Event(), (subject, self._store.digest(subject))
+        for owner in owners:
+            self._readers[owner].add(woken)
+        try:
+            while not self._closed:
+                woken.clear()
+                if after is None:
+                    found = Changes(0, await self._store.settled(), None)
+                else:
+                    found = await self._store.of(subject, after, MAX_CHANGES)
+                yield found
+                after = found.revision
+                await asyncio.sleep(PAUSE_SECONDS)
+                await woken.wait()
+        except StorageUnavailableError:
+            return
+        finally:
+            for owner in owners:
+                self._readers[owner].discard(woken)
+                if not self._readers[owner]:
+                    del self._readers[owner]
