@@ -1,9 +1,7 @@
 """RunningTurns: a turn begins with its commit, and ends in every case, also when its storage is away."""
 
 import asyncio
-import gc
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 
@@ -50,24 +48,6 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_model_that_fails_beside_a_commit_that_fails_leaves_no_error_unretrieved() -> None:
-    store = MemoryStore()
-    hold = store.hold["begin"] = asyncio.Event()
-    store.refuse["begin"] = FULL
-    unretrieved = list[dict[str, Any]]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
-    async with FakeEngine(model := ScriptedModel([ValueError("a bug")]), store=store) as engine:
-        starting = asyncio.create_task(engine.turns.start("ada", None, "?"))
-        await wait_until(lambda: model.requests and not model.open)
-        await breathe()
-        hold.set()
-        with pytest.raises(StorageUnavailableError):
-            await starting
-    del starting
-    gc.collect()
-    assert unretrieved == []
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")
