@@ -25,7 +25,7 @@ from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys

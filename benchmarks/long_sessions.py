@@ -32,7 +32,7 @@ from benchmarks.relay.relays import Relay, callstream, provider
 from dialog_engine.operators.split_media import split_media
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from plugins_contract.encryption import CLEAR
 from tests.support.long_sessions import write_session
 from tests.support.postgres import PostgresServer

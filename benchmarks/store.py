@@ -17,7 +17,7 @@ from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Tu
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome

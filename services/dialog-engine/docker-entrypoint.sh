@@ -3,7 +3,7 @@
 set -eu
 model=""
 for name in openai_api_key openai_base_url anthropic_api_key anthropic_base_url azure_openai_endpoint bedrock_model \
-    vertex_model; do
+    vertex_model openrouter_api_key; do
     value="$(printenv "$(echo "$name" | tr '[:lower:]' '[:upper:]')" || true)"
     if [ -n "$value" ] || [ -e "/run/secrets/$name" ]; then model="$name"; fi
 done

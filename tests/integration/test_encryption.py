@@ -26,8 +26,9 @@ from dialog_engine.operators.encrypt import encrypt
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.schemas.sealed_columns import TABLES
-from dialog_engine.storage.sealed import check_keys, follow_all_sealed, open_value
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sealed import check_keys, follow_all_sealed
+from dialog_engine.storage.sqlite_file import open_sqlite
+from dialog_engine.storage.statements import open_value
 from dialog_engine.wiring.engine import run_engine
 from plugins_contract.dead_letters import DeadLetters
 from plugins_contract.encryption import CLEAR, DecryptionError, fact_owner, open_request, seal_request

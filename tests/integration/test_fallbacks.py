@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.context.fitting import NOTE
+from dialog_engine.context import NOTE
 from dialog_engine.settings import Settings
 from tests.integration.engines import Engine, Event, running_engine, settings
 from tests.marks import promise

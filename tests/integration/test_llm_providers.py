@@ -38,7 +38,18 @@ from tests.support.scripted_provider import Provider, Script, answer, refusal, s
 pytestmark = pytest.mark.anyio
 
 SECRET = "hunter2hunter2"
-PREFIXES = ("OPENAI_", "ANTHROPIC_", "AZURE_", "AWS_", "BEDROCK_", "VERTEX_", "CLOUD_ML_", "GOOGLE_", "LLM_")
+PREFIXES = (
+    "OPENAI_",
+    "OPENROUTER_",
+    "ANTHROPIC_",
+    "AZURE_",
+    "AWS_",
+    "BEDROCK_",
+    "VERTEX_",
+    "CLOUD_ML_",
+    "GOOGLE_",
+    "LLM_",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -106,6 +117,22 @@ async def test_the_models_of_one_provider_share_its_connections(
             assert [event async for event in await llm(ChatRequest(REQUEST.messages, turn))]
     assert [body["model"] for body in provider.requests] == ["gpt-4.1-mini", "another"]
     assert provider.connections == 1
+
+
+# --- OpenRouter ------------------------------------------------------------------------------------------------------
+
+
+async def test_openrouter_answers_beside_openai_with_its_own_key_and_no_header_field_of_the_other(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.scripts = [answer(PROTOCOLS["openai"].hello)]
+    both = {"OPENAI_API_KEY": "of-openai", "OPENAI_ORG_ID": "org-1", "LLM_PROVIDER": "openrouter"}
+    both["OPENAI_CUSTOM_HEADERS"] = "X-App: 1\nAuthorization: of-a-gateway"
+    own = {"OPENROUTER_API_KEY": SECRET, "OPENROUTER_MODEL": "maker/m", "OPENROUTER_BASE_URL": provider.url}
+    assert said(await ask(monkeypatch, **both, **own)) == ("openrouter:maker/m", "Hello")
+    [asked] = provider.asked
+    assert (asked.body["model"], asked.fields["authorization"]) == ("maker/m", f"Bearer {SECRET}")
+    assert not {"x-app", "openai-organization"} & asked.fields.keys()
 
 
 # --- Azure OpenAI ----------------------------------------------------------------------------------------------------

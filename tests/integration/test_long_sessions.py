@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat.archive import Transcript
-from dialog_engine.chat.conversation import Memory, newest_said
+from dialog_engine.chat.history import Memory, newest_said
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
 from dialog_engine.model import ToolMessage, Turn, UserMessage
 from dialog_engine.operators import split_media
 from dialog_engine.storage import media
-from dialog_engine.storage.calls import NAMED
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.results import NAMED
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import SealedTransaction
 from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock

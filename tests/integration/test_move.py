@@ -18,7 +18,7 @@ from dialog_engine.operators import audit, audit_chain, commands
 from dialog_engine.storage.audit import read_digest_key
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.schemas.sealed_columns import TABLES
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.wiring.engine import run_engine
 from plugins_contract.encryption import CLEAR
 from tests.integration.engines import Model, in_store, running_engine, settings

@@ -22,7 +22,8 @@ from dialog_engine.errors import (
 from dialog_engine.model import Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import sqlite as sqlite_store
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.sqlite import MAX_GROUP, open_sqlite
+from dialog_engine.storage.sqlite import MAX_GROUP
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
@@ -346,7 +347,7 @@ async def test_what_was_committed_is_there_after_a_kill(path: Path) -> None:
     script = f"""
 import asyncio, os, signal
 from pathlib import Path
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
 

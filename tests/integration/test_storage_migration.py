@@ -16,7 +16,7 @@ from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, encode_request
 from plugins_contract.outcomes import ToolOutcome

@@ -7,20 +7,22 @@ from typing import Any, Protocol
 
 import pytest
 
-from dialog_engine.chat.conversation import messages_of
+from dialog_engine.chat.history import messages_of
 from dialog_engine.chat.outbox import OutboxRelay, OutboxRow
 from dialog_engine.chat.ports import Control, SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Message, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.storage.archive import SqlArchive, SqlSessions
+from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.audit import AuditTrail
-from dialog_engine.storage.calls import SqlCalls, SqlResults
+from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.results import SqlResults
+from dialog_engine.storage.sessions import SqlSessions
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import EngineDatabase, Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.values import Question

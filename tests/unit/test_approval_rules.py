@@ -17,8 +17,8 @@ from dialog_engine.tool_calls.approvals.rules import (
     question_hash,
     stopped,
 )
-from dialog_engine.tool_calls.results.for_model import for_model
 from dialog_engine.tool_calls.results.steps import status_of
+from dialog_engine.tool_calls.results.texts import for_model
 from dialog_engine.tool_calls.values import Approve, Decision, Given, Question, Refuse
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
@@ -34,9 +34,7 @@ NOW, MINUTE = 1_000_000, 60_000
 
 
 def asked(entry: ToolEntry = TOOL) -> Question:
-    question = question_for(entry, ARGUMENTS, NOW, MINUTE)
-    assert question is not None
-    return question
+    return question_for(entry, ARGUMENTS, NOW, MINUTE)
 
 
 QUESTION = asked()
@@ -47,12 +45,11 @@ def changed(**fields: Any) -> ToolEntry:
     return msgspec.structs.replace(TOOL, **fields)
 
 
-@pytest.mark.parametrize("policy", ApprovalPolicy)
-def test_a_call_waits_unless_its_tool_needs_no_approval(policy: ApprovalPolicy) -> None:
+@pytest.mark.parametrize("policy", [each for each in ApprovalPolicy if each is not ApprovalPolicy.NEVER])
+def test_a_question_names_its_policy_and_when_it_expires(policy: ApprovalPolicy) -> None:
     question = question_for(changed(approval=policy), ARGUMENTS, NOW, MINUTE)
 
-    assert (question is None) is (policy is ApprovalPolicy.NEVER)
-    assert question is None or (question.policy, question.expires_at) == (policy, NOW + MINUTE)
+    assert (question.policy, question.expires_at) == (policy, NOW + MINUTE)
 
 
 def test_an_approved_call_is_run_with_the_arguments_of_the_question_or_edited_ones() -> None:

@@ -58,7 +58,6 @@ PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 
 CALL = ToolCall("call_1", "id", "a__b", '{"x": 1}')
 QUESTION = question_for(tool("a__b", title="Title", approval=ApprovalPolicy.ALWAYS), {"x": 1}, 0, 60_000)
-assert QUESTION is not None
 STEPS = Steps(Turn("turn", "session", "someone"), 1, {"id": "a"})
 
 

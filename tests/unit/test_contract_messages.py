@@ -10,12 +10,7 @@ from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply, encode_reply
-from plugins_contract.messages import (
-    UnsupportedEventError,
-    arguments_hash,
-    decode_request,
-    encode_request,
-)
+from plugins_contract.messages import UnsupportedEventError, arguments_hash, decode_request, encode_request
 from plugins_contract.outcomes import (
     CallFinished,
     CallProgress,

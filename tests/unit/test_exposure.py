@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from dialog_engine.context.tokens import tokens_of_tool
+from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, Turn, UserMessage
 from dialog_engine.tool_calls.exposure import gateway, search
 from dialog_engine.tool_calls.exposure.exposure import MAX_TOOLS, Exposure, ExposureMode, found

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.context.tokens import tokens_of_tool
+from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import ToolCall
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.gateway import NAME, Resolved, resolve

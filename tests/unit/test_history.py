@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.context.fitting import NOTE, count_of_said, fit, newest_turns
-from dialog_engine.context.tokens import tokens_of_message, tokens_of_request
+from dialog_engine.context import NOTE, count_of_said, fit, newest_turns, tokens_of_message, tokens_of_request
 from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,

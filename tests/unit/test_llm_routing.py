@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.context.tokens import tokens_of_reply, tokens_of_request
+from dialog_engine.context import tokens_of_reply, tokens_of_request
 from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMContextLengthError,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
 from dialog_engine.tool_calls import local_tools
-from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools, local_entry
+from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.planning import CallLimits
 from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
@@ -137,12 +137,3 @@ def test_invalid_names_of_local_tools_are_refused() -> None:
 def test_no_name_in_the_catalog_is_valid_for_a_local_tool(server: str, own: str) -> None:
     with pytest.raises(ValueError, match="cannot be the name of a local tool"):
         local_entry(exposed_name(server, own), "", {})
-
-
-def test_every_other_name_is_looked_up_in_the_source() -> None:
-    entry = tool("a__b")
-    tools = LocalTools(FakeCatalog(entry), [Book()])
-
-    assert tools.find("a__b") is entry
-    assert tools.find("read_book") == Book().entry
-    assert tools.find("nope") == FakeCatalog().find("nope")

@@ -16,8 +16,8 @@ from dialog_engine.calls.losses import (
     of_class,
     remedy,
 )
-from dialog_engine.tool_calls.results.for_model import for_model
 from dialog_engine.tool_calls.results.steps import status_of
+from dialog_engine.tool_calls.results.texts import for_model
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Loss

@@ -26,11 +26,11 @@ from dialog_engine.model import (
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
+from dialog_engine.tool_calls.planning import EMPTY_NOTE
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
-from dialog_engine.tool_calls.repeats import EMPTY_NOTE
 from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
 from tests.support.beginnings import begin

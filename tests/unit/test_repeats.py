@@ -16,7 +16,7 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.tool_calls.normalise import normalise
-from dialog_engine.tool_calls.repeats import (
+from dialog_engine.tool_calls.planning import (
     LAST_NOTE,
     REFUSED_ROUNDS,
     SAME_RESULTS,

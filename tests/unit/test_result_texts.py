@@ -19,9 +19,8 @@ from dialog_engine.model import (
     WaitsFor,
 )
 from dialog_engine.tool_calls.results import steps
-from dialog_engine.tool_calls.results.for_model import for_model, tool_message
-from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS
 from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.results.texts import USER_MAX_CHARS, for_model, tool_message
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.tool_calls.results.shortening import model_text, shorten, user_text, whole_of
+from dialog_engine.tool_calls.results.texts import model_text, shorten, user_text, whole_of
 from plugins_contract.outcomes import CallState, ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
 

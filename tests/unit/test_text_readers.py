@@ -19,7 +19,7 @@ from mcp.types import CallToolResult, Tool
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
-from dialog_engine.context.fitting import fit, newest_turns
+from dialog_engine.context import fit, newest_turns
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
 from dialog_engine.llm.error_classification import ErrorClassifier
@@ -48,14 +48,14 @@ from dialog_engine.tool_calls.exposure.descriptions import purpose, signature, s
 from dialog_engine.tool_calls.exposure.quarantine import refused_tool
 from dialog_engine.tool_calls.exposure.search import Ranking, names_in, without, words
 from dialog_engine.tool_calls.normalise import normalise, plain_name
+from dialog_engine.tool_calls.planning import find_repeats
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect, escape_tags
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from dialog_engine.tool_calls.prompt_mode.values import as_object, trimmed
-from dialog_engine.tool_calls.repeats import find_repeats
 from dialog_engine.tool_calls.results.read_result import found, page
-from dialog_engine.tool_calls.results.shortening import shorten, storable_outcome
+from dialog_engine.tool_calls.results.texts import shorten, storable_outcome
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
@@ -416,15 +416,15 @@ dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classific
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
-    tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.shortening
+    tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.texts
 callstream_runtime: json_values
 plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 """
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
-    relay.relay storage.approvals storage.archive storage.calls storage.erasures storage.media storage.messages
-    storage.moves storage.statements
+    relay.relay storage.approvals storage.archive storage.erasures storage.media
+    storage.moves storage.results storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,

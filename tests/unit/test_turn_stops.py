@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat import running_turn
-from dialog_engine.context.tokens import tokens_of_message, tokens_of_tool
+from dialog_engine.context import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import LLMRateLimitedError, LLMStreamBrokenError
 from dialog_engine.model import (
     AssistantMessage,

@@ -25,9 +25,7 @@ REFUSED = Decision(status=ApprovalStatus.REFUSED, at=5, reason="no")
 
 
 def question(**arguments: Any) -> Question:
-    found = question_for(TOOL, arguments, 0, 60_000)
-    assert found is not None
-    return found
+    return question_for(TOOL, arguments, 0, 60_000)
 
 
 async def waiting(storage: EngineStore, calls: int = 1) -> tuple[Turn, list[Asked]]:

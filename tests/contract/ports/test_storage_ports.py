@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat.conversation import Memory, newest_said
+from dialog_engine.chat.history import Memory, newest_said
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import (
     AssistantMessage,

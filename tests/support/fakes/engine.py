@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from callstream_runtime.clock import RedisClock
-from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import ApprovalDecidedError
@@ -30,7 +30,7 @@ from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.results.read_result import ReadResult
-from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS
+from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS
 from dialog_engine.tool_calls.values import Decision, Given
 from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.logs import MemoryLog, MemoryLogs

@@ -12,7 +12,8 @@ import msgspec
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage import schemas
 from dialog_engine.storage.database import Row, named
-from dialog_engine.storage.sqlite import DIALECT, SqliteConnection, SqliteDatabase
+from dialog_engine.storage.sqlite import SqliteConnection, SqliteDatabase
+from dialog_engine.storage.sqlite_file import DIALECT
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.tool_calls.values import Asked, Question
 from plugins_contract.messages import EVENT_TYPE

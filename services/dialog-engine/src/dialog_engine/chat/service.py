@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from dialog_engine.chat.conversation import Memory, newest_said, recent
+from dialog_engine.chat.history import Memory, newest_said, recent
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.replay import replay
 from dialog_engine.model import (

@@ -17,7 +17,6 @@ from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
-from dialog_engine.tool_calls.results.shortening import user_text
 from dialog_engine.tool_calls.results.steps import (
     decision_details,
     outcome_details,
@@ -26,6 +25,7 @@ from dialog_engine.tool_calls.results.steps import (
     shown_arguments,
     status_of,
 )
+from dialog_engine.tool_calls.results.texts import user_text
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome

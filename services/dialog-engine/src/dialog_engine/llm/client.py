@@ -13,7 +13,7 @@ import httpx2
 from aiohttp import ClientConnectorDNSError, ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.context.tokens import characters_of
+from dialog_engine.context import characters_of
 from dialog_engine.errors import (
     LLMAuthenticationError,
     LLMError,

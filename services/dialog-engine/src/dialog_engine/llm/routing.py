@@ -10,8 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.context.fitting import fit
-from dialog_engine.context.tokens import characters_of, tokens_of_request
+from dialog_engine.context import characters_of, fit, tokens_of_request
 from dialog_engine.errors import (
     LLMContextLengthError,
     LLMError,

@@ -10,7 +10,7 @@ from dialog_engine.operators.audit import PAGE, Query, at_text
 from dialog_engine.storage.audit import COLUMNS, DIGEST_KEY, TEXT_MAX
 from dialog_engine.storage.audit_chain import LAST_SEAL, PRUNED_TO, SEALED_AT_ONCE, Seal, next_seal
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.sealed import open_value
+from dialog_engine.storage.statements import open_value
 from plugins_contract.encryption import Cipher, DecryptionError
 
 _NUMBER = re.compile(r"[0-9]{1,18}")

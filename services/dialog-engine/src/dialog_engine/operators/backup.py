@@ -18,7 +18,7 @@ from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage.outbox import mark_restored
-from dialog_engine.storage.sqlite import open_sqlite, owned
+from dialog_engine.storage.sqlite_file import open_sqlite, owned
 
 LIVING = "SELECT engine_id FROM engines WHERE lease_until > now_ms()"
 LOOK_SECONDS = 0.5

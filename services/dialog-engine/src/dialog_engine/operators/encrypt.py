@@ -19,10 +19,10 @@ from dialog_engine.storage.sealed import (
     ALL_SEALED,
     keys_in_use,
     note_all_sealed,
-    owner,
     set_keys_in_use,
 )
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
+from dialog_engine.storage.statements import owner
 from plugins_contract.encryption import CLEAR, SEALED, Cipher, fact_owner, key_of
 
 _IN_PAYLOAD = re.compile(SEALED + rb"([0-9a-f]{8}):")

@@ -18,7 +18,7 @@ from dialog_engine.storage.database import Database, Row, Transaction, placehold
 from dialog_engine.storage.moves import KEY, Mark, read_mark, remove_mark, write_mark
 from dialog_engine.storage.postgres import BULK_SECONDS, open_postgres, place_of
 from dialog_engine.storage.sealed import check_keys
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from plugins_contract.messages import new_id
 
 OWN_ROWS = ("engine_id", "release", "schema_version", "tables_version", "written_at", KEY)

@@ -24,7 +24,7 @@ from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.operators.audit import AuditFilter, Query, as_text, events, opened
 from dialog_engine.operators.logs import Line, lines_about
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.sealed import open_value
+from dialog_engine.storage.statements import open_value
 from plugins_contract.dead_letters import read_history
 from plugins_contract.encryption import Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys

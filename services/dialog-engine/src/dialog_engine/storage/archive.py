@@ -1,46 +1,66 @@
-"""Sessions, messages and turns as the model and users read them."""
+"""Sessions, messages and turns as the model and users read them. Nothing here reads a whole session."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
 
 import msgspec
 
-from dialog_engine.chat.archive import (
-    Archive,
-    CallRecord,
-    MessageRecord,
-    Page,
-    SessionPlace,
-    SessionRecord,
-    Sessions,
-    Transcript,
-    TurnRecord,
-)
+from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, Page, Transcript, TurnRecord
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import MediaInStore, Turn, TurnFailed, Usage
+from dialog_engine.model import MediaInStore, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
-from dialog_engine.storage.messages import StoredMessages
-from dialog_engine.storage.store import SealedDatabase, Store
-from dialog_engine.storage.turns import add_session
+from dialog_engine.storage.sessions import SESSION, session_record
+from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.tool_calls.execution import OpenCall
-from dialog_engine.tool_calls.results.shortening import whole_of
-from dialog_engine.tool_calls.values import WholeResult
-from plugins_contract.messages import new_id
+from dialog_engine.tool_calls.results.texts import whole_of
+from dialog_engine.tool_calls.values import Approval, Decision, Question, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 PAGE_BYTES = 1_000_000
 """A page of a transcript ends with the message that reaches this many bytes."""
-SESSION = (
-    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision,"
-    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
-    " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
-    " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
-    " AS awaits_approval FROM sessions s"
+LARGE = 256 * 1024
+"""Bytes of an outcome that is read by itself, because it may have media that are not split off."""
+_CALL = (
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server,"
+    f" c.outcome IS NOT NULL AS ended, CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END AS outcome,"
+    " a.question, a.decision"
 )
-"""Sessions as `session_record` reads them."""
-_NEWEST = SessionPlace(2**62)
+_MESSAGES = (
+    f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {_CALL} FROM {{}}"
+    " LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
+    " WHERE {} ORDER BY m.number, m.message_id, c.ordinal"
+)
+_OF_TURN = _MESSAGES.format("messages m", "m.turn_id = $1")
+_OUTCOME = "SELECT correlation_id, outcome FROM tool_calls WHERE correlation_id = $1"
+_CALL_BYTES = 1_000
+"""What a call counts in a page beside its texts."""
+# A walk from message to message: what lies beyond the page is not even measured.
+_PAGE = (
+    "WITH RECURSIVE page (number, room, places) AS ("
+    "SELECT {0}(number), CAST($3 AS bigint), CAST($4 AS bigint) FROM messages WHERE session_id = $1 AND number {1} $2"
+    " UNION ALL SELECT (SELECT {0}(number) FROM messages WHERE session_id = $1 AND number {1} page.number), page.room"
+    " - (SELECT max(length(content) + length(reasoning)) FROM messages WHERE session_id = $1 AND number = page.number)"
+    f" - coalesce((SELECT sum({_CALL_BYTES} + length(c.arguments) + CASE WHEN length(c.outcome) <= {LARGE}"
+    " THEN length(c.outcome) ELSE 0 END) FROM messages m"
+    " JOIN tool_calls c ON c.message_id = m.message_id WHERE m.session_id = $1 AND m.number = page.number), 0),"
+    " page.places - 1 FROM page WHERE page.number IS NOT NULL AND page.room > 0 AND page.places > 1) "
+)
+_IN_PAGE = _MESSAGES.format(
+    "page CROSS JOIN messages m", "m.session_id = $1 AND m.number = page.number AND page.room > 0"
+)
+_OLDER, _NEWER = (_PAGE.format(*way) + _IN_PAGE for way in (("max", "<"), ("min", ">")))
+_BEYOND = 2**62
+# Of several calls with one id those that wait for approval first, then the newest.
+_ASKED = (
+    f"SELECT {_CALL} FROM tool_calls c JOIN approvals a ON a.correlation_id = c.correlation_id"
+    " WHERE c.turn_id = $1 AND (c.correlation_id = $2 OR c.tool_call_id = $2) ORDER BY c.correlation_id = $2 DESC,"
+    " c.outcome IS NULL AND a.decision IS NULL DESC, c.message_id DESC, c.ordinal DESC LIMIT 2"
+)
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
@@ -49,41 +69,12 @@ _TURN = (
 )
 
 
-class SqlSessions(Sessions):
-    """The sessions of all subjects."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def create(self, subject: str) -> str:
-        session_id = new_id()
-        await self._store.write(lambda tx: add_session(tx, session_id, subject, ""))
-        return session_id
-
-    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
-        place = before or _NEWEST
-        rows = await self._store.read(
-            f"{SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
-            " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
-            subject,
-            place.updated_at,
-            place.session_id,
-            limit,
-        )
-        return [*map(session_record, rows)]
-
-    async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
-        query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
-        return [row.session_id for row in await self._store.read(query, subject, after, limit)]
-
-
 class SqlArchive(Archive, History):
     """Messages and turns, for the model and for users."""
 
     def __init__(self, store: SealedDatabase, calls: SqlCalls) -> None:
         self._store = store
-        self._calls = calls
-        self._messages = StoredMessages(store)
+        self._sql_calls = calls
         self._media = StoredMedia(store)
 
     async def transcript(
@@ -95,7 +86,7 @@ class SqlArchive(Archive, History):
         if after is None:
             page = (await self.page(session_id, before=before, limit=limit, size=PAGE_BYTES)).from_a_question()
         else:
-            newer = await self._messages.newer(session_id, after=after, limit=limit, size=PAGE_BYTES)
+            newer = await self._messages(await self._store.read(_NEWER, session_id, after, PAGE_BYTES, limit))
             page = Page(newer, more=bool(newer))
         ids = sorted({message.turn_id for message in page.messages})
         rows = await self._store.read(
@@ -110,11 +101,15 @@ class SqlArchive(Archive, History):
         return _turn_record(rows[0])
 
     async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
-        return await self._messages.asked(turn_id, call_id)
+        return await self._calls(await self._store.read(_ASKED, turn_id, call_id))
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:
         await self.turn(subject, turn_id)
-        return await self._messages.outcome(turn_id, correlation_id)
+        rows = await self._store.read(f"{_OUTCOME} AND turn_id = $2", correlation_id, turn_id)
+        outcome = _outcome(rows[0]) if rows else None
+        if outcome and _holds_media(outcome):
+            await self._media.split([correlation_id])
+        return outcome
 
     async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
         outcome = await self.outcome(subject, turn_id, correlation_id)
@@ -139,26 +134,72 @@ class SqlArchive(Archive, History):
         return msgspec.json.decode(rows[0].whole, type=WholeResult) if rows else None
 
     async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
-        return await self._messages.older(session_id, before=before, limit=limit, size=size)
+        rows = await self._store.read(_OLDER, session_id, before or _BEYOND, size, limit)
+        messages = await self._messages(rows)
+        return Page(messages, more=bool(messages) and messages[0].message_id > 1)
 
     async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
-        return await self._messages.of_turn(turn_id)
+        return await self._messages(await self._store.read(_OF_TURN, turn_id))
 
     async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
-        return await self._calls.open_calls(turn)
+        return await self._sql_calls.open_calls(turn)
+
+    async def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
+        records: list[MessageRecord] = []
+        for number, group in groupby(rows, key=lambda row: row.number):
+            of_message = [*group]
+            row = of_message[0]
+            calls = await self._calls([each for each in of_message if each.correlation_id is not None])
+            records.append(
+                MessageRecord(
+                    number,
+                    row.turn_id,
+                    row.role,
+                    row.content,
+                    bool(row.interrupted),
+                    row.created_at,
+                    tuple(calls),
+                    row.reasoning,
+                )
+            )
+        return records
+
+    async def _calls(self, rows: Sequence[Row]) -> list[CallRecord]:
+        """Outcomes that still have media are split now; a large one is read after that, and alone."""
+        calls: list[CallRecord] = []
+        for row in rows:
+            outcome = _outcome(row)
+            if row.ended and outcome is None:
+                await self._media.split([row.correlation_id])
+                found = await self._store.read(_OUTCOME, row.correlation_id)
+                outcome = _outcome(found[0]) if found else None
+            calls.append(_call(row, outcome))
+        inline = [each.call.correlation_id for each in calls if each.outcome and _holds_media(each.outcome)]
+        if inline:
+            await self._media.split(inline)
+        return calls
 
 
-def session_record(row: Row) -> SessionRecord:
-    """A row of `SESSION`."""
-    return SessionRecord(
-        row.session_id,
-        row.title,
-        row.created_at,
-        row.updated_at,
-        row.running_turn_id,
-        bool(row.awaits_approval),
-        row.revision,
-    )
+def _holds_media(outcome: ToolOutcome) -> bool:
+    """Whether there is something to split."""
+    return any(isinstance(block, MediaBlock) and block.data for block in outcome.content)
+
+
+def _call(row: Row, outcome: ToolOutcome | None) -> CallRecord:
+    extra, question = row.extra, row.question
+    echoed = msgspec.json.decode(extra) if extra else None
+    call = ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, echoed, row.tool)
+    return CallRecord(call, row.server, outcome, _approval(question, row.decision) if question else None)
+
+
+def _approval(question: bytes, decision: bytes | None) -> Approval:
+    asked = Approval(msgspec.json.decode(question, type=Question))
+    return replace(asked, decision=msgspec.json.decode(decision, type=Decision)) if decision else asked
+
+
+def _outcome(row: Row) -> ToolOutcome | None:
+    data = row.outcome
+    return None if data is None else msgspec.json.decode(data, type=ToolOutcome)
 
 
 def _turn_record(row: Row) -> TurnRecord:

@@ -13,7 +13,7 @@ import msgspec
 from dialog_engine.chat.audit import AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.sealed import open_value, seal_value
+from dialog_engine.storage.statements import open_value, seal_value
 from plugins_contract.encryption import Cipher
 
 COLUMNS: tuple[str, ...] = (

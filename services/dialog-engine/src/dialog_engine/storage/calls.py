@@ -11,18 +11,10 @@ from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.media import keep_media, split
-from dialog_engine.storage.store import SealedDatabase, SealedTransaction, Store, StoreTransaction
+from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.exposure import gateway
-from dialog_engine.tool_calls.ports import (
-    NO_COST,
-    NO_QUESTIONS,
-    NO_SERVERS,
-    CallStore,
-    KeptResult,
-    ResultStore,
-)
-from dialog_engine.tool_calls.results.shortening import whole_of
+from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore
 from dialog_engine.tool_calls.values import Question, WholeResult, timed
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -251,25 +243,6 @@ def _unreadable(call: ToolCall, error: UnsupportedEventError) -> ToolOutcome:
     return timed(outcome, call.correlation_id)
 
 
-MIN_NAME = 8
-"""The least number of characters of a correlation id that name a result: its end, which an index finds."""
-_FROM = (
-    "FROM {} c JOIN turns t USING (turn_id)"
-    " JOIN sessions s USING (session_id) LEFT JOIN whole_results w USING (correlation_id)"
-    " WHERE s.session_id = $1 AND s.subject = $2 AND c.outcome IS NOT NULL"
-)
-NAMED = (
-    "WITH named AS MATERIALIZED (SELECT * FROM tool_calls"
-    " WHERE substr(correlation_id, length(correlation_id) - 7) = $3)"
-    f" SELECT c.correlation_id, c.name, c.outcome, w.whole {_FROM.format('named')}"
-    " AND substr(c.correlation_id, length(c.correlation_id) - length($4) + 1) = $4 LIMIT 1"
-)
-_CUT = (
-    f"SELECT c.correlation_id, c.name {_FROM.format('tool_calls')} AND w.whole IS NOT NULL"
-    " ORDER BY c.answered_at DESC LIMIT 10"
-)
-
-
 def keep_whole(tx: SealedTransaction, correlation_id: str, whole: WholeResult) -> None:
     """Store the whole text of a result."""
     tx.change(
@@ -277,27 +250,3 @@ def keep_whole(tx: SealedTransaction, correlation_id: str, whole: WholeResult) -
         correlation_id=correlation_id,
         whole=msgspec.json.encode(whole),
     )
-
-
-class SqlResults(ResultStore):
-    """The results of all sessions."""
-
-    def __init__(self, store: SealedDatabase) -> None:
-        self._store = store
-
-    async def result(self, turn: Turn, name: str) -> KeptResult | None:
-        if len(name) < MIN_NAME:
-            return None
-        rows = await self._store.read(NAMED, turn.session_id, turn.subject, name[-MIN_NAME:], name)
-        return _kept(rows[0]) if rows else None
-
-    async def cut_results(self, turn: Turn) -> Sequence[tuple[str, str]]:
-        rows = await self._store.read(_CUT, turn.session_id, turn.subject)
-        return [(row.correlation_id, row.name) for row in rows]
-
-
-def _kept(row: Row) -> KeptResult:
-    """A row, whose whole text is stored separately where the outcome has a part."""
-    if (whole := row.whole) is None:
-        return KeptResult(row.correlation_id, row.name, whole_of(msgspec.json.decode(row.outcome, type=ToolOutcome)))
-    return KeptResult(row.correlation_id, row.name, msgspec.json.decode(whole, type=WholeResult))

@@ -17,11 +17,6 @@ Parts = Sequence[tuple[int, bytes]]
 """The positions of media in an outcome, each with its data in base64."""
 
 
-def holds_media(outcome: ToolOutcome) -> bool:
-    """Whether there is something to split."""
-    return any(isinstance(block, MediaBlock) and block.data for block in outcome.content)
-
-
 def split(outcome: ToolOutcome) -> tuple[ToolOutcome, Parts]:
     """The outcome without the data of its media, and that data."""
     content: list[ContentBlock] = []

@@ -1,12 +1,11 @@
-"""Sealed values of the store, and the keys that it needs. `schemas.sealed_columns` names their columns."""
+"""The keys that the store needs for its sealed values (`statements`)."""
 
 import asyncio
 import contextlib
-from typing import Any
 
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.storage.database import Database, Transaction
-from plugins_contract.encryption import MARK, SEALED, Cipher
+from plugins_contract.encryption import Cipher
 
 KEYS_IN_USE = "encryption_keys"
 """The row of `meta` with the ids of the keys that may have sealed something in this store."""
@@ -14,27 +13,6 @@ ALL_SEALED = "all_sealed"
 """The row of `meta` which says that everything in this store is sealed: `dialog-engine encrypt` has run to its end."""
 LOOK_SECONDS = 5.0
 """How often an engine looks whether that has happened."""
-
-
-def owner(column: str, *bound_to: object) -> str:
-    """What a value is bound to. `column` is `table.column`."""
-    return " ".join((column, *map(str, bound_to)))
-
-
-def seal_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
-    """A text or data as the column holds it. None stays None."""
-    if value is None or not (cipher.active or (isinstance(value, str) and value.startswith(MARK))):
-        return value
-    belongs_to = owner(column, *bound_to)
-    return cipher.seal_text(value, belongs_to) if isinstance(value, str) else cipher.seal(value, belongs_to)
-
-
-def open_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
-    """The text or data of a column. Raises DecryptionError."""
-    if value is None or not (cipher.strict or value.startswith(MARK if isinstance(value, str) else SEALED)):
-        return value
-    belongs_to = owner(column, *bound_to)
-    return cipher.open_text(value, belongs_to) if isinstance(value, str) else cipher.open(value, belongs_to)
 
 
 async def check_keys(database: Database, cipher: Cipher) -> None:

@@ -1,8 +1,8 @@
 """Revisions of sessions: the views `next_revision` and `settled_revisions` say how each kind of database gives them."""
 
 from dialog_engine.chat.session_changes import Changed, Changes, SessionChange, SessionChangeStore
-from dialog_engine.storage.archive import SESSION, session_record
 from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import NEXT_REVISION, SealedDatabase, SealedTransaction, StoreTransaction
 
 KEPT_MS = 24 * 3_600_000

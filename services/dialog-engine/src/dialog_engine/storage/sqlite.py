@@ -6,20 +6,17 @@ as one group: one transaction, one sync and one visit to the thread of aiosqlite
 
 import asyncio
 import contextlib
-import fcntl
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import aiosqlite
 
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.storage import schemas
 from dialog_engine.storage.database import (
     MAX_STATEMENTS,
     Committed,
@@ -40,7 +37,6 @@ MAX_PAUSE_MS = 4
 """A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
 their units come together (docs/tuning.md)."""
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
-DIALECT = "sqlite"
 
 
 class SqliteConnection(aiosqlite.Connection):
@@ -70,23 +66,23 @@ class _SqliteTransaction(Transaction):
         self._cursor = connection.cursor()
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        rows = self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).fetchall()
+        rows = self._cursor.execute(as_sqlite(sql), _by_name(parameters)).fetchall()
         return named([column[0] for column in self._cursor.description], rows) if rows else rows
 
     def change(self, sql: str, *parameters: Any) -> int:
-        return self._cursor.execute(_as_sqlite(sql), _by_name(parameters)).rowcount
+        return self._cursor.execute(as_sqlite(sql), _by_name(parameters)).rowcount
 
     def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        self._cursor.execute(_as_sqlite(sql), _by_name(parameters))
+        self._cursor.execute(as_sqlite(sql), _by_name(parameters))
         return self._cursor.lastrowid or 0  # a generated key is the row's id
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            self._cursor.executemany(_as_sqlite(sql), map(_by_name, rows))
+            self._cursor.executemany(as_sqlite(sql), map(_by_name, rows))
 
 
 @lru_cache(MAX_STATEMENTS)
-def _as_sqlite(sql: str) -> str:
+def as_sqlite(sql: str) -> str:
     """A statement as SQLite runs it: with an expression for `now_ms()`, because a function of Python would have to wait
     until the event loop releases the interpreter."""
     return sql.replace("now_ms()", _NOW_MS)
@@ -150,7 +146,7 @@ def _translated(error: Exception) -> Exception:
 
 
 class SqliteDatabase(Database):
-    """An open file, created by `open_sqlite`."""
+    """An open file: see `sqlite_file.open_sqlite`."""
 
     def __init__(self, writer: SqliteConnection, reader: SqliteConnection, calls_in_flight: Callable[[], int]) -> None:
         self._writer = writer
@@ -261,93 +257,3 @@ def _probe(tx: Transaction) -> None:
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         str(time.time()),
     )
-
-
-@contextlib.asynccontextmanager
-async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0) -> AsyncGenerator[SqliteDatabase]:
-    """Open the file, creating it and its folder if missing; its writer runs while the context is open.
-
-    `calls_in_flight` returns how many tool calls the engine waits for: see `MAX_PAUSE_MS`.
-
-    Raises:
-        StorageUnavailableError: it is not a database of this engine, cannot be written, or another engine uses it.
-        ConfigurationError: a later release has created or migrated it.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(owned(path))
-            writer, reader = _connection(path), _connection(path)
-            await stack.enter_async_context(writer)
-            await writer.run(_prepare)
-            await stack.enter_async_context(reader)
-            await reader.run(lambda connection: connection.execute("PRAGMA query_only=ON"))
-        except (OSError, sqlite3.Error) as error:
-            raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
-        database = SqliteDatabase(writer, reader, calls_in_flight)
-        try:
-            yield database
-        finally:
-            await database.close()
-
-
-def _connection(path: Path) -> SqliteConnection:
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(path, isolation_level=None)
-
-    return SqliteConnection(connect, iter_chunk_size=64)
-
-
-@contextlib.contextmanager
-def owned(path: Path) -> Generator[None]:
-    """Lock the file for this process: a second engine would adopt the running turns of the first.
-
-    Raises:
-        OSError: another process has it, or the lock cannot be made.
-    """
-    with path.with_name(f"{path.name}.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise OSError(
-                "another engine is using it: set another OUTBOX_PATH, or let both share a PostgreSQL by DATABASE_URL"
-            ) from None
-        yield
-
-
-def _prepare(writer: sqlite3.Connection) -> None:
-    writer.execute("PRAGMA busy_timeout=1000")
-    writer.execute("PRAGMA journal_mode=WAL")
-    writer.execute("PRAGMA synchronous=FULL")
-    writer.execute("PRAGMA secure_delete=ON")  # what is deleted is overwritten in the file
-    _migrate(writer)
-    writer.execute("PRAGMA foreign_keys=ON")
-
-
-def _migrate(writer: sqlite3.Connection) -> None:
-    """Create or migrate the tables to the version of this release, each version in one transaction."""
-    [(needed,)] = writer.execute("PRAGMA user_version").fetchall()
-    if not writer.execute("SELECT 1 FROM sqlite_master WHERE name = 'messages'").fetchall():
-        _run_script(writer, schemas.schema(DIALECT), schemas.newest(DIALECT))
-        return
-    schemas.check_not_too_old(DIALECT, needed)
-    found: dict[str, str] = dict(writer.execute("SELECT key, value FROM meta"))
-    schemas.check_known(DIALECT, needed, found.get("release", ""))
-    version = int(found.get("tables_version") or needed)
-    for number, script in schemas.migrations(DIALECT).items():
-        if number > version:
-            _run_script(writer, script, number)
-
-
-def _run_script(writer: sqlite3.Connection, script: str, version: int) -> None:
-    writer.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in script.split(";\n"):
-            writer.execute(_as_sqlite(statement))
-        writer.execute(f"PRAGMA user_version = {schemas.needed(DIALECT, version)}")
-        for key, value in (("tables_version", str(version)), ("release", schemas.RELEASE)):
-            writer.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
-    except BaseException:
-        writer.execute("ROLLBACK")
-        raise
-    writer.execute("COMMIT")

@@ -13,8 +13,7 @@ from typing import Any
 
 from dialog_engine.storage.database import MAX_STATEMENTS, Row
 from dialog_engine.storage.schemas.sealed_columns import BY_COLUMN, TABLES
-from dialog_engine.storage.sealed import open_value, seal_value
-from plugins_contract.encryption import Cipher
+from plugins_contract.encryption import MARK, SEALED, Cipher
 
 _NUMBER = re.compile(r"\$([0-9]+)")
 _NAME = re.compile(r"\$([a-z_]+)")
@@ -94,3 +93,24 @@ def _opened(cipher: Cipher, column: str, columns: Sequence[str]) -> property:
         raise ValueError(f"{column} is sealed: it is read together with {', '.join(sorted(missing))}")
     place, *bound = map(columns.index, (column, *bound_to))
     return property(lambda row: open_value(cipher, row[place], name, *[row[each] for each in bound]))
+
+
+def owner(column: str, *bound_to: object) -> str:
+    """What a value is bound to. `column` is `table.column`."""
+    return " ".join((column, *map(str, bound_to)))
+
+
+def seal_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
+    """A text or data as the column holds it. None stays None."""
+    if value is None or not (cipher.active or (isinstance(value, str) and value.startswith(MARK))):
+        return value
+    belongs_to = owner(column, *bound_to)
+    return cipher.seal_text(value, belongs_to) if isinstance(value, str) else cipher.seal(value, belongs_to)
+
+
+def open_value(cipher: Cipher, value: Any, column: str, *bound_to: object) -> Any:
+    """The text or data of a column. Raises DecryptionError."""
+    if value is None or not (cipher.strict or value.startswith(MARK if isinstance(value, str) else SEALED)):
+        return value
+    belongs_to = owner(column, *bound_to)
+    return cipher.open_text(value, belongs_to) if isinstance(value, str) else cipher.open(value, belongs_to)

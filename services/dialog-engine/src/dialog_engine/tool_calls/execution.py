@@ -11,14 +11,14 @@ from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, Messa
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.bounded_validation import validating
-from dialog_engine.tool_calls.local_tools import LocalTools
+from dialog_engine.tool_calls.local_tools import LocalTool, answered
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn, has_no_tool, invalid, plan
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
-from dialog_engine.tool_calls.results.shortening import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS, shorten, storable_outcome
 from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable, timed
-from plugins_contract.catalog import ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 
@@ -48,8 +48,13 @@ class ToolExecution:
     A call that needs approval is committed without a request, so that there is nothing to relay.
     """
 
-    def __init__(self, tools: LocalTools, rounds: "Rounds", limits: CallLimits = DEFAULT_LIMITS) -> None:
-        self._tools = tools
+    def __init__(
+        self, source: ToolSource, local: Sequence[LocalTool], rounds: "Rounds", limits: CallLimits = DEFAULT_LIMITS
+    ) -> None:
+        """`local` are the engine's own tools, beside those of the source."""
+        self._source = source
+        self._local = {tool.entry.name: tool for tool in local}
+        self._own = {name: tool.entry for name, tool in self._local.items()}
         self._rounds = rounds
         self._limits = limits
 
@@ -68,7 +73,7 @@ class ToolExecution:
         return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
-        source = self._tools.visible_to(ctx.turn.subject, ctx.turn.roles)
+        source = self._source.visible_to(ctx.turn.subject, ctx.turn.roles)
         # The calls of a reply are decided together: the limit of time in the event loop holds for all of them.
         is_long = sum(len(call.arguments) for call in ctx.calls) > LOOP_CHARACTERS
         decided = await (asyncio.to_thread if is_long else validating)(self._decided, ctx, source)
@@ -78,29 +83,30 @@ class ToolExecution:
         for each in plans:
             if not isinstance(each, Runnable):
                 continue
-            if question := self._rounds.approvals.question(each.tool, each.arguments):
-                asked.append(Asked(each.call, question))
-            else:
+            if each.tool.approval is ApprovalPolicy.NEVER:
                 request = self._rounds.calls.request(ctx.turn, each.call, each.tool, each.arguments)
                 open_calls.append(OpenCall(each.call, request))
+            else:
+                asked.append(Asked(each.call, self._rounds.approvals.question(each.tool, each.arguments)))
         return _Plan(plans, open_calls, asked)
 
     def _decided(self, ctx: TurnContext, source: ToolSource) -> list[Runnable | Unrunnable]:
         """What is done with each call of the reply. Pure."""
-        before, own = calls_of_turn(ctx.messages), calls_of_turn(ctx.messages, self._tools.is_own)
+        before, own = calls_of_turn(ctx.messages), calls_of_turn(ctx.messages, self._own.__contains__)
         decided: list[Runnable | Unrunnable] = []
         for number, call in enumerate(ctx.calls):
-            own += self._tools.is_own(call.name)
-            over = self._limits.refusal(number, before) or (
-                self._limits.refusal_of_own(own) if self._tools.is_own(call.name) else None
-            )
+            over = self._limits.refusal(number, before)
+            if call.name in self._own:
+                own += 1
+                over = over or self._limits.refusal_of_own(own)
             decided.append(self._checked(ctx, source, call, over))
         return decided
 
     async def _answered(self, turn: Turn, planned: Runnable | Unrunnable) -> Runnable | Unrunnable:
         """The call with its outcome, if it is not run, or if its tool is the engine's own."""
         if isinstance(planned, Runnable):
-            planned = await self._tools.answered(turn, planned) or planned
+            local = self._local.get(planned.tool.name)
+            planned = await answered(local, turn, planned) if local else planned
         if isinstance(planned, Runnable):
             return planned
         return replace(planned, outcome=timed(planned.outcome, planned.call.correlation_id))
@@ -111,7 +117,8 @@ class ToolExecution:
         planned = self._fitting(ctx, source, call, over)
         if isinstance(planned, Runnable) or planned.tool or has_no_tool(planned.outcome):
             return planned
-        known = self._tools.find(planned.call.tool_name)
+        name = planned.call.tool_name
+        known = self._own.get(name) or self._source.find(name)
         return replace(planned, tool=known if isinstance(known, ToolEntry) else None)
 
     def _fitting(
@@ -119,7 +126,7 @@ class ToolExecution:
     ) -> Runnable | Unrunnable:
         if over:
             return Unrunnable(call, over)
-        planned = plan(call, source)
+        planned = plan(call, source, self._own)
         if refusal := ctx.repeats.refusal(planned.call):
             return Unrunnable(planned.call, refusal)
         if problem := ctx.problems.get(call.correlation_id):
@@ -176,7 +183,9 @@ class Rounds:
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""
-        outcome = storable_outcome(timed(outcome, call.correlation_id))
+        if not outcome.attempts:  # no worker ran the call
+            outcome = timed(outcome, call.correlation_id)
+        outcome = storable_outcome(outcome)
         shown, whole = shorten(outcome, call.correlation_id, self.result_max_chars)
         await self.store.add_result(turn, call, shown, whole)
         return shown

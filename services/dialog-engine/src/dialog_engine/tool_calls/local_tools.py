@@ -11,18 +11,17 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from dialog_engine.model import Turn
-from dialog_engine.tool_calls.ports import OWN_SERVER, ToolSource
+from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
-from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 
 log = logging.getLogger(__name__)
 
@@ -72,37 +71,12 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
     )
 
 
-class LocalTools(ToolSource):
-    """A source with local tools added to it: `find` finds both, `tools` returns those of the source only."""
-
-    def __init__(self, source: ToolSource, tools: Sequence[LocalTool] = ()) -> None:
-        self._source = source
-        self._tools = {tool.entry.name: tool for tool in tools}
-
-    def tools(self) -> tuple[ToolEntry, ...]:
-        return self._source.tools()
-
-    def find(self, name: str) -> ToolEntry | ToolError:
-        tool = self._tools.get(name)
-        return self._source.find(name) if tool is None else tool.entry
-
-    def is_own(self, name: str) -> bool:
-        """Whether that is one of the local tools."""
-        return name in self._tools
-
-    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolSource:
-        source = self._source.visible_to(subject, roles)
-        return self if source is self._source else LocalTools(source, [*self._tools.values()])
-
-    async def answered(self, turn: Turn, plan: Runnable) -> Unrunnable | None:
-        """The call with its outcome, if its tool is local; otherwise None."""
-        tool = self._tools.get(plan.tool.name)
-        if tool is None:
-            return None
-        started = time.monotonic()
-        outcome = await _outcome(tool, turn, plan.arguments)
-        took = round((time.monotonic() - started) * 1000)
-        return Unrunnable(plan.call, msgspec.structs.replace(outcome, duration_ms=took, attempts=1), plan.tool)
+async def answered(tool: LocalTool, turn: Turn, plan: Runnable) -> Unrunnable:
+    """The call of that tool with its outcome."""
+    started = time.monotonic()
+    outcome = await _outcome(tool, turn, plan.arguments)
+    took = round((time.monotonic() - started) * 1000)
+    return Unrunnable(plan.call, msgspec.structs.replace(outcome, duration_ms=took, attempts=1), plan.tool)
 
 
 async def _outcome(tool: LocalTool, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:

@@ -1,7 +1,6 @@
 """Makes a conversation acceptable to every provider, whatever crashes, cancellations and providers left in it. Pure.
 
-It runs before each request: a single call without its result would make every later request of the session fail, and
-so may too many images.
+It runs before each request: a single call without its result would make every later request of the session fail.
 """
 
 import re
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from plugins_contract.outcomes import MediaBlock
 
 UNKNOWN_OUTCOME = (
     "The result of this call is not known: it was interrupted before a result was recorded. It may or may not have "
@@ -121,33 +119,3 @@ class _Ids:
         self._used.add(call_id)
         self._numbers[wanted] = number
         return call if call_id == call.tool_call_id else replace(call, tool_call_id=call_id)
-
-
-MAX_BLOCKS = 8
-"""Images and sounds in one request, at most: each costs tokens again in every round."""
-MAX_BYTES = 6_000_000
-"""Bytes of all of them together, which are 8 MB in base64: large providers accept requests of 20 to 50 MB, gateways
-often less."""
-
-
-def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same conversation with only as many of its newest images and sounds as fit into a request.
-
-    The text of a result still names those that are left out. The chat service applies this to the history before it
-    estimates tokens, and each round applies it again, because the results of a turn may bring further images.
-    """
-    blocks, room = MAX_BLOCKS, MAX_BYTES
-    seen: list[Message] = []
-    for message in reversed(messages):
-        if not isinstance(message, ToolMessage) or not message.media:
-            seen.append(message)
-            continue
-        kept: list[MediaBlock] = []
-        for block in reversed(message.media):
-            if blocks and block.size <= room:
-                kept.append(block)
-                blocks, room = blocks - 1, room - block.size
-            else:
-                blocks = 0  # older ones are left out too: a model that sees an old image but not a newer one is misled
-        seen.append(message if len(kept) == len(message.media) else replace(message, media=tuple(reversed(kept))))
-    return tuple(reversed(seen))

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, Message, StreamEnd, ToolCall, Turn, Usage
 from dialog_engine.sideband import ModelStream, Reply, SideBand
+from dialog_engine.tool_calls.planning import Repeats
 from dialog_engine.tool_calls.ports import OpenChat
-from dialog_engine.tool_calls.repeats import Repeats
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import ToolOutcome
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.context.tokens import characters_of, tokens_of_reply
+from dialog_engine.context import characters_of, tokens_of_reply, within_sight
 from dialog_engine.errors import LLMStreamEmptyError
 from dialog_engine.model import (
     AssistantMessage,
@@ -30,13 +30,21 @@ from dialog_engine.sideband import Reply, fork
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.exposure.search import ToolSearch
-from dialog_engine.tool_calls.local_tools import LocalTool, LocalTools
-from dialog_engine.tool_calls.normalise import normalise, within_sight
+from dialog_engine.tool_calls.local_tools import LocalTool
+from dialog_engine.tool_calls.normalise import normalise
 from dialog_engine.tool_calls.pipeline import Pipeline, TurnContext
-from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn
+from dialog_engine.tool_calls.planning import (
+    DEFAULT_LIMITS,
+    EMPTY_NOTE,
+    CallLimits,
+    Repeats,
+    calls_of_turn,
+    find_repeats,
+    with_last_note,
+    with_note,
+)
 from dialog_engine.tool_calls.ports import ToolSource
-from dialog_engine.tool_calls.repeats import EMPTY_NOTE, Repeats, find_repeats, with_last_note, with_note
-from dialog_engine.tool_calls.results.for_model import tool_message
+from dialog_engine.tool_calls.results.texts import tool_message
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
 
@@ -59,7 +67,7 @@ def standard_pipeline(
     `local` are tools that the engine answers itself. `reader` is one more, which reads the rest of shortened results.
     `exposure` says how the tools of `source` are offered; the default is `auto`.
     """
-    tools = LocalTools(source, (*local, ToolSearch(source), *((reader,) if reader else ())))
+    answered_here = (*local, ToolSearch(source), *((reader,) if reader else ()))
     own, reader_entry = [tool.entry for tool in local], reader.entry if reader else None
     return Pipeline(
         prepare=(ConversationEntry(system_prompt),),
@@ -67,7 +75,7 @@ def standard_pipeline(
             ToolPreparation(source, exposure or Exposure(), own, reader_entry),
             StartSideBand(max_rounds, limits),
             ToolCallExtractor(limits.per_turn),
-            ToolExecution(tools, rounds, limits),
+            ToolExecution(source, answered_here, rounds, limits),
             ResultFormatting(),
             Recursive(),
         ),

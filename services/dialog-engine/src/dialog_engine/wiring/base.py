@@ -30,7 +30,7 @@ from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.session_changes import go_on_with_revisions
-from dialog_engine.storage.sqlite import open_sqlite
+from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import EngineDatabase
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys

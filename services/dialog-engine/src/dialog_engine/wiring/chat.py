@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialog_engine.chat.audit import AuditLog
-from dialog_engine.chat.conversation import Memory
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.ports import Credentials
@@ -24,11 +24,13 @@ from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.relay import check_routes
 from dialog_engine.settings import Settings
 from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.storage.archive import SqlArchive, SqlSessions
-from dialog_engine.storage.calls import SqlCalls, SqlResults
+from dialog_engine.storage.archive import SqlArchive
+from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
+from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals

@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from dialog_engine.llm.providers.anthropic import Anthropic, Bedrock, Vertex
 from dialog_engine.llm.providers.base import ModelProvider
-from dialog_engine.llm.providers.openai import Azure, OpenAI
+from dialog_engine.llm.providers.openai import Azure, OpenAI, OpenRouter
 
 
 class Providers(BaseModel):
@@ -20,6 +20,7 @@ class Providers(BaseModel):
     azure: Azure
     bedrock: Bedrock
     vertex: Vertex
+    openrouter: OpenRouter
 
     @classmethod
     def kinds(cls) -> dict[str, type[ModelProvider]]:

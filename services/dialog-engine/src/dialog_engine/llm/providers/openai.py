@@ -85,3 +85,26 @@ class Azure(ChatCompletions):
             headers=plain_fields(self.openai_custom_headers),
             connect_seconds=connect_seconds,
         )
+
+
+class OpenRouter(ChatCompletions):
+    """OpenRouter, which forwards to many makers' models, beside OpenAI or a server of one's own."""
+
+    selected_by = ("openrouter_api_key",)
+    model_setting = "openrouter_model"
+    needs = ("openrouter_model",)
+
+    openrouter_api_key: SecretStr | None = Field(None, description="Key for OpenRouter.")
+    openrouter_model: str | None = Field(None, description="The model that answers there: maker/model.")
+    openrouter_base_url: HttpUrl = Field(
+        "https://openrouter.ai/api/v1", description="Its address, or that of a gateway in front of it."
+    )
+
+    def open(self, connect_seconds: float) -> "Provider":
+        from dialog_engine.llm.openai_client import openai_provider  # noqa: PLC0415 -- see above
+
+        key = plain(self.openrouter_api_key)
+        # The SDK reads the variables of OpenAI by itself, and would send what is meant for there.
+        of_openai = (*self.openai_custom_headers, "openai-organization", "openai-project")
+        headers = {name.lower(): "" for name in of_openai} | {"authorization": f"Bearer {key}"}
+        return openai_provider(self.openrouter_base_url, key, headers=headers, connect_seconds=connect_seconds)

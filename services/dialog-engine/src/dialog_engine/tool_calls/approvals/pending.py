@@ -75,8 +75,8 @@ class PendingApprovals:
         """The number of calls that wait for a person."""
         return len(self._waiting)
 
-    def question(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question | None:
-        """The question to put before such a call; None if it needs no approval."""
+    def question(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question:
+        """The question to put before such a call, whose tool needs approval."""
         return rules.question_for(tool, arguments, self._now_ms(), self._timeout_ms)
 
     def wake(self) -> None:

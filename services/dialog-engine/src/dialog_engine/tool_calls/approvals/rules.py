@@ -65,11 +65,18 @@ class StaysOpen:
 Judgement = RunCall | AnswerCall | AskAgain | StaysOpen
 
 
-def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question | None:
-    """The question to put before `tool` is run with `arguments`; None if it needs no approval."""
-    if tool.approval is ApprovalPolicy.NEVER:
-        return None
-    return _question(tool, arguments, now, timeout_ms)
+def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question:
+    """The question to put before `tool`, which needs approval, is run with `arguments`."""
+    return Question(
+        server=tool.server,
+        tool=tool.tool,
+        title=tool.title,
+        policy=tool.approval,
+        arguments=arguments,
+        hash=question_hash(tool, arguments),
+        asked_at=now,
+        expires_at=now + timeout_ms,
+    )
 
 
 def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: int) -> Judgement:
@@ -114,19 +121,6 @@ def question_hash(tool: ToolEntry, arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(bound, order="deterministic")).hexdigest()[:32]
 
 
-def _question(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question:
-    return Question(
-        server=tool.server,
-        tool=tool.tool,
-        title=tool.title,
-        policy=tool.approval,
-        arguments=arguments,
-        hash=question_hash(tool, arguments),
-        asked_at=now,
-        expires_at=now + timeout_ms,
-    )
-
-
 def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError, now: int) -> Judgement:
     arguments = approve.arguments
     if approve.hash != question.hash:
@@ -136,7 +130,7 @@ def _approved(question: Question, approve: Approve, tool: ToolEntry | ToolError,
     if isinstance(tool, ToolError):
         return StaysOpen(ToolChangedError(f"the call cannot be run now: {tool.message}"))
     if question_hash(tool, question.arguments) != question.hash:
-        again = _question(tool, question.arguments, now, question.expires_at - question.asked_at)
+        again = question_for(tool, question.arguments, now, question.expires_at - question.asked_at)
         if tool.approval is ApprovalPolicy.NEVER:
             again = msgspec.structs.replace(again, policy=question.policy)  # a question that was put stays one
         return AskAgain(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from dialog_engine.context.tokens import tokens_of_tool
+from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
 from dialog_engine.tool_calls.exposure import gateway, search
 from plugins_contract.catalog import ToolEntry

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dialog_engine.context.tokens import tokens_of_text, tokens_of_tool
+from dialog_engine.context import tokens_of_text, tokens_of_tool
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.exposure.descriptions import MAX_LISTED, purpose, signature, suggestion
 from dialog_engine.tool_calls.ports import OWN_SERVER

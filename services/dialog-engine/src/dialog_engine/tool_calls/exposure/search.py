@@ -17,7 +17,7 @@ from typing import Any, cast
 import msgspec
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.context.tokens import tokens_of_text
+from dialog_engine.context import tokens_of_text
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.exposure.gateway import by_server
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry

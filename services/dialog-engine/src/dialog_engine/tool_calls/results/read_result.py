@@ -9,7 +9,7 @@ from callstream_runtime.long_texts import reading
 from dialog_engine.model import Turn
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ResultStore
-from dialog_engine.tool_calls.results.shortening import READ_RESULT, end_of_line, result_id
+from dialog_engine.tool_calls.results.texts import READ_RESULT, end_of_line, result_id
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome

@@ -21,7 +21,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.arguments import read_arguments
 from dialog_engine.tool_calls.exposure import gateway
-from dialog_engine.tool_calls.results.shortening import USER_MAX_CHARS, has_media_or_links, user_text
+from dialog_engine.tool_calls.results.texts import USER_MAX_CHARS, has_media_or_links, user_text
 from dialog_engine.tool_calls.values import Asked, Decision, Question
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome

@@ -5,11 +5,9 @@ from dataclasses import dataclass, replace
 
 from dialog_engine.chat.archive import MessageRecord
 from dialog_engine.chat.ports import History
-from dialog_engine.context.fitting import count_of_said, newest_turns
-from dialog_engine.context.tokens import tokens_of_message
+from dialog_engine.context import count_of_said, newest_turns, tokens_of_message, within_sight
 from dialog_engine.model import AssistantMessage, MediaInStore, Message, ToolMessage, UserMessage
-from dialog_engine.tool_calls.normalise import within_sight
-from dialog_engine.tool_calls.results.for_model import tool_message
+from dialog_engine.tool_calls.results.texts import tool_message
 
 LEAST_BYTES, MOST_BYTES = 64_000, 1_000_000
 """Bytes that are read at once."""

@@ -1,0 +1,60 @@
+"""The sessions of subjects, as users list them."""
+
+from collections.abc import Sequence
+
+from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
+from dialog_engine.storage.database import Row
+from dialog_engine.storage.store import Store
+from dialog_engine.storage.turns import add_session
+from plugins_contract.messages import new_id
+
+SESSION = (
+    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision,"
+    " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
+    " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
+    " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
+    " AS awaits_approval FROM sessions s"
+)
+"""Sessions as `session_record` reads them."""
+_NEWEST = SessionPlace(2**62)
+
+
+class SqlSessions(Sessions):
+    """The sessions of all subjects."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def create(self, subject: str) -> str:
+        session_id = new_id()
+        await self._store.write(lambda tx: add_session(tx, session_id, subject, ""))
+        return session_id
+
+    async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
+        place = before or _NEWEST
+        rows = await self._store.read(
+            f"{SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
+            " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
+            subject,
+            place.updated_at,
+            place.session_id,
+            limit,
+        )
+        return [*map(session_record, rows)]
+
+    async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
+        query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
+        return [row.session_id for row in await self._store.read(query, subject, after, limit)]
+
+
+def session_record(row: Row) -> SessionRecord:
+    """A row of SESSION."""
+    return SessionRecord(
+        row.session_id,
+        row.title,
+        row.created_at,
+        row.updated_at,
+        row.running_turn_id,
+        bool(row.awaits_approval),
+        row.revision,
+    )
