@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dialog_engine.chat import ownership
 from dialog_engine.chat.ports import SeenEngine
-from dialog_engine.http import app, sse
+from dialog_engine.http import app, streams
 from dialog_engine.main import serve
 from dialog_engine.model import Turn
 from dialog_engine.storage.engines import SqlEngines
@@ -45,7 +45,7 @@ def main() -> None:
         record(options.notes)
         SqlEngines.fenced = _no_turns  # so that only the fences stop its writes
     if options.send_timeout:
-        sse.SEND_TIMEOUT_SECONDS = options.send_timeout
+        streams.SEND_TIMEOUT_SECONDS = options.send_timeout
         app.UNREAD_SECONDS = options.send_timeout + 5
     serve()
 

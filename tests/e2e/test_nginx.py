@@ -12,6 +12,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.http import sse
+from dialog_engine.http import streams as open_streams
 from dialog_engine.http.sse import PING_SECONDS
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import exhaustive, promise
@@ -95,7 +96,7 @@ async def silent_client(through: Engine, request: bytes) -> AsyncGenerator[None]
 async def test_a_client_that_does_not_read_through_nginx_is_dropped(
     engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(open_streams, "SEND_TIMEOUT_SECONDS", 0.5)
     model.replies = [[{"content": "x" * 50_000}] * 200]
     model.held.set()
     head = b"POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

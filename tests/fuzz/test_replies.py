@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from dialog_engine.errors import LLMError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.bedrock import EventStreamParser
-from dialog_engine.llm.client import Timeouts
 from dialog_engine.llm.decoding import Decoder, merged
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
+from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
 from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, try_often, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written

@@ -16,7 +16,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from callstream_runtime.logs import HumanFormatter
-from dialog_engine.http import sse
+from dialog_engine.http import streams
 from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
 from dialog_engine.identity import provider
 from dialog_engine.identity.api_keys import add_key, revoke_key
@@ -306,7 +306,7 @@ async def test_failed_attempts_are_counted_for_the_clients_of_a_trusted_proxy_on
 @pytest.fixture
 def checks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams, and the keys of the identity provider, are looked at more often. Before an engine starts."""
-    monkeypatch.setattr(sse, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(provider, "REFRESH_SECONDS", 0.5)
     monkeypatch.setattr(provider, "ASK_AGAIN_SECONDS", 0.1)
 

@@ -17,7 +17,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.http import turn_events
+from dialog_engine.http import sse
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
@@ -90,7 +90,7 @@ async def test_a_stream_that_fails_is_logged_and_its_connection_closed(
         yield ()
         raise StorageUnavailableError("no more")
 
-    monkeypatch.setattr(turn_events, "of_running", failing)
+    monkeypatch.setattr(sse, "of_running", failing)
     with pytest.raises(httpx2.RemoteProtocolError):
         async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
             [_ async for _ in stream]

@@ -15,7 +15,7 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
+from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Timeouts
 from dialog_engine.model import ChatEvent, FinishReason, Meter, StreamEnd, TextDelta, Turn, Usage
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 from tests.marks import promise

@@ -25,8 +25,8 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import client as llm_client
-from dialog_engine.llm.client import Timeouts
+from dialog_engine.llm import bounded_reading
+from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, StreamEnd, TextDelta, UserMessage
 from tests.marks import promise
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
@@ -80,7 +80,7 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
 async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_reused(
     provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llm_client, "DRAIN_SECONDS", 10)
+    monkeypatch.setattr(bounded_reading, "DRAIN_SECONDS", 10)
     shown = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:

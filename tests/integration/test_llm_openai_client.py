@@ -18,10 +18,10 @@ from dialog_engine.errors import (
     LLMRateLimitedError,
     LLMRequestError,
 )
-from dialog_engine.llm import connections
-from dialog_engine.llm.client import Timeouts
-from dialog_engine.llm.openai_encoding import MAX_DESCRIPTION
+from dialog_engine.llm import bounded_reading
+from dialog_engine.llm.openai_client import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
+from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -337,7 +337,7 @@ async def test_the_body_of_an_error_response_is_read_up_to_a_bound(provider: Pro
 async def test_an_error_response_that_never_ends_is_reported(
     provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "ERROR_BODY_SECONDS", 0.1)
+    monkeypatch.setattr(bounded_reading, "ERROR_BODY_SECONDS", 0.1)
 
     async def script(exchange: Exchange) -> None:
         await exchange.start(401)

@@ -17,7 +17,8 @@ from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.relay import publish_queue, relay
-from dialog_engine.relay.relay import BATCH, Relay, check_routes
+from dialog_engine.relay.relay import BATCH, Relay
+from dialog_engine.relay.routes import check_routes
 from plugins_contract.encryption import CLEAR, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys

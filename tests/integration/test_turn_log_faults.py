@@ -19,7 +19,7 @@ from dialog_engine.chat.replay import replay
 from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.http import turn_events
+from dialog_engine.http import sse
 from dialog_engine.http.services import Services
 from dialog_engine.model import (
     AssistantMessage,
@@ -81,9 +81,9 @@ class Engine:
         """What a client gets that asks for what comes after `after`."""
         services, record = cast("Services", self), await self.archive.turn("ann", "turn")
         if record.status == "running":
-            rest = turn_events.of_running(services, "ann", "turn", after)
+            rest = sse.of_running(services, "ann", "turn", after)
         else:
-            rest = turn_events.of_ended(services, record, after)
+            rest = sse.of_ended(services, record, after)
         async with aclosing(rest) as batches:
             async for batch in batches:
                 yield batch
@@ -216,7 +216,7 @@ class Reader:
         await asyncio.sleep(PACE_SECONDS)
 
     def _take(self, event_id: str, name: str, data: Any) -> None:
-        rebuilt = Cursor.parse(event_id).epoch >= turn_events.REBUILT_EPOCH
+        rebuilt = Cursor.parse(event_id).epoch >= sse.REBUILT_EPOCH
         if name == "message" and not rebuilt and self.transcript.open_text != data["content"]:
             self.inexact.append(f"{event_id}: {self.transcript.open_text!r} became {data['content']!r}")
         if name == "reset":
@@ -234,7 +234,7 @@ async def test_ids_only_rise_and_the_text_is_complete_whatever_fails(
 ) -> None:
     monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
     monkeypatch.setattr(events, "IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(turn_events, "END_SECONDS", 0.1)
+    monkeypatch.setattr(sse, "END_SECONDS", 0.1)
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         redis: Any = await stack.enter_async_context(aclosing(command_client(redis_url)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dialog_engine.http import sse
+from dialog_engine.http import streams
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -23,7 +23,7 @@ PIECES, PIECE = 70, "x" * 50_000
 async def engine(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[Engine]:
-    monkeypatch.setattr(sse, "SEND_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(streams, "SEND_TIMEOUT_SECONDS", 0.5)
     async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
         yield engine
 

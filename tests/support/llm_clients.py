@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dialog_engine.llm.anthropic_client import AnthropicChatClient, anthropic_provider
-from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
-from dialog_engine.llm.openai_client import NO_HEADERS, OpenAIChatClient, openai_provider
+from dialog_engine.llm.openai_client import OpenAIChatClient
+from dialog_engine.llm.openai_provider import NO_HEADERS, openai_provider
+from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Timeouts
 
 
 class OpenAIModel(OpenAIChatClient):

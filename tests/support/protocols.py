@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Timeouts
+from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Timeouts
 from tests.support.hello import KEY
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 

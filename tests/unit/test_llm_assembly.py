@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
+from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import ArgumentsScan, join_arguments
 from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
@@ -209,7 +210,7 @@ OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in ran
 def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(
     choices: list[Choice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dialog_engine.llm.openai_decoding.MAX_COMPARED", 100_000)
+    monkeypatch.setattr("dialog_engine.llm.openai_boundaries.MAX_COMPARED", 100_000)
 
     with pytest.raises(LLMStreamBrokenError, match="repeats the names or ids of its calls too often"):
         MessageAssembler().feed(Chunk(choices))

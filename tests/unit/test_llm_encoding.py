@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dialog_engine.llm.openai_encoding import encode_messages, encode_tools, nine_characters
+from dialog_engine.llm.openai_client import encode_messages, encode_tools, nine_characters
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry

@@ -18,7 +18,7 @@ from dialog_engine.errors import (
     LLMUnavailableError,
 )
 from dialog_engine.llm.error_classification import MAX_PROVIDER_CHARACTERS, ErrorClassifier, retry_after_seconds
-from dialog_engine.llm.openai_wire import decode_chunk
+from dialog_engine.llm.openai_decoding import decode_chunk
 
 TOO_LONG = LLMContextLengthError
 

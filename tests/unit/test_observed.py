@@ -24,21 +24,11 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel, ObservedRounds
-from dialog_engine.tool_calls.ports import CallStore
-from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import CallState, ToolOutcome
+from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel
 from tests.marks import promise
+from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, tool
 
 TURN = Turn("turn", "session", "ann")
-
-
-class Stored(CallStore):
-    async def add_round(self, *args: object, **options: object) -> int:
-        return 7
-
-    async def add_result(self, *args: object, **options: object) -> bool:
-        return True
 
 
 class Quiet(TurnLogs, TurnLog):
@@ -114,17 +104,16 @@ async def test_the_time_to_the_first_token_is_a_part_of_the_total_time_of_the_tu
 @promise("every refused request and every refused call has a line with its subject")
 async def test_a_call_that_is_refused_before_it_is_requested_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    stored = Stored()
-    calls = tuple(ToolCall("call", name, name, "{}") for name in ("accepted", "own", "x" * 1000))
-    refused = ToolOutcome.failure(CallState.FAILED, ErrorCode.TOOL_NOT_FOUND, "there is no such tool")
-    answered = {"own": ToolOutcome(CallState.SUCCEEDED), "x" * 1000: refused}
-    assert await ObservedRounds(stored).add_round(TURN, AssistantMessage("", calls), [], answered) == 7
-    [line] = caplog.records
-    found = {name: getattr(line, name) for name in ("message", "turnId", "sessionId", "subject", "code", "toolName")}
+    model = ScriptedModel(asks(("x" * 1000, ""), ("a__b", "")), says("Done."))
+    async with FakeEngine(model, tools=FakeCatalog(tool("a__b"))) as engine:
+        turn = await engine.turns.start("ann", None, "Hi")
+        await engine.seen(turn)
+
+    [line] = [record for record in caplog.records if record.getMessage() == "tool call refused"]
+    found = {name: getattr(line, name) for name in ("turnId", "sessionId", "subject", "code", "toolName")}
     assert found == {
-        "message": "tool call refused",
-        "turnId": "turn",
-        "sessionId": "session",
+        "turnId": turn.turn_id,
+        "sessionId": turn.session_id,
         "subject": "ann",
         "code": "TOOL_NOT_FOUND",
         "toolName": "x" * 200,

@@ -10,7 +10,8 @@ import pytest
 
 from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.ownership import LEASE_SECONDS, RENEW_SECONDS, Ownership
-from dialog_engine.chat.turns import RunningTurns, SessionQueue
+from dialog_engine.chat.session_queue import SessionQueue
+from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics

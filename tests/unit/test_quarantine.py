@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
+from dialog_engine.llm.routing import guarded
 from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
 from dialog_engine.tool_calls import bounded_validation
 from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
-from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, OfferedTools, Quarantine, refused_tool
+from dialog_engine.tool_calls.exposure.exposure import OfferedTools
+from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, Quarantine, refused_tool
 from dialog_engine.tool_calls.ports import OpenChat, ServerView, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise
@@ -49,7 +51,7 @@ def complaint(name: str) -> list[Line]:
 
 
 async def ask(quarantine: Quarantine, model: ScriptedModel, request: ChatRequest = REQUEST) -> list[ChatEvent]:
-    return await answered(quarantine.guard(model, "one"), request)
+    return await answered(guarded(model, "one", quarantine), request)
 
 
 async def answered(llm: OpenChat, request: ChatRequest = REQUEST) -> list[ChatEvent]:
@@ -66,7 +68,7 @@ async def test_the_request_is_repeated_without_the_tool_which_is_not_offered_aga
     noted: list[tuple[ToolEntry, str]] = []
     quarantine = Quarantine(lambda tool, model: noted.append((tool, model)))
     model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
-    llm = quarantine.guard(model, "one")
+    llm = guarded(model, "one", quarantine)
 
     assert (await answered(llm))[0] == TextDelta("Hello")
     await answered(llm)
@@ -86,7 +88,7 @@ async def test_a_refused_tool_is_removed_from_search_answers_for_that_model_only
     request = replace(REQUEST, messages=(*REQUEST.messages, result, only, other))
     quarantine = Quarantine()
     fussy, easy = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello")), ScriptedModel(says("Hello"))
-    one, another = quarantine.guard(fussy, "one"), quarantine.guard(easy, "another")
+    one, another = guarded(fussy, "one", quarantine), guarded(easy, "another", quarantine)
 
     for llm in (one, one, another):
         await answered(llm, request)
@@ -113,7 +115,7 @@ def content_of(message: Message) -> str:
 async def test_a_tool_that_has_changed_is_offered_again() -> None:
     quarantine = Quarantine()
     model = ScriptedModel(complaint("a__bad"), says("Hello"), says("Hello"))
-    llm = quarantine.guard(model, "one")
+    llm = guarded(model, "one", quarantine)
     await answered(llm)
     await answered(llm, replace(REQUEST, tools=(GOOD, tool("a__bad", {"type": "object"}))))
 
@@ -156,7 +158,7 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
         yield
 
     with pytest.raises(LLMRequestError):
-        async for _ in await Quarantine().guard(fussy, "one")(replace(REQUEST, tools=many)):
+        async for _ in await guarded(fussy, "one", Quarantine())(replace(REQUEST, tools=many)):
             pass
     assert asked == MAX_REFUSED + 1
 
@@ -195,7 +197,7 @@ async def test_the_directory_shows_refused_tools_with_model_and_reason() -> None
 async def test_a_tool_that_one_model_accepts_stays_in_the_catalog() -> None:
     quarantine = Quarantine()
     directory = OfferedTools(Directory(*TOOLS), quarantine)
-    quarantine.guard(ScriptedModel(), "other")
+    guarded(ScriptedModel(), "other", quarantine)
 
     await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
 

@@ -9,8 +9,8 @@ from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.errors import ToolChangedError
 from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
 from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolRights
-from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
+from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode, OfferedTools
+from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog, ServerState

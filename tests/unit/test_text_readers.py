@@ -22,10 +22,11 @@ from callstream_runtime.visible import visible
 from dialog_engine.context import fit, newest_turns
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
+from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import ArgumentsScan, decode, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import ArgumentsScan, decode, join_arguments
+from dialog_engine.llm.openai_client import encode_messages as encode_for_openai
 from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
-from dialog_engine.llm.openai_encoding import encode_messages as encode_for_openai
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.llm.profiles import Profile
 from dialog_engine.model import (
@@ -412,7 +413,7 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
 
 COVERED = """
 dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
-    llm.lenient_json llm.openai_encoding llm.openai_wire operators.logs tool_calls.arguments
+    llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
@@ -423,13 +424,13 @@ plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
-    relay.relay storage.approvals storage.archive storage.erasures storage.media
+    relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.moves storage.results storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
-dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens llm.openai_client
+dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens
     llm.providers.base operators.audit_chain operators.commands operators.encrypt operators.trace
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources

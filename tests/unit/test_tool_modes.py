@@ -7,9 +7,9 @@ import pytest
 
 from dialog_engine.errors import LLMRequestError, LLMToolsRejectedError
 from dialog_engine.llm.error_classification import ErrorClassifier
+from dialog_engine.llm.routing import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.ports import OpenChat
-from dialog_engine.tool_calls.prompt_mode.modes import ToolMode, in_tool_mode, in_tool_modes
 from tests.marks import promise
 from tests.support.fakes.models import Line, ScriptedModel, asks, says
 from tests.support.tags import TOOLS, calls_of, text_of

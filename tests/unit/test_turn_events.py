@@ -8,7 +8,7 @@ import pytest
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
-from dialog_engine.http import turn_events
+from dialog_engine.http import sse
 from dialog_engine.http.services import Services
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from tests.marks import promise
@@ -97,14 +97,14 @@ async def of_running(
     frames: Frames, after: Cursor = START, turn: TurnRecord | None = None
 ) -> tuple[Transcript, list[str]]:
     services = cast("Services", World(frames, turn or record("running")))
-    return await collected(turn_events.of_running(services, "ann", "turn", after))
+    return await collected(sse.of_running(services, "ann", "turn", after))
 
 
 async def of_ended(
     frames: Frames, after: Cursor = START, failure: TurnFailed | None = None
 ) -> tuple[Transcript, list[str]]:
     turn = record(failure=failure)
-    return await collected(turn_events.of_ended(cast("Services", World(frames, turn)), turn, after))
+    return await collected(sse.of_ended(cast("Services", World(frames, turn)), turn, after))
 
 
 @promise("a cursor that is too old gets a reset with a snapshot")
@@ -155,7 +155,7 @@ async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
 
 
 async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_events, "END_SECONDS", 0.1)
+    monkeypatch.setattr(sse, "END_SECONDS", 0.1)
     last = frame("1-4", "text", delta="a")
     transcript, names = await of_ended(Frames([[last]], newest=last))
     assert names == ["text", "reset", "done"]

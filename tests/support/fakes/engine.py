@@ -20,6 +20,7 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
+from dialog_engine.observe.observed import log_refused_call
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
@@ -133,7 +134,7 @@ class FakeEngine:
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars)
+        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars, log_refused_call)
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,

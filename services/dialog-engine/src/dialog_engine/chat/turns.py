@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from callstream_runtime.logs import set_log_ids, turn_ids
@@ -12,6 +12,7 @@ from callstream_runtime.tracing import traceparent_of_turn
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import RunningTurn
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.errors import (
     CredentialRevokedError,
     EngineError,
@@ -33,51 +34,6 @@ POLL_SECONDS = 0.1
 """How often the store is asked whether a turn of another engine has ended."""
 CHECK_SECONDS = 1.0
 """How often it is checked whether the credentials that began the running turns are revoked."""
-
-
-class SessionQueue:
-    """The messages that wait at this engine for the running turn of their session. Their order is in the store.
-
-    Once `closed`, no message waits any longer.
-    """
-
-    def __init__(self) -> None:
-        self.closed = False
-        self._waiting: dict[str, dict[str, asyncio.Event]] = {}
-        self._turn_ids: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._turn_ids)
-
-    def __contains__(self, turn_id: object) -> bool:
-        """Whether the message waits with which this turn begins. It may be asked in any thread."""
-        return turn_id in self._turn_ids
-
-    @contextmanager
-    def waiting(self, session_id: str, turn_id: str) -> Generator[asyncio.Event]:
-        """Wait for the session while the context is open. The event is set when the session may be free."""
-        wake = asyncio.Event()
-        waiting = self._waiting.setdefault(session_id, {})
-        waiting[turn_id] = wake
-        self._turn_ids.add(turn_id)
-        try:
-            yield wake
-        finally:
-            self._turn_ids.discard(turn_id)
-            del waiting[turn_id]
-            if not waiting:
-                del self._waiting[session_id]
-
-    def wake(self, session_id: str) -> None:
-        """The session may be free: each of its messages asks the store again, and the first one begins."""
-        for event in self._waiting.get(session_id, {}).values():
-            event.set()
-
-    def close(self) -> None:
-        """The engine shuts down: refuse the messages that wait."""
-        self.closed = True
-        for session_id in self._waiting:
-            self.wake(session_id)
 
 
 class RunningTurns:
@@ -109,7 +65,8 @@ class RunningTurns:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             for running in [*self._running.values()]:
-                if await self._credentials.revoked(running.turn.credential):
+                credential = running.turn.credential
+                if credential and await self._credentials.revoked(credential):
                     running.stop(CredentialRevokedError())
 
     def when_ended(self, turn_id: str, callback: Callable[[int], None]) -> None:

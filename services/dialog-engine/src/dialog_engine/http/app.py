@@ -4,33 +4,33 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from http import HTTPStatus
 from typing import TypedDict, cast
 
 import uvicorn
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 from sse_starlette.sse import AppStatus
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
-from dialog_engine.http import about, described, health, me, operators, problems, session_events, sessions, turns
-from dialog_engine.http.admission import Admission
-from dialog_engine.http.guards import (
-    MAX_BODY_BYTES,
-    Admitted,
-    BodyLimit,
-    HeadAsGet,
-    LoopbackNames,
-    Subject,
-    allowed,
-    known_parameters,
+from dialog_engine.http import (
+    about,
+    calls,
+    described,
+    health,
+    me,
+    operators,
+    problems,
+    session_events,
+    sessions,
+    turns,
 )
+from dialog_engine.http.admission import Admission
+from dialog_engine.http.middleware import MAX_BODY_BYTES, Admitted, BodyLimit, HeadAsGet, LoopbackNames, Responses
 from dialog_engine.http.page import page_router
-from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.responses import Responses
-from dialog_engine.http.services import Engine, Services
-from dialog_engine.http.sse import SEND_TIMEOUT_SECONDS
+from dialog_engine.http.services import Services, known_parameters, within_limits
+from dialog_engine.http.streams import SEND_TIMEOUT_SECONDS
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
 """After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
@@ -42,15 +42,6 @@ CUT_SECONDS = 5.0
 """How long streams may take to end when all turns have ended or were left; then they are cut."""
 
 
-_NOT_FOUND = {
-    "session_id": "SESSION_NOT_FOUND",
-    "turn_id": "TURN_NOT_FOUND",
-    "tool_call_id": "APPROVAL_NOT_FOUND",
-    "correlation_id": "CONTENT_NOT_FOUND",
-}
-"""The code for an id that nothing has, by the parameter of the path."""
-
-
 class State(TypedDict):
     """What the lifespan yields; each request's `state` has it."""
 
@@ -58,19 +49,6 @@ class State(TypedDict):
 
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[State]]
-
-
-async def within_limits(engine: Engine, subject: Subject, request: Request) -> None:
-    """Dependency of every route of the API: counts the request.
-
-    Raises:
-        LimitExceededError: the subject has sent too many.
-        ProblemError: an id in the path has U+0000, which no id has and PostgreSQL cannot look for.
-    """
-    await engine.consumption.request(subject)
-    for name, code in _NOT_FOUND.items():
-        if "\0" in request.path_params.get(name, ""):
-            raise ProblemError(HTTPStatus.NOT_FOUND, code, f"there is no such {name.removesuffix('_id')}")
 
 
 def create_app(
@@ -107,7 +85,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    for part in (turns, sessions, session_events, me, about):
+    for part in (turns, calls, sessions, session_events, me, about):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])
@@ -115,6 +93,20 @@ def create_app(
     for router in routers:
         app.include_router(router)
     return app
+
+
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
+
+def allowed(request: Request) -> str:
+    """The methods of the path of the request, as the field `Allow` names them."""
+
+    def has(method: str) -> bool:
+        scope = dict(request.scope, method=method)
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    found = [method for method in METHODS if has(method)]
+    return ", ".join([*found, *(["HEAD"] if "GET" in found else [])])
 
 
 def description(request: Request) -> JSONResponse:

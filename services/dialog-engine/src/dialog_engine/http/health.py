@@ -8,8 +8,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE
 from dialog_engine.http import described
-from dialog_engine.http.guards import Sender
-from dialog_engine.http.services import Engine
+from dialog_engine.http.services import Engine, Sender
 from dialog_engine.identity.principal import OPERATOR
 
 router = APIRouter(tags=["operations"])

@@ -11,9 +11,8 @@ from fastapi import APIRouter, Header, Query, Response
 from dialog_engine.chat.events import Batch, Frame
 from dialog_engine.chat.session_changes import Changes
 from dialog_engine.http import described, views
-from dialog_engine.http.guards import Sender
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Services
+from dialog_engine.http.services import Engine, Sender, Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 

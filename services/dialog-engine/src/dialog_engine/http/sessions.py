@@ -7,9 +7,8 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Query
 
 from dialog_engine.http import described, views
-from dialog_engine.http.guards import Sender, Subject
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, large_answer
+from dialog_engine.http.services import Engine, Sender, Subject, large_answer
 
 T = TypeVar("T")
 

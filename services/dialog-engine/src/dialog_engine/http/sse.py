@@ -1,20 +1,26 @@
-"""Server-Sent Events: a turn's events as a response of sse-starlette."""
+"""Server-Sent Events: the events of a turn, from its log and the database, as a response of sse-starlette."""
 
 import asyncio
-import enum
 import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from typing import Any
 
+import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
-from dialog_engine.chat.events import DONE, Batch
-from dialog_engine.http.guards import still_admitted
+from dialog_engine.chat import events
+from dialog_engine.chat.archive import MessageRecord, TurnRecord
+from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat.replay import replay, replay_ended
+from dialog_engine.http.middleware import LARGE_BYTES, still_admitted
+from dialog_engine.http.services import Services
+from dialog_engine.http.streams import EarlyEnd, OpenStream, Streams
+from dialog_engine.model import Reset, ResetReason, TurnEvent
 from dialog_engine.sideband import run_shielded
 
 log = logging.getLogger(__name__)
@@ -25,44 +31,20 @@ HINT_RETRY_MS = (200, 1200)
 """The range of the same after a reconnect hint: each client gets its own time, so that not all come back at once."""
 PING_SECONDS = 15.0
 """How often a comment is sent, so that proxies and clients can tell a quiet stream from a dead one."""
-SEND_TIMEOUT_SECONDS = 20.0
-"""How long a client may leave what is sent to it unread before its stream is ended. It can reconnect and resume."""
-CHECK_SECONDS = 20.0
-"""How often a stream checks the credential of its request, which may be revoked or expire meanwhile."""
+REBUILT_EPOCH = 1_000_000_000
+"""The epoch of events rebuilt from the database, for a new reader; for other readers it is the next one.
+
+Both come after every epoch of a running turn.
+"""
+END_SECONDS = 1.0
+"""How long the log of a turn may lack its last event after the end of the turn was committed."""
+POLL_SECONDS = 0.05
 NEWLINE = "\n"
 HEADERS = {"Cache-Control": "no-store, no-transform"}
 """No intermediary may store or compress a stream: one that compresses it holds events back."""
 
 
-class Streams:
-    """The open event streams of one engine. `on_drop` is called for each client that does not read."""
-
-    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
-        self.open: set[EventStream] = set()
-        self.on_drop = on_drop
-
-    async def check(self) -> None:
-        """End each stream that its client does not read, or whose sender is not admitted any more. Runs until
-        cancelled."""
-        while True:
-            await asyncio.sleep(CHECK_SECONDS / 20)
-            now = time.monotonic()
-            for stream in [each for each in self.open if now - each.unread_since >= SEND_TIMEOUT_SECONDS]:
-                stream.end(_End.UNREAD)
-            for stream in [each for each in self.open if now - each.checked_at >= CHECK_SECONDS]:
-                stream.checked_at = now
-                await stream.check()
-                await asyncio.sleep(0)  # many streams may be due, and a check need not wait for anything
-
-
-class _End(enum.Enum):
-    """Why a stream is ended before its turn."""
-
-    UNREAD = enum.auto()
-    REFUSED = enum.auto()
-
-
-class EventStream(EventSourceResponse):
+class EventStream(EventSourceResponse, OpenStream):
     """Sends batches of frames until there are no more, the client disconnects, or it does not read for too long."""
 
     def __init__(
@@ -81,7 +63,7 @@ class EventStream(EventSourceResponse):
             ping_message_factory=_ping,
         )
         self._scope: Scope = {}
-        self._ended: asyncio.Future[_End] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[EarlyEnd] = asyncio.get_running_loop().create_future()
         self.checked_at = time.monotonic()
         self.unread_since = math.inf
         """Since when something that was sent has waited for the client to read."""
@@ -103,10 +85,10 @@ class EventStream(EventSourceResponse):
             self._streams.open.discard(self)
             await run_shielded(self._on_end())
 
-    async def _say_end(self, end: _End, send: Send) -> None:
-        if end is _End.UNREAD:
-            text = "client %s has read nothing for %g s: its stream is ended"
-            log.info(text, self._scope["client"], SEND_TIMEOUT_SECONDS, extra=self._subject())
+    async def _say_end(self, end: EarlyEnd, send: Send) -> None:
+        if end is EarlyEnd.UNREAD:
+            text = "client %s has read nothing for %.3g s: its stream is ended"
+            log.info(text, self._scope["client"], time.monotonic() - self.unread_since, extra=self._subject())
             self._streams.on_drop()
         else:
             log.info("a stream is ended: the credential of its request is not valid any more", extra=self._subject())
@@ -118,9 +100,9 @@ class EventStream(EventSourceResponse):
     async def check(self) -> None:
         """End the stream if its sender is not admitted any more."""
         if not await still_admitted(self._scope):
-            self.end(_End.REFUSED)
+            self.end(EarlyEnd.REFUSED)
 
-    def end(self, why: _End) -> None:
+    def end(self, why: EarlyEnd) -> None:
         """End the stream, unless it is ended already."""
         if not self._ended.done():
             self._ended.set_result(why)
@@ -154,3 +136,96 @@ async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEv
 
 def _ping() -> ServerSentEvent:
     return ServerSentEvent(comment="ping", sep=NEWLINE)
+
+
+# --- The events of a turn: from its log, and from the database where the log has a gap ---
+
+
+async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
+    """The events after `after` of a turn that runs, on this engine or another; an empty batch when there are none.
+
+    The stream ends early when neither the log nor the database can continue it: the client reconnects.
+    """
+    last_id = str(after)
+    while True:
+        try:
+            async with aclosing(engine.frames.follow(turn_id, Cursor.parse(last_id))) as batches:
+                async for batch in batches:
+                    if not batch and engine.frames.running(turn_id) is None:
+                        # Its engine may have died after the end was committed and before the log had it.
+                        record = await engine.archive.turn(subject, turn_id)
+                        if record.status != "running":
+                            async for rest in of_ended(engine, record, Cursor.parse(last_id)):
+                                async with _place(engine, subject, rest):
+                                    yield rest
+                            return
+                    async with _place(engine, subject, batch):
+                        yield batch
+                    last_id = batch[-1].id if batch else last_id
+            return
+        except LogGoneError:
+            newest = await engine.frames.newest(turn_id)
+            if newest is None or Cursor.parse(newest.id) <= Cursor.parse(last_id):
+                return
+        # The id is read before the database: every event up to it is in what the database returns.
+        record = await engine.archive.turn(subject, turn_id)
+        committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
+        reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
+        async with _place(engine, subject, reset):
+            yield reset
+        last_id = newest.id
+
+
+async def of_ended(engine: Services, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:
+    """The events after `after` of a turn that has ended; no batch at all when its last event was seen."""
+    if after.epoch < REBUILT_EPOCH:
+        last: Frame | None = None
+        with suppress(LogGoneError):
+            # The end of a turn is committed first and logged after that.
+            await _last_event_logged(engine, record.turn_id)
+            async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
+                async for batch in batches:
+                    yield batch
+                    last = batch[-1]
+                    after = Cursor.parse(last.id)
+            # An end that was read is not looked up again: Redis may be unavailable by now.
+            last = last or await engine.frames.newest(record.turn_id)
+        if last is not None and last.name == DONE:
+            return
+    if rest := _rebuilt(record, await engine.archive.turn_messages(record.turn_id), after):
+        yield rest
+
+
+_NO_PLACE = nullcontext()
+
+
+def _place(engine: Services, subject: str, batch: Batch) -> AbstractAsyncContextManager[None]:
+    """A place for a large batch until it is sent. Readers of a turn share its batches; what is sent is a copy."""
+    large = sum(len(frame.data) for frame in batch) > LARGE_BYTES
+    return engine.large_answers.place(subject) if large else _NO_PLACE
+
+
+async def _last_event_logged(engine: Services, turn_id: str) -> None:
+    """Wait, at most END_SECONDS, until an existing log has its last event."""
+    for _ in range(round(END_SECONDS / POLL_SECONDS)):
+        newest = await engine.frames.newest(turn_id)
+        if newest is None or newest.name == DONE:
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _rebuilt(record: TurnRecord, messages: Sequence[MessageRecord], after: Cursor) -> Batch:
+    """The events that a reader at `after` lacks of an ended turn, rebuilt from what the database has.
+
+    A reader that has seen a part of the turn's log gets a reset first.
+    """
+    new_reader = after == START or after.epoch == REBUILT_EPOCH
+    epoch = REBUILT_EPOCH if new_reader else REBUILT_EPOCH + 1
+    rebuilt = replay_ended(record, messages, reset="" if new_reader else ResetReason.LOG_LOST)
+    ids = (Cursor(epoch, seq) for seq in range(1, len(rebuilt) + 1))
+    return [_frame(str(each), event) for each, event in zip(ids, rebuilt, strict=True) if each > after]
+
+
+def _frame(event_id: str, event: TurnEvent) -> Frame:
+    name, data = events.encode(event)
+    return Frame(event_id, name, msgspec.json.encode(data).decode())

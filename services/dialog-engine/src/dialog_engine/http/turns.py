@@ -1,31 +1,23 @@
-"""Routes of turns: start one, follow it, read it, cancel it, and decide on its tool calls."""
+"""Routes of turns: start one, follow it, read it, cancel it."""
 
 import asyncio
 import contextlib
-import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
-from fastapi.responses import PlainTextResponse
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.events import START, Batch, Cursor
-from dialog_engine.errors import ArgumentsRefusedError
-from dialog_engine.http import described, turn_events, views
-from dialog_engine.http.guards import Sender, Subject
+from dialog_engine.http import described, sse, views
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Services, large_answer
+from dialog_engine.http.services import Engine, Sender, Services, Subject
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Turn, storable_json
-from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
-from dialog_engine.tool_calls.results.steps import decision_details
-from dialog_engine.tool_calls.values import Approve, Given, Refuse
+from dialog_engine.model import Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
@@ -40,7 +32,8 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _unicode(text: str) -> str:
+def unicode_text(text: str) -> str:
+    """The text, if it can be stored and sent. Raises ValueError."""
     # JSON can spell half of a surrogate pair; nothing that stores or sends text can. PostgreSQL cannot store U+0000.
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
@@ -49,7 +42,7 @@ def _unicode(text: str) -> str:
     return text
 
 
-_Text = Annotated[str, AfterValidator(_unicode)]
+_Text = Annotated[str, AfterValidator(unicode_text)]
 
 
 class Body(BaseModel):
@@ -74,37 +67,7 @@ class TurnRequest(Body):
 class ChatRequest(TurnRequest):
     """A user's message, in an existing session or in a new one."""
 
-    session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_unicode)] | None = None
-
-
-class DecisionRequest(Body):
-    """A person's decision about a tool call."""
-
-    decision: Literal["approve", "refuse"]
-    hash: Annotated[str | None, Field(description="The hash of the `asked` event; required to approve.")] = None
-    arguments: Annotated[
-        dict[str, Any] | None, Field(description="Arguments to run the tool with instead of the model's.")
-    ] = None
-    reason: Annotated[
-        str, Field(max_length=MAX_REASON, description="Why not; the model gets it."), AfterValidator(_unicode)
-    ] = ""
-
-    def given(self) -> Given:
-        """The decision as a value of the core.
-
-        Raises:
-            ArgumentsRefusedError: the arguments are not valid JSON.
-            ProblemError: a field is missing, or does not fit the decision.
-        """
-        if self.decision == "refuse":
-            if self.arguments is not None:
-                raise _misplaced("arguments", "arguments are for approving; leave them out to refuse")
-            return Refuse(self.reason.strip())
-        if not self.hash:
-            raise _misplaced("hash", "hash is required to approve: it is in the event that asks")
-        if self.reason:
-            raise _misplaced("reason", "reason is for refusing; leave it out to approve")
-        return Approve(self.hash, None if self.arguments is None else _checked(self.arguments))
+    session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(unicode_text)] | None = None
 
 
 @router.post(
@@ -121,7 +84,7 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
         await slot.release()
         raise
     headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    events = turn_events.of_running(engine, sender.subject, turn.turn_id, START)
+    events = sse.of_running(engine, sender.subject, turn.turn_id, START)
     return EventStream(engine.streams, events, headers, on_end=slot.release)
 
 
@@ -178,10 +141,10 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
     if running is None or running.subject != subject:
         record = await engine.archive.turn(subject, turn_id)
         if record.status != "running":
-            rest = _in_a_place(engine, subject, turn_events.of_ended(engine, record, cursor))
+            rest = _in_a_place(engine, subject, sse.of_ended(engine, record, cursor))
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
-    return turn_events.of_running(engine, subject, turn_id, cursor)
+    return sse.of_running(engine, subject, turn_id, cursor)
 
 
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
@@ -198,54 +161,6 @@ async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, st
         async with asyncio.timeout(CANCEL_SECONDS):
             await engine.turns.cancel(turn_id)
     return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
-
-
-@router.post(
-    "/turns/{turn_id}/approvals/{tool_call_id}",
-    responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
-    dependencies=[Depends(large_answer)],
-)
-async def decide(
-    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
-) -> dict[str, Any]:
-    """Approve a tool call, as it is or with other arguments, or refuse it."""
-    record, decision = await engine.approvals.decide(
-        sender.subject, turn_id, tool_call_id, replace(body.given(), key_id=sender.key_id), sender.roles
-    )
-    call = record.call
-    ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
-    return ids | {"status": decision.status} | decision_details(decision)
-
-
-@router.get(
-    "/turns/{turn_id}/tool-calls/{correlation_id}/content/{number}",
-    response_class=Response,
-    responses=described.content(HTTPStatus.OK, "*/*") | described.NOT_FOUND,
-    dependencies=[Depends(large_answer)],
-)
-async def content(turn_id: str, correlation_id: str, number: int, engine: Engine, subject: Subject) -> Response:
-    """An image or a sound of a tool's result."""
-    block = await engine.archive.media(subject, turn_id, correlation_id, number)
-    media = views.media(block) if block else None
-    if media is None:
-        detail = f"there is no content {number} in the result of call {correlation_id}"
-        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="number")
-    return media
-
-
-@router.get(
-    "/turns/{turn_id}/tool-calls/{correlation_id}/text",
-    response_class=PlainTextResponse,
-    responses=described.NOT_FOUND,
-    dependencies=[Depends(large_answer)],
-)
-async def text(turn_id: str, correlation_id: str, engine: Engine, subject: Subject) -> Response:
-    """The whole text of a tool's result; where a part of it is not stored any more, the text says so."""
-    outcome = await engine.archive.outcome(subject, turn_id, correlation_id)
-    if outcome is None:
-        detail = f"call {correlation_id} has no result"
-        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="correlation_id")
-    return views.result_text(outcome, await engine.archive.whole(subject, turn_id, correlation_id))
 
 
 async def _started(
@@ -333,19 +248,3 @@ async def _with_first(first: Batch, rest: AsyncGenerator[Batch]) -> AsyncGenerat
         yield first
         async for batch in rest:
             yield batch
-
-
-def _misplaced(field: str, why: str) -> ProblemError:
-    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", why, field=field)
-
-
-def _checked(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The arguments, if they keep the limits of a model's. Python's parser takes more than JSON, such as NaN."""
-    try:
-        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except (ValueError, RecursionError) as error:
-        raise ArgumentsRefusedError("arguments", f"they are not valid JSON: {error}") from None
-    if storable_json(text) != text:
-        raise ArgumentsRefusedError("arguments", "they must not contain the character U+0000: remove it")
-    return read_edited(text)

@@ -12,10 +12,11 @@ from anthropic.lib.vertex import AsyncAnthropicVertex
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages, encode_system, encode_tools, with_cache
-from dialog_engine.llm.client import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, ChatClient, Json, Provider
+from dialog_engine.llm.client import ChatClient
 from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
 from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.profiles import Images
+from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, Json, Provider
 from dialog_engine.model import ChatRequest
 
 ANTHROPIC_URL = "https://api.anthropic.com"

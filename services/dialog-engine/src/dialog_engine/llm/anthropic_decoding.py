@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, Framing, SSEParser
+from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, Framing, SSEParser, is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import Tokens, Wire, decode, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import Tokens, Wire, decode, join_arguments
 from dialog_engine.llm.openai_decoding import CUT_OFF, mint_call_id
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 

@@ -12,8 +12,8 @@ from typing import Any, cast
 import msgspec
 
 from dialog_engine.llm.anthropic_decoding import EXTRA, Thought, Thoughts
+from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.images import images_of
-from dialog_engine.llm.lenient_json import is_complete
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry

@@ -17,9 +17,9 @@ from botocore.exceptions import BotoCoreError
 
 from dialog_engine.errors import LLMStreamBrokenError
 from dialog_engine.llm.anthropic_client import provider_of, without_empty
-from dialog_engine.llm.client import DEFAULT_TIMEOUTS, Provider
 from dialog_engine.llm.connections import check_headers, open_connections
 from dialog_engine.llm.decoding import Framing
+from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Provider
 
 NO_HEADERS: Mapping[str, str] = {}
 

@@ -3,97 +3,33 @@
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import aclosing, closing, contextmanager, suppress
-from dataclasses import dataclass
-from ssl import SSLCertVerificationError
-from typing import Any, ClassVar, Protocol, cast
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import aclosing, closing, contextmanager
+from typing import Any, ClassVar, cast
 
 import httpx2
-from aiohttp import ClientConnectorDNSError, ClientConnectorError, ClientError, ClientOSError, ServerDisconnectedError
+from aiohttp import ClientError
 
 from callstream_runtime.long_texts import reading
 from dialog_engine.context import characters_of
 from dialog_engine.errors import (
     LLMAuthenticationError,
-    LLMError,
     LLMRequestError,
-    LLMStreamBrokenError,
-    LLMUnavailableError,
 )
-from dialog_engine.llm.decoding import Decoder, Framing, SSEParser
+from dialog_engine.llm.bounded_reading import Deadline, checked_size, drain, next_read, whole
+from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
+from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, Json, Provider, Timeouts
+from dialog_engine.llm.transport_errors import StatusError, closed_early, connection_error, refused_options
 from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolMessage
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
-CHOICE = "tool_choice"
-"""The option that forbids calls."""
-
-IMAGE = "image"
-"""The option to send the images of results. A refusal may concern one image: the next request has the option again."""
-
 RETRIES_FIELD = "x-stainless-retry-count"
 """The SDKs' header field with the number of earlier attempts."""
-
-NO_KEY = "no-key"
-"""Sent in the place of a key to servers that need none."""
-
-DRAIN_SECONDS = 0.1
-"""How long the end of the response is waited for after a complete answer, so that its connection can be reused."""
-
-MAX_ANSWER_BYTES = 64_000_000
-"""The bytes of one answer that are read, with everything that the protocol adds to its text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """How long a provider is waited for, in seconds.
-
-    `connect` bounds each attempt to connect. `first_token` bounds the time from the request to the first piece of the
-    answer, retries included: reasoning models are silent for long. `silence` bounds the time between two pieces after
-    that. Messages that only keep the connection open do not count as pieces.
-    """
-
-    connect: float = 10.0
-    first_token: float = 300.0
-    silence: float = 120.0
-
-
-DEFAULT_TIMEOUTS = Timeouts()
-
-
-class Post(Protocol):
-    """Sends the body of a request through the SDK, which retries it up to `max_retries` times."""
-
-    def __call__(self, body: Json, max_retries: int) -> Awaitable[httpx2.Response]:
-        """The response as soon as its headers have arrived. Raises the errors of the SDK."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Provider:
-    """One account at a provider, shared by its models: an SDK client with its connection pool. `close` it."""
-
-    post: Post
-    close: Callable[[], Awaitable[None]]
-    base_url: str
-    status_error: type[Exception]
-    """What the SDK raises for a response that is not a success."""
-    error: type[Exception]
-    """The base of all errors of the SDK."""
-    secrets: tuple[str, ...] = ()
-    """Keys that must not appear in errors."""
-    credential_errors: tuple[type[Exception], ...] = ()
-    """What the SDK raises when it finds no credentials, and the text that tells operators which settings to check."""
-    credential_help: str = ""
-    framing: Callable[[], Framing] = SSEParser
-    """How events are framed in its responses."""
 
 
 class ChatClient(ABC):
@@ -162,7 +98,7 @@ class ChatClient(ABC):
         return stream
 
     async def _answer(self, request: ChatRequest, seen: AnswerObserver) -> AsyncGenerator[LLMEvent]:
-        with seen, closing(_Deadline(self._timeouts)) as deadline:
+        with seen, closing(Deadline(self._timeouts)) as deadline:
             with deadline.translated(), deadline:
                 response = await self._send(request)
             meter, decoder = request.meter, self._decoder()
@@ -175,11 +111,11 @@ class ChatClient(ABC):
                 async with aclosing(response.aiter_bytes()) as reads:
                     if kind == "application/json":
                         with deadline.translated(), self._translated(), deadline:
-                            body = await _whole(reads)
+                            body = await whole(reads)
                         async for event in _in_parts(await reading(len(body), decoder.feed_whole, body)):
                             yield event
-                    while not decoder.done and (read := await _next(reads, decoder, deadline)):
-                        size = _checked_size(size + len(read))
+                    while not decoder.done and (read := await next_read(reads, decoder, deadline)):
+                        size = checked_size(size + len(read))
                         for event in await reading(decoder.held + len(read), decoder.feed, read):
                             yield event
                         deadline.extend(decoder.pieces)
@@ -187,7 +123,7 @@ class ChatClient(ABC):
                         if isinstance(event, StreamEnd):
                             seen.completed(event.usage)
                         yield event
-                    await _drain(reads)
+                    await drain(reads)
             finally:
                 meter.reported = decoder.cost
                 await response.aclose()
@@ -201,7 +137,7 @@ class ChatClient(ABC):
                     response = await self._posted(await reading(size, self._body, request, options))
                     break
                 except self._provider.status_error as error:
-                    refused = _refused(self._sent(request, options), cast("_StatusError", error))
+                    refused = refused_options(self._sent(request, options), cast("StatusError", error))
                     if not refused:
                         raise
                     options -= refused
@@ -218,7 +154,7 @@ class ChatClient(ABC):
             self._count_retries(getattr(error, "request", None))
             # The provider may have closed a kept connection at that moment. A model without retries, because another
             # one stands behind it, must not lose its turn to that.
-            if self._max_retries or not _was_closed_without_answer(error):
+            if self._max_retries or not closed_early(error):
                 raise
             log.warning("a request to %s is repeated, because its connection was closed without an answer", self._model)
             self._observer.retried(1)
@@ -245,12 +181,12 @@ class ChatClient(ABC):
         try:
             yield
         except self._provider.status_error as error:
-            answer = cast("_StatusError", error)
+            answer = cast("StatusError", error)
             raise self._errors.from_response(answer.status_code, answer.body, answer.response.headers) from None
         except self._provider.credential_errors:
             raise LLMAuthenticationError(self._provider.credential_help) from None
         except (self._provider.error, httpx2.HTTPError, ClientError) as error:
-            raise _connection_error(error) from None
+            raise connection_error(error) from None
 
 
 async def _in_parts(events: Iterable[LLMEvent]) -> AsyncGenerator[LLMEvent]:
@@ -259,163 +195,3 @@ async def _in_parts(events: Iterable[LLMEvent]) -> AsyncGenerator[LLMEvent]:
         yield event
         if number % 100 == 0:
             await asyncio.sleep(0)
-
-
-def _checked_size(size: int) -> int:
-    """`size`. Raises LLMRequestError when an answer has more bytes than are read."""
-    if size > MAX_ANSWER_BYTES:
-        raise LLMRequestError(f"the model's provider sent more than {MAX_ANSWER_BYTES // 1_000_000} MB in one answer")
-    return size
-
-
-async def _whole(reads: AsyncIterator[bytes]) -> bytes:
-    body = bytearray()
-    async for read in reads:
-        body += read
-        _checked_size(len(body))
-    return bytes(body)
-
-
-class _StatusError(Protocol):
-    """What the SDKs' errors for a status have in common."""
-
-    status_code: int
-    body: object
-    response: httpx2.Response
-
-
-class _Deadline:
-    """When the next piece of one answer must have arrived: each wait for one is a `with` block. Starts when it is made.
-
-    One timer serves all waits of an answer, of which there is one for each token. It is set again only when it fires
-    too early.
-    """
-
-    def __init__(self, timeouts: Timeouts) -> None:
-        self._timeouts = timeouts
-        self._loop = asyncio.get_running_loop()
-        self._at = self._loop.time() + timeouts.first_token
-        self._pieces = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Task[Any] | None = None
-        self._cancelled_before = 0
-        self._is_exceeded = False
-
-    def __enter__(self) -> None:
-        """Begin to wait for the next piece."""
-        self._waiting = asyncio.current_task()
-        self._cancelled_before = self._waiting.cancelling() if self._waiting else 0
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._at, self._fired)
-
-    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
-        """Raises TimeoutError where this cancelled the wait, by the same rule as `asyncio.timeout`."""
-        task, self._waiting = self._waiting, None
-        if task is not None and self._is_exceeded and isinstance(error, asyncio.CancelledError):
-            self._is_exceeded = task.uncancel() <= self._cancelled_before
-            if self._is_exceeded:
-                raise TimeoutError from error
-
-    def _fired(self) -> None:
-        self._timer = None
-        if self._loop.time() < self._at:
-            self._timer = self._loop.call_at(self._at, self._fired)
-        elif self._waiting is not None:
-            self._is_exceeded = True
-            self._waiting.cancel()
-
-    def extend(self, pieces: int) -> None:
-        """`pieces` of the answer have arrived in total."""
-        if pieces != self._pieces:
-            self._pieces = pieces
-            self._at = self._loop.time() + self._timeouts.silence
-            if self._timer is not None and self._timer.when() > self._at:  # `silence` is shorter than `first_token`
-                self._timer.cancel()
-                self._timer = None
-
-    def close(self) -> None:
-        """Nothing is waited for any more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    @contextmanager
-    def translated(self) -> Generator[None]:
-        """Raises LLMError when the limit is exceeded."""
-        try:
-            yield
-        except TimeoutError:
-            raise self.exceeded() from None
-
-    def exceeded(self) -> LLMError:
-        """The error for an exceeded limit."""
-        if self._pieces:
-            return LLMStreamBrokenError(f"the model's stream was silent for {self._timeouts.silence:g} seconds")
-        return LLMUnavailableError(
-            f"the model's provider did not answer in time: nothing came for {self._timeouts.first_token:g} seconds"
-        )
-
-
-async def _next(reads: AsyncIterator[bytes], decoder: Decoder, deadline: _Deadline) -> bytes:
-    """The next bytes, none at the end. A connection that breaks after a complete message has simply ended."""
-    try:
-        with deadline:
-            return await anext(reads, b"")
-    except (httpx2.HTTPError, ClientError, TimeoutError) as error:
-        if decoder.complete:
-            return b""
-        if isinstance(error, TimeoutError):
-            raise deadline.exceeded() from error
-        raise LLMStreamBrokenError("the model's stream broke off before its end") from error
-
-
-async def _drain(reads: AsyncIterator[bytes]) -> None:
-    with suppress(TimeoutError, httpx2.HTTPError, ClientError):
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in reads:
-                pass
-
-
-def _refused(options: Iterable[str], error: _StatusError) -> set[str]:
-    """The options that the provider's message names."""
-    if error.status_code not in (400, 422):
-        return set()
-    message = str(error.body).lower()
-    return {name for name in options if name in message or name.replace("_", " ") in message}
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from: the SDK's, httpx2's, aiohttp's."""
-    cause: BaseException | None = error
-    while cause is not None:
-        yield cause
-        cause = cause.__cause__
-
-
-def _was_closed_without_answer(error: Exception) -> bool:
-    """Whether the connection was closed before a byte of the answer, which aiohttp would put into the error."""
-    return any(
-        (isinstance(cause, ServerDisconnectedError) and isinstance(cause.message, str))
-        or (isinstance(cause, ClientOSError) and not isinstance(cause, ClientConnectorError))
-        for cause in _causes(error)
-    )
-
-
-def _connection_error(error: Exception) -> LLMError:
-    """The SDKs' transport reports every failure to connect as a timeout: only aiohttp's own error tells which it is."""
-    for cause in _causes(error):
-        match cause:
-            case TimeoutError():
-                return LLMUnavailableError("the model's provider did not answer in time")
-            case SSLCertVerificationError():
-                return LLMUnavailableError(
-                    "the connection to the model's provider failed: its certificate is not trusted"
-                )
-            case ClientConnectorDNSError():
-                return LLMUnavailableError(
-                    "the connection to the model's provider failed: its name cannot be looked up"
-                )
-            case ClientConnectorError():
-                return LLMUnavailableError("the connection to the model's provider failed: it cannot be reached")
-            case _:
-                pass
-    return LLMUnavailableError("the connection to the model's provider broke")

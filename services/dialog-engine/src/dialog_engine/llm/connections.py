@@ -4,11 +4,9 @@ Servers send each token as an HTTP chunk of its own. The C parser of aiohttp ret
 read, where the SDKs' default transport makes a read of each chunk.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from urllib.request import getproxies
 
 import httpx2
@@ -16,17 +14,12 @@ import httpx2
 from callstream_runtime.interim_responses import bound_interim_responses
 from callstream_runtime.unpacking import ACCEPT, unpack_in_steps
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.llm.error_classification import retry_after_seconds
+from dialog_engine.llm.bounded_reading import bound_error
 
 MAX_CONNECTIONS = 20_000
 """Each streaming turn has a connection; the number of turns is not limited here."""
 KEEP_ALIVE_SECONDS = 30.0
 """How long an idle connection is kept, so that the next turn seldom waits for a TLS handshake."""
-MAX_RETRY_AFTER_SECONDS = 20.0
-"""The longest `retry-after` that is waited for; the SDKs wait for two minutes. A longer one is returned as an error."""
-MAX_ERROR_BYTES = 64 * 1024
-"""How much of the body of an error response is read, and for how long: the SDKs read it to its end."""
-ERROR_BODY_SECONDS = 5.0
 
 
 def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> httpx2.AsyncClient:
@@ -52,7 +45,7 @@ def open_connections(kind: type[httpx2.AsyncClient], connect_seconds: float) -> 
             timeout=httpx2.Timeout(None, connect=connect_seconds),
             limits=httpx2.Limits(max_connections=MAX_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS),
             headers=ACCEPT,
-            event_hooks={"response": [unpack_in_steps, _bound_error]},
+            event_hooks={"response": [unpack_in_steps, bound_error]},
             follow_redirects=False,
         )
     except (ValueError, httpx2.InvalidURL):
@@ -93,20 +86,3 @@ def check_headers(headers: Mapping[str, str]) -> None:
             "the key for the model's provider, or a header field for it, holds a line break or another character that"
             " cannot be sent"
         )
-
-
-async def _bound_error(response: httpx2.Response) -> None:
-    """An HTTP event hook: bounds what the SDK reads of an error response, and how long it waits before a retry."""
-    if response.is_success:
-        return
-    if (retry_after_seconds(response.headers) or 0) > MAX_RETRY_AFTER_SECONDS:
-        response.headers["x-should-retry"] = "false"
-    stream, read = cast("httpx2.AsyncByteStream", response.stream), b""
-    with suppress(TimeoutError, httpx2.HTTPError):
-        async with asyncio.timeout(ERROR_BODY_SECONDS):
-            async for part in stream:
-                read += part
-                if len(read) >= MAX_ERROR_BYTES:
-                    break
-    await stream.aclose()
-    response.stream = httpx2.ByteStream(read)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Protocol, cast
 
+import msgspec
+
 from callstream_runtime.json_values import exceeds
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
@@ -213,6 +215,16 @@ class Decoder(ABC):
         """Called for a payload that is not JSON: after a complete message it is ignored."""
         if not self.complete:
             raise LLMStreamBrokenError("the model's provider sent something that is not JSON") from error
+
+
+def is_complete(text: str) -> bool:
+    """Whether `text`, the arguments of a call, is one complete JSON object."""
+    if not text.rstrip().endswith("}"):
+        return False
+    try:
+        return isinstance(msgspec.json.decode(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _check_values(payload: bytes) -> None:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, TypeVar, cast, get_args, get_origin, get_type
 
 import msgspec
 
+from dialog_engine.llm.decoding import is_complete
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
@@ -36,7 +38,16 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
     try:
         return decoder.decode(data)
     except (ValueError, RecursionError):
-        return _salvage(read_json(data), kind) or kind()
+        return salvage(data, kind)
+
+
+def salvage(data: bytes, kind: type[T]) -> T:
+    """Read a payload of which not all has the types of `kind`, without the parts that do not fit.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    return _salvage(read_json(data), kind) or kind()
 
 
 def read_json(data: bytes) -> object:
@@ -70,16 +81,6 @@ def _salvage(value: object, kind: Any) -> Any:
 @cache
 def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
     return get_type_hints(struct, include_extras=True)
-
-
-def is_complete(text: str) -> bool:
-    """Whether `text` is one complete JSON object."""
-    if not text.rstrip().endswith("}"):
-        return False
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def join_arguments(fragments: Sequence[str]) -> str:

@@ -4,25 +4,23 @@ Providers disagree on every field of a streamed call. Each rule here has a recor
 """
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from dialog_engine.errors import LLMStreamBrokenError
-from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, SSEParser
+from dialog_engine.llm.decoding import NONE_REPORTED, Decoder, SSEParser, is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
-from dialog_engine.llm.lenient_json import ArgumentsScan, is_complete, join_arguments
+from dialog_engine.llm.lenient_json import join_arguments, salvage
+from dialog_engine.llm.openai_boundaries import Boundaries, Slot, text_of
 from dialog_engine.llm.openai_wire import (
     CallDelta,
     Chunk,
     Delta,
-    FunctionDelta,
     ReasoningDetails,
     TokenCount,
+    bare_error,
     content_events,
-    decode_chunk,
 )
 from dialog_engine.model import (
     FinishReason,
@@ -55,43 +53,10 @@ CUT_OFF = (
 )
 """The error that the model is sent for a call that the length limit cut off."""
 
-MAX_COMPARED = 64_000_000
-"""How much of one answer may be compared to distinguish its calls, in characters of arguments. Only providers that send
-a name without an id, or changing ids, with the fragments of a call cause any of it, and few of them much."""
-_COMPARED_PER_ITEM = 16
-"""Comparing two calls, or joining a fragment, takes as long as reading so many characters."""
-
 
 def mint_call_id() -> str:
     """An id for a call to which the provider gave none."""
     return f"call_{secrets.token_hex(12)}"
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    """One tool call so far. A field that is set is never overwritten by later fragments."""
-
-    index: int | None
-    id: str = ""
-    name: str = ""
-    fragments: list[str] = field(default_factory=list[str])
-    extra: dict[str, Any] | None = None
-    scan: ArgumentsScan | None = None
-    """Of the first `scanned` fragments; few providers need it."""
-    scanned: int = 0
-
-    def clear(self) -> None:
-        """Remove the fragments."""
-        self.fragments.clear()
-        self.scan, self.scanned = None, 0
-
-    def may_be_complete(self) -> bool:
-        """Whether the fragments may be a complete object: False is certain."""
-        self.scan = self.scan or ArgumentsScan()
-        for fragment in self.fragments[self.scanned :]:
-            self.scan.add(fragment)
-        self.scanned = len(self.fragments)
-        return self.scan.may_be_complete()
 
 
 class MessageAssembler:
@@ -103,13 +68,13 @@ class MessageAssembler:
     def __init__(self, mint: Callable[[], str] = mint_call_id, model: str = "") -> None:
         self._mint = mint
         self._model = model
-        self._details = ReasoningDetails()
-        self._slots: list[_Slot] = []
-        self._current: _Slot | None = None
-        self._by_index: dict[int, _Slot] = {}
-        self._by_id: dict[tuple[str, int | None], _Slot] = {}
+        self._details: ReasoningDetails | None = None
+        self._slots: list[Slot] = []
+        self._current: Slot | None = None
+        self._by_index: dict[int, Slot] = {}
+        self._by_id: dict[tuple[str, int | None], Slot] = {}
         """By id and index, and without an index the last one with that id."""
-        self._compared = 0
+        self._boundaries = Boundaries()
         self.arguments_size = 0
         """Characters of the arguments of all calls so far, which the next fragments may be compared with."""
         self.usage = NONE_REPORTED
@@ -159,6 +124,7 @@ class MessageAssembler:
         if reasoning := delta.reasoning_content or delta.reasoning:
             events.append(ReasoningDelta(reasoning))
         if delta.reasoning_details:
+            self._details = self._details or ReasoningDetails()
             self._details.add(delta.reasoning_details)
         if content := delta.content:
             # Chunks of text are by far the most frequent.
@@ -184,30 +150,21 @@ class MessageAssembler:
         calls = list(message.tool_calls or ())
         if message.function_call is not None:
             calls.append(CallDelta(function=message.function_call))
-        ids = {call.id for call in calls if call.id}
-        open_slots = list(self._slots)
-        self._count_compared(len(calls) * len(open_slots) * _COMPARED_PER_ITEM)
-        for call in calls:
-            name = (call.function and call.function.name) or ""
-            slot = _first(slot for slot in open_slots if call.id and slot.id == call.id) or _first(
-                slot for slot in open_slots if slot.id not in ids and (slot.name == name or "" in (slot.name, name))
-            )
-            if slot is None:
-                slot = self._open(call.index)
-            else:
-                open_slots.remove(slot)
-            if _text(call.function):
+        for call, streamed in self._boundaries.matched(calls, self._slots):
+            slot = streamed or self._open(call.index)
+            if text_of(call.function):
                 slot.clear()
             self._extend(slot, call)
 
     def _add(self, call: CallDelta) -> None:
         name = (call.function and call.function.name) or ""
         slot = self._slot_for(call.index, call.id, name)
-        if slot is None or self._opens_another(slot, call, name):
+        # Most fragments have neither: they continue the call of their index.
+        if slot is None or ((call.id or name) and self._boundaries.opens_another(slot, call, name)):
             slot = self._open(call.index)
         self._extend(slot, call)
 
-    def _slot_for(self, index: int | None, call_id: str | None, name: str) -> _Slot | None:
+    def _slot_for(self, index: int | None, call_id: str | None, name: str) -> Slot | None:
         """The call that a fragment continues, unless it opens another one with the same index."""
         if call_id:
             slot = self._by_id.get((call_id, index)) or self._by_id.get((call_id, None))
@@ -221,38 +178,12 @@ class MessageAssembler:
         last = self._current
         return last if last is not None and last.index is None and not call_id and not name else None
 
-    def _opens_another(self, slot: _Slot, call: CallDelta, name: str) -> bool:
-        """Whether a fragment with the index of `slot` starts another: all calls may have the same index, or none."""
-        if call.id and slot.id:
-            # Some servers make up a new id for every fragment: only a name, or a call that is complete, is a new start.
-            return call.id != slot.id and (bool(name) or self._is_complete(slot))
-        if not name or not slot.name:
-            return False
-        if name != slot.name:
-            return call.index is None or self._is_complete(slot) or self._arguments(slot) == ""
-        text = _text(call.function)
-        return not slot.id and text != "" and self._is_complete(slot) and text != self._arguments(slot)
-
-    def _is_complete(self, slot: _Slot) -> bool:
-        """Whether the arguments so far are a complete object."""
-        return slot.may_be_complete() and is_complete(self._arguments(slot))
-
-    def _arguments(self, slot: _Slot) -> str:
-        """The arguments so far. Raises LLMStreamBrokenError when too much was compared."""
-        self._count_compared(sum(map(len, slot.fragments)) + len(slot.fragments) * _COMPARED_PER_ITEM)
-        return join_arguments(slot.fragments)
-
-    def _count_compared(self, characters: int) -> None:
-        self._compared += characters
-        if self._compared > MAX_COMPARED:
-            raise LLMStreamBrokenError("the model's provider repeats the names or ids of its calls too often")
-
-    def _open(self, index: int | None) -> _Slot:
-        slot = _Slot(index)
+    def _open(self, index: int | None) -> Slot:
+        slot = Slot(index)
         self._slots.append(slot)
         return slot
 
-    def _extend(self, slot: _Slot, call: CallDelta) -> None:
+    def _extend(self, slot: Slot, call: CallDelta) -> None:
         self._current = slot
         if call.index is not None:
             slot.index = call.index if slot.index is None else slot.index
@@ -262,9 +193,11 @@ class MessageAssembler:
             self._by_id[slot.id, slot.index] = self._by_id[slot.id, None] = slot
         if call.function is not None:
             slot.name = slot.name or call.function.name or ""
-            if isinstance(call.function.arguments, dict):
+            text = call.function.arguments
+            if isinstance(text, dict):  # the arguments as an object, which is whole
                 slot.clear()
-            if text := _text(call.function):
+                text = text_of(call.function)
+            if text:
                 slot.fragments.append(text)
                 self.arguments_size += len(text)
         if call.extra_content:
@@ -272,9 +205,11 @@ class MessageAssembler:
 
     def _calls(self, reason: FinishReason) -> Iterator[ToolCallEvent]:
         used: set[str] = set()
-        kept = self._details.kept(self._model)
+        kept = self._details.kept(self._model) if self._details else {}
         for slot in self._slots:
-            arguments = join_arguments(slot.fragments)
+            arguments = "".join(slot.fragments)
+            if not is_complete(arguments):
+                arguments = join_arguments(slot.fragments)
             partial = reason in _CUT and self._is_partial(slot, arguments)
             if not slot.name or (partial and reason is FinishReason.CONTENT_FILTER):
                 continue
@@ -283,7 +218,7 @@ class MessageAssembler:
             extra, kept = {**(slot.extra or {}), **kept}, {}
             yield ToolCallEvent(call_id, slot.name, arguments, extra or None, CUT_OFF if partial else "")
 
-    def _is_partial(self, slot: _Slot, arguments: str) -> bool:
+    def _is_partial(self, slot: Slot, arguments: str) -> bool:
         """Whether the limit that ended the reply may have cut this call."""
         if slot is self._current and arguments.strip() in ("", "{}"):
             return True  # the arguments were still to come: some providers begin with an empty object
@@ -294,6 +229,24 @@ class MessageAssembler:
         self.usage = Usage(
             tokens.prompt_tokens or self.usage.input_tokens, tokens.completion_tokens or self.usage.output_tokens
         )
+
+
+_chunks = msgspec.json.Decoder(Chunk)
+
+
+def decode_chunk(data: bytes) -> Chunk:
+    """Read one payload.
+
+    Raises:
+        ValueError: it is not JSON.
+    """
+    try:
+        chunk = _chunks.decode(data)
+    except (ValueError, RecursionError):
+        chunk = salvage(data, Chunk)
+    if not chunk.choices and not chunk.error and chunk.usage is None:
+        chunk.error = bare_error(data)
+    return chunk
 
 
 class OpenAIDecoder(Decoder):
@@ -335,12 +288,3 @@ class OpenAIDecoder(Decoder):
         if (self._assembler.finish_reason or "").lower() in _FAILED_REASONS:
             raise LLMStreamBrokenError("the model's provider gave up before the end of the answer")
         return self._assembler.finish()
-
-
-def _text(function: FunctionDelta | None) -> str:
-    arguments = function and function.arguments
-    return msgspec.json.encode(arguments).decode() if isinstance(arguments, dict) else arguments or ""
-
-
-def _first(slots: Iterable[_Slot]) -> _Slot | None:
-    return next(iter(slots), None)

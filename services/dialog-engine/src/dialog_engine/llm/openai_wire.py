@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from dialog_engine.llm.lenient_json import Tokens, Wire, decode, read_json
+from dialog_engine.llm.lenient_json import Tokens, Wire, read_json
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta
 
 
@@ -67,23 +67,9 @@ class Chunk(Wire):
     """The error that the provider reports, in any form; falsy without one."""
 
 
-_decoder = msgspec.json.Decoder(Chunk)
-
-
-def decode_chunk(data: bytes) -> Chunk:
-    """Read one payload.
-
-    Raises:
-        ValueError: it is not JSON.
-    """
-    chunk = decode(data, _decoder, Chunk)
-    if not chunk.choices and not chunk.error and chunk.usage is None:
-        chunk.error = _bare_error(read_json(data))
-    return chunk
-
-
-def _bare_error(value: object) -> object:
-    """An error that is not wrapped in `error`, as FastAPI and older vLLM servers send it."""
+def bare_error(data: bytes) -> object:
+    """An error that is not wrapped in `error`, as FastAPI and older vLLM servers send it. Raises ValueError."""
+    value = read_json(data)
     if not isinstance(value, dict):
         return None
     fields = cast("dict[str, Any]", value)

@@ -3,9 +3,9 @@
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 
-from dialog_engine.llm.client import Provider, Timeouts
 from dialog_engine.llm.context_tokens import context_tokens_of, room_of
 from dialog_engine.llm.profiles import PROFILES, Profile, profile_of
+from dialog_engine.llm.provider import Provider, Timeouts
 from dialog_engine.llm.routing import Router
 from dialog_engine.llm.settings import ModelSettings
 from dialog_engine.tool_calls.ports import ModelObserver, OpenChat

@@ -1,6 +1,9 @@
-"""Which model answers: the requested one, or, while it is unavailable, the next of the configured fallbacks.
+"""What is decided until a model begins to answer: which one does, and how it is offered tools.
 
-A fallback is asked only before the first event of an answer: text that a user has seen is never taken back.
+While the requested model is unavailable, the next of the configured fallbacks is asked. A model gets tools by function
+calling of its provider, or as tags in the text. What its provider refuses is left out: function calling, or one tool.
+
+All of this happens before the first event of an answer: text that a user has seen is never taken back.
 """
 
 import logging
@@ -8,6 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
 
 from callstream_runtime.long_texts import reading
 from dialog_engine.context import characters_of, fit, tokens_of_request
@@ -16,16 +20,24 @@ from dialog_engine.errors import (
     LLMError,
     LLMQuotaError,
     LLMRateLimitedError,
+    LLMRequestError,
+    LLMToolsRejectedError,
     LLMUnavailableError,
 )
 from dialog_engine.model import AnsweredBy, ChatRequest
 from dialog_engine.sideband import ModelStream
+from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import OpenChat
+from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
+from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 
 log = logging.getLogger(__name__)
 
 MAX_COOLDOWN_SECONDS = 300.0
 """The longest cooldown of a model, whatever its provider's `retry-after` says."""
+ToolMode = Literal["auto", "native", "tool_use", "function_calls"]
+TOOL_MODES: tuple[ToolMode, ...] = get_args(ToolMode)
 
 
 def in_order(chosen: str, fallbacks: Sequence[str], cooling_down: Callable[[str], bool]) -> list[str]:
@@ -112,3 +124,78 @@ class Router:
         retry_after = error.retry_after if isinstance(error, LLMRateLimitedError) else None
         seconds = max(self._cooldown_seconds, retry_after or 0.0) if self._cooldown_seconds else 0.0
         self._cooldown_until[name] = self._now() + min(seconds, MAX_COOLDOWN_SECONDS)
+
+
+# --- How one model gets its tools ---
+
+
+def in_tool_mode(llm: OpenChat, mode: ToolMode, *, stop: bool, model: str) -> OpenChat:
+    """`llm` with tools offered in that mode. `model` is its name in logs; for `stop` see `in_prompt_mode`."""
+    match mode:
+        case "native":
+            return llm
+        case "tool_use":
+            return in_prompt_mode(llm, TOOL_USE, stop=stop)
+        case "function_calls":
+            return in_prompt_mode(llm, FUNCTION_CALLS, stop=stop)
+        case "auto":
+            return native_if_possible(llm, in_prompt_mode(llm, TOOL_USE, stop=stop), model)
+
+
+def in_tool_modes(llm: OpenChat, usual: ToolMode, *, stop: bool, model: str) -> OpenChat:
+    """`llm` with tools offered in the mode of the turn, or in the `usual` one if the turn has none.
+
+    A mode that this release does not know, because an engine of another release stored it, counts as none.
+    """
+    modes = {mode: in_tool_mode(llm, mode, stop=stop, model=model) for mode in TOOL_MODES}
+
+    async def open_chat(request: ChatRequest) -> ModelStream:
+        return await modes.get(request.turn.choice.tool_mode, modes[usual])(request)
+
+    return open_chat
+
+
+def native_if_possible(native: OpenChat, prompted: OpenChat, model: str) -> OpenChat:
+    """`native` until it rejects tools; from then on `prompted`, beginning with the request that was rejected.
+
+    It costs no request while function calling works. The change lasts as long as the returned client.
+    """
+    rejected = False
+
+    async def open_chat(request: ChatRequest) -> ModelStream:
+        nonlocal rejected
+        if rejected:
+            return await prompted(request)
+        try:
+            return await native(request)
+        except LLMToolsRejectedError as error:
+            if not request.tools:
+                raise
+            refusal = error
+        stream = await prompted(request)
+        if not rejected:
+            # The reply shows that the tools were the reason.
+            text = "model %s rejects tools; from now on they are described in its system message: %s"
+            log.warning(text, model, refusal)
+            rejected = True
+        return stream
+
+    return open_chat
+
+
+def guarded(llm: OpenChat, model: str, quarantine: Quarantine) -> OpenChat:
+    """`llm`, which has the name `model`, such that a request is repeated without a tool that the provider refuses.
+
+    It is repeated only while the reply has not begun.
+    """
+    refused = quarantine.refused_by(model)
+
+    async def open_chat(request: ChatRequest) -> ModelStream:
+        if refused:
+            request = quarantine.without_refused(request, model)
+        try:
+            return await llm(request)
+        except LLMRequestError as error:
+            return await quarantine.ask_again(llm, model, request, error)
+
+    return open_chat

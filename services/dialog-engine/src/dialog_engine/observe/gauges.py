@@ -10,9 +10,9 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisWatch
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.chat.turns import SessionQueue
+from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.http.sse import Streams
+from dialog_engine.http.streams import Streams
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.peers.catalog import CatalogReader
 from dialog_engine.relay.relay import Relay

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -18,7 +18,6 @@ from dialog_engine.errors import LLMError
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
-    AssistantMessage,
     Done,
     ToolCall,
     ToolStep,
@@ -28,18 +27,10 @@ from dialog_engine.model import (
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
-from dialog_engine.tool_calls.ports import (
-    NO_COST,
-    NO_QUESTIONS,
-    NO_SERVERS,
-    AnswerObserver,
-    CallStore,
-    ModelObserver,
-)
-from dialog_engine.tool_calls.values import Question, WholeResult
+from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import ToolError, ToolOutcome
 
 logger = logging.getLogger("dialog_engine.turns")
 call_log = logging.getLogger("dialog_engine.calls")
@@ -264,39 +255,11 @@ class ObservedCalls(CallObserver):
             call_log.info("tool call finished", extra=call_ids(request) | fields)
 
 
-class ObservedRounds(CallStore):
-    """A store of calls that logs the calls of a round that are refused before they are requested."""
-
-    def __init__(self, store: CallStore) -> None:
-        self._store = store
-
-    async def add_round(
-        self,
-        turn: Turn,
-        message: AssistantMessage,
-        requests: Sequence[ToolCallRequested],
-        answered: Mapping[str, ToolOutcome],
-        questions: Mapping[str, Question] = NO_QUESTIONS,
-        servers: Mapping[str, str] = NO_SERVERS,
-        *,
-        cost: Usage = NO_COST,
-        model: str = "",
-    ) -> int:
-        message_id = await self._store.add_round(
-            turn, message, requests, answered, questions, servers, cost=cost, model=model
-        )
-        for call in message.tool_calls if answered else ():
-            outcome = answered.get(call.correlation_id)
-            if outcome is not None and outcome.error is not None:  # calls of the engine's own tools have run
-                name = call.tool_name[:MAX_LOGGED]  # the model may have made it up
-                fields = {"correlationId": call.correlation_id, "toolName": name, "code": str(outcome.error.code)}
-                call_log.info("tool call refused", extra=turn_ids(turn) | fields)
-        return message_id
-
-    async def add_result(
-        self, turn: Turn, call: ToolCall, outcome: ToolOutcome, whole: WholeResult | None = None
-    ) -> bool:
-        return await self._store.add_result(turn, call, outcome, whole)
+def log_refused_call(turn: Turn, call: ToolCall, error: ToolError) -> None:
+    """A call of this turn is answered with `error` and not requested."""
+    name = call.tool_name[:MAX_LOGGED]  # the model may have made it up
+    fields = {"correlationId": call.correlation_id, "toolName": name, "code": str(error.code)}
+    call_log.info("tool call refused", extra=turn_ids(turn) | fields)
 
 
 def _send_span(request: ToolCallRequested) -> Span | None:

@@ -22,6 +22,8 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
+BACKLOG_KNOWN_SECONDS = 5.0
+"""How long the last known length of the stream is used."""
 FACTS_SECONDS = 0.05
 """How long facts are collected before they are published together: no turn waits for them."""
 LOOK_BACK_SECONDS = 30.0
@@ -56,6 +58,8 @@ class PublishQueue:
         self._look_back_seconds = look_back_seconds
         self._look_back_at = 0.0
         self._counted = False
+        self._backlog = 0
+        self._backlog_at = 0.0
         self.look_at = 0.0
         """When to poll the table, in seconds on the clock of the event loop."""
 
@@ -68,6 +72,21 @@ class PublishQueue:
     def not_begun(self) -> int:
         """How many calls of this engine have not begun."""
         return len(self._scheduler)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait, as far as it is known: those held back here, and those in the stream."""
+        is_known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
+        return max(self.not_begun, self.held + (self._backlog if is_known else 0))
+
+    def note_backlog(self, calls: int) -> None:
+        """The stream has so many calls that have not begun."""
+        self._backlog, self._backlog_at = calls, asyncio.get_running_loop().time()
+
+    @property
+    def has_blocking(self) -> bool:
+        """Whether calls are held back, and may be asked for with `blocking`."""
+        return self._scheduler.held > 0
 
     @property
     def ready(self) -> bool:
@@ -149,6 +168,13 @@ class PublishQueue:
             else:
                 self.look_again(row)
         self._offered.clear()
+
+    def look_again_for(self, rows: Sequence[OutboxRow], but: Sequence[OutboxRow]) -> None:
+        """Put back `rows` like `look_again`, `but` not those."""
+        kept = {row.seq for row in but}
+        for row in rows:
+            if row.seq not in kept:
+                self.look_again(row)
 
     def look_again(self, row: OutboxRow) -> None:
         """Forget a row; the table says when it is due."""

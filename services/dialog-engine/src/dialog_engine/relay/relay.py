@@ -1,16 +1,14 @@
 """The relay publishes committed outbox rows to their Redis streams.
 
 Each commit offers its rows to the relay; polling the table finds those of an earlier life and those that could not be
-published. A row that cannot be published is postponed and does not hold up the others. Calls of a subject that has its
-share of the stream are held back: see `fair_scheduler`. A refused call is not marked as published: its row is deleted
-with its answer, or retried while no turn waits for the call.
+published. A row that cannot be published is postponed and does not hold up the others: see `refusals`. Calls of a
+subject that has its share of the stream are held back: see `fair_scheduler`.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -18,12 +16,14 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.pipelined import PipelinedRedis
 from callstream_runtime.redis_errors import RedisUnavailable, was_refused
 from dialog_engine.calls.mailbox import Publisher
-from dialog_engine.calls.subscriptions import CallObserver, NotPublished, Subscriptions, Unpublishable, reason_of
-from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow, TurnFinished
-from dialog_engine.errors import ConfigurationError, StorageUnavailableError
+from dialog_engine.calls.subscriptions import CallObserver, NotPublished, Subscriptions
+from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox, OutboxRelay, OutboxRow
+from dialog_engine.errors import StorageUnavailableError
+from dialog_engine.relay.blocking import BlockingCalls
 from dialog_engine.relay.offers import Offers
 from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
-from plugins_contract.encryption import Cipher, DecryptionError, key_of, seal_request
+from dialog_engine.relay.refusals import Refusals, check_sealed, rejected
+from plugins_contract.encryption import Cipher, DecryptionError, seal_request
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
 from plugins_contract.ledger.replies import (
@@ -41,10 +41,6 @@ from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, 
 log = logging.getLogger(__name__)
 
 BATCH = 64
-CHECKED = 256
-"""How many calls that block others are looked up at once."""
-BACKLOG_KNOWN_SECONDS = 5.0
-"""How long the last known length of the stream is used."""
 FACTS_KEPT = 100_000
 """About how many entries a stream of facts keeps."""
 MARK_SECONDS = 0.1
@@ -53,8 +49,6 @@ their rows are deleted."""
 RETRY_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 """The first and the longest pause while Redis is unavailable."""
-MAX_RETRY_MS = 60_000
-"""The longest time for which a row is postponed."""
 
 
 class Relay(Publisher, OutboxRelay):
@@ -78,7 +72,7 @@ class Relay(Publisher, OutboxRelay):
         """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
         disables either."""
         self._outbox = outbox
-        self._outages = OutageLog(log, "the outbox, for marks and postponements,")
+        self._outages = OutageLog(log, "the outbox, for marks,")
         self._redis = redis
         self._ledger = ledger
         self._keys = keys
@@ -88,14 +82,13 @@ class Relay(Publisher, OutboxRelay):
         self._observer = observer or CallObserver()
         self._cipher = cipher
         self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
+        self._refusals = Refusals(outbox, self._queue, calls, self._observer)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: dict[tuple[str, str], OutboxRow] = {}
         self._offers = Offers(outbox, ledger)
+        self._blocking = BlockingCalls(redis, keys, self._queue)
         self._wake = asyncio.Event()
         self._mark = asyncio.Event()
-        self._check_at = 0.0
-        self._backlog = 0
-        self._backlog_at = 0.0
         self._pause = 0.0
 
     @property
@@ -124,7 +117,7 @@ class Relay(Publisher, OutboxRelay):
                 self._offers.ended(row.event_id)
             self._offers.committed(row)
             # Only a subject that has its share of the stream is refused for the length of the backlog.
-            if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._waiting()):
+            if not self._queue.offer(row) and 0 < self._backlog_limit < (waiting := self._queue.waiting):
                 self._queue.refuse(row)
                 self._refused.append((row, Overloaded(waiting - 1)))
         self._wake.set()
@@ -149,7 +142,9 @@ class Relay(Publisher, OutboxRelay):
         while True:
             if self._pause:
                 await asyncio.sleep(self._pause)
-            await self._answer_refused()
+            if self._refused:
+                refused, self._refused = self._refused, []
+                await self._refusals.postpone(refused)
             available = await self._offers.ask()
             # While Redis is unavailable one row at a time is tried; the others stay in the table.
             rows = await self._queue.next(1 if self._pause else BATCH)
@@ -158,20 +153,18 @@ class Relay(Publisher, OutboxRelay):
                 await self._rest()
                 continue
             if failed := await self._publish(rows) if available else rows:
-                self._pause_longer()
+                # Redis, or the outbox, is not available. Another Redis may be there afterwards.
+                self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
+                self._offers.forget_incarnation()
                 self._queue.put_back(failed)
             elif self._pause:
                 self._pause, self._queue.look_at = 0.0, 0.0
 
-    def _pause_longer(self) -> None:
-        """Redis, or the outbox, is not available. Another Redis may be there afterwards."""
-        self._pause = min(max(self._pause * 2, RETRY_SECONDS), MAX_PAUSE_SECONDS)
-        self._offers.forget_incarnation()
-
     async def _rest(self) -> None:
         """Nothing can be published now: wait until a row is offered or released, or the table is polled."""
         self._wake.clear()
-        await self._check_blocking()
+        if self._queue.has_blocking:
+            await self._blocking.check()
         # A call may have been refused since the event was cleared above.
         if self._queue.ready or self._refused:
             return
@@ -180,30 +173,6 @@ class Relay(Publisher, OutboxRelay):
             await self._wake.wait()
         finally:
             timer.cancel()
-
-    async def _check_blocking(self) -> None:
-        """Ask the ledger whether calls that block others have begun: the notification may have been lost."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._check_at:
-            return
-        self._check_at = loop.time() + POLL_SECONDS
-        calls = self._queue.blocking(CHECKED)
-        if not calls:
-            return
-        pipeline = self._redis.pipeline(transaction=False)
-        for call in calls:
-            pipeline.hget(self._keys.call(call), "state")
-        try:
-            states: Any = await pipeline.execute()
-        except RedisUnavailable:
-            return
-        for call, state in zip(calls, states, strict=True):
-            if state != b"published":
-                self._queue.begun(call)
-
-    async def _answer_refused(self) -> None:
-        refused, self._refused = self._refused, []
-        await self._postpone(refused)
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
         """Publish rows: calls in one write, then facts in one write. Returns those that did not reach Redis."""
@@ -214,7 +183,7 @@ class Relay(Publisher, OutboxRelay):
             try:
                 if row.event_type != TOOL_CALL_REQUESTED:
                     if self._cipher.strict and row.event_type == TURN_FINISHED:
-                        _check_sealed(row)
+                        check_sealed(row)
                     facts.append(row)
                     continue
                 request = decode_request(row.payload)
@@ -222,13 +191,14 @@ class Relay(Publisher, OutboxRelay):
                     request = seal_request(request, self._cipher)
                 calls.append((row, request))
             except (UnsupportedEventError, DecryptionError, msgspec.DecodeError) as error:
-                refused.append((row, _rejected(row, error)))
+                refused.append((row, rejected(row, error)))
         failed: list[OutboxRow] = []
         if calls:
             failed += await self._enqueue(calls, refused)
         if facts:
             failed += await self._publish_facts(facts, refused)
-        await self._postpone(refused)
+        if refused:
+            await self._refusals.postpone(refused)
         return failed
 
     async def _enqueue(
@@ -245,10 +215,8 @@ class Relay(Publisher, OutboxRelay):
             stamped = await self._offers.stamp(rows)
             if stamped is None:
                 return [*failed, *rows]
-            kept = {row.seq for row in stamped}
-            for row in rows:
-                if row.seq not in kept:  # another engine owns it
-                    self._queue.look_again(row)
+            if len(stamped) < len(rows):  # another engine owns the others
+                self._queue.look_again_for(rows, but=stamped)
             offers = [self._offers.send(row) for row in stamped]
             sent = [(requests[row.seq], incarnation) for row, (incarnation, _) in zip(stamped, offers, strict=True)]
             with self._observer.publishing([request for request, _ in sent]):
@@ -269,21 +237,18 @@ class Relay(Publisher, OutboxRelay):
                     case Overloaded() | Conflict():
                         refused.append((row, answer))
                     case Exception():
-                        refused.append((row, _rejected(row, answer)))
+                        refused.append((row, rejected(row, answer)))
                     case _:
                         self._enqueued(row, requests[row.seq], answer)
         return failed
 
     def _enqueued(self, row: OutboxRow, request: ToolCallRequested, answer: Enqueued) -> None:
         """The call is in Redis, or was in an earlier incarnation: then the audit finds that its ledger is missing."""
-        match answer:
-            case Queued(entry, backlog):
-                self._backlog, self._backlog_at = backlog + 1, asyncio.get_running_loop().time()
-                self._observer.enqueued(request, entry, backlog)
-            case AlreadyFinished():
-                self._queue.begun(row.event_id)
-            case _:
-                pass
+        if isinstance(answer, Queued):
+            self._queue.note_backlog(answer.backlog + 1)
+            self._observer.enqueued(request, answer.entry, answer.backlog)
+        elif isinstance(answer, AlreadyFinished):
+            self._queue.begun(row.event_id)
         self._calls.enqueued(row.event_id, answer)
         self._note_published(row)
 
@@ -299,30 +264,13 @@ class Relay(Publisher, OutboxRelay):
             elif isinstance(answer, RedisUnavailable):
                 failed.append(row)
             else:
-                refused.append((row, _rejected(row, answer)))
+                refused.append((row, rejected(row, answer)))
         return failed
 
     def _addition(self, row: OutboxRow) -> Sequence[str | bytes | int]:
         stream = self._keys.route(self._routes[row.event_type])
         fields = ("eventType", row.event_type, "id", row.event_id, "event", row.payload)
         return ("XADD", stream, "MAXLEN", "~", FACTS_KEPT, "*", *fields)
-
-    async def _postpone(self, refused: Sequence[tuple[OutboxRow, NotPublished]]) -> None:
-        await asyncio.gather(*(self._postpone_one(row, refusal) for row, refusal in refused))
-
-    async def _postpone_one(self, row: OutboxRow, refusal: NotPublished) -> None:
-        """Postpone the row. A turn that waits for the call gets the refusal now, and its answer deletes the row."""
-        delay = min(1000 * 2**row.attempts, MAX_RETRY_MS)
-        if row.event_type == TOOL_CALL_REQUESTED:
-            self._observer.refused(row.event_id, _readable_request(row), _kind_of(refusal), reason_of(refusal))
-        try:
-            await self._outbox.postpone(row, reason_of(refusal), delay)
-        except StorageUnavailableError as error:
-            self._outages.failed(error)
-        if row.event_type == TOOL_CALL_REQUESTED and self._calls.enqueued(row.event_id, refusal):
-            self._queue.refused(row)
-        else:
-            self._queue.look_again(row)
 
     def _note_published(self, row: OutboxRow) -> None:
         self._published[row.event_type, row.event_id] = row
@@ -350,58 +298,3 @@ class Relay(Publisher, OutboxRelay):
                 self._mark.set()
                 continue
             self._forget(rows)
-
-    def _waiting(self) -> int:
-        """How many calls wait, as far as it is known: those held back here, and those in the stream."""
-        is_known = asyncio.get_running_loop().time() - self._backlog_at < BACKLOG_KNOWN_SECONDS
-        return max(self._queue.not_begun, self.held + (self._backlog if is_known else 0))
-
-
-def _rejected(row: OutboxRow, error: Exception) -> Unpublishable:
-    """The refusal of a row that Redis or the contract does not accept."""
-    log.error("outbox row %d (%s) cannot be published", row.seq, row.event_type, exc_info=error)
-    return Unpublishable(f"{type(error).__name__}: {error}"[:500])
-
-
-def _check_sealed(row: OutboxRow) -> None:
-    """Raises DecryptionError for a fact with a clear text: `dialog-engine encrypt` has encrypted those that waited."""
-    fact = msgspec.json.decode(row.payload, type=TurnFinished)
-    if any(text and not key_of(text) for text in (fact.user_message, fact.assistant_message)):
-        raise DecryptionError("the fact is not encrypted, and everything was: somebody without a key wrote it")
-
-
-def _readable_request(row: OutboxRow) -> ToolCallRequested | None:
-    try:
-        return decode_request(row.payload)
-    except UnsupportedEventError:
-        return None
-
-
-def _kind_of(refusal: NotPublished) -> str:
-    """The kind of a refusal, for metrics."""
-    match refusal:
-        case Overloaded():
-            return "overloaded"
-        case Conflict():
-            return "conflict"
-        case Unpublishable():
-            return "error"
-
-
-def check_routes(event_types: Collection[str], routes: Mapping[str, str]) -> None:
-    """Check that every event type has a route, and that tool calls go to the stream that workers read.
-
-    Raises:
-        ConfigurationError: a route is missing or wrong; the text names the event type.
-    """
-    missing = sorted(set(event_types) - set(routes))
-    if missing:
-        raise ConfigurationError(
-            f"OUTBOX_ROUTES has no stream for {', '.join(missing)}: add one, such as"
-            f' {{"{missing[0]}": "events.analytics"}}'
-        )
-    if routes[TOOL_CALL_REQUESTED] != "events.plugins":
-        raise ConfigurationError(
-            f"OUTBOX_ROUTES sends {TOOL_CALL_REQUESTED} to {routes[TOOL_CALL_REQUESTED]!r}: workers read"
-            " events.plugins only"
-        )

@@ -20,7 +20,7 @@ from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS, shorten, st
 from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable, timed
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import ToolError, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +151,8 @@ class ToolExecution:
         for each in planned.calls:
             ctx.band.emit(steps.pending(each.call, each.tool.title if each.tool else None))
             if isinstance(each, Unrunnable):
+                if each.outcome.error is not None:
+                    self._rounds.on_refused(ctx.turn, each.call, each.outcome.error)
                 ctx.band.emit(steps.finished(each.call, each.outcome))
             elif waiting := asked.get(each.call.correlation_id):
                 ctx.band.emit(steps.asked(waiting))
@@ -180,6 +182,8 @@ class Rounds:
     approvals: PendingApprovals
     result_max_chars: int = RESULT_MAX_CHARS
     """How many characters of a result the model is shown; see `shorten`."""
+    on_refused: Callable[[Turn, ToolCall, ToolError], None] = lambda turn, call, error: None
+    """Called for each call that is committed with an error and without a request."""
 
     async def add_result(self, turn: Turn, call: ToolCall, outcome: ToolOutcome) -> ToolOutcome:
         """Commit the outcome of a call. Returns it as it is shown: see `shorten`."""

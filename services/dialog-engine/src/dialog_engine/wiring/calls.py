@@ -15,7 +15,8 @@ from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from dialog_engine.relay.relay import Relay
 from dialog_engine.settings import Settings
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
-from dialog_engine.tool_calls.exposure.quarantine import OfferedTools, Quarantine
+from dialog_engine.tool_calls.exposure.exposure import OfferedTools
+from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.wiring.base import Base
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.signing import RequestKeys

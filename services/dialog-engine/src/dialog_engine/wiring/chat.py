@@ -16,12 +16,13 @@ from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.llm.opening import Wrap, open_llm, rooms_of
-from dialog_engine.observe.observed import ObservedLogs, ObservedModel, ObservedRounds
+from dialog_engine.llm.routing import guarded, in_tool_modes
+from dialog_engine.observe.observed import ObservedLogs, ObservedModel, log_refused_call
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.peers.control import ControlPublisher
 from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.service import PersonalData
-from dialog_engine.relay.relay import check_routes
+from dialog_engine.relay.routes import check_routes
 from dialog_engine.settings import Settings
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
@@ -41,7 +42,6 @@ from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
 from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
 from dialog_engine.tool_calls.processors import standard_pipeline
-from dialog_engine.tool_calls.prompt_mode.modes import in_tool_modes
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.wiring.base import Base
 from dialog_engine.wiring.calls import Calls
@@ -87,7 +87,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         timeout_seconds=settings.tools.approval_timeout_seconds,
         note=base.facts.approval_decided,
     )
-    rounds = Rounds(ObservedRounds(call_store), calls.executor, pending, settings.tools.result_max_chars)
+    rounds = Rounds(call_store, calls.executor, pending, settings.tools.result_max_chars, log_refused_call)
     exposure = Exposure(ExposureMode(settings.tools.tool_exposure), settings.tools.tool_budget_tokens)
     around = _around_each(settings.tools, calls.quarantine)
     llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
@@ -132,7 +132,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
 def _around_each(settings: ToolSettings, quarantine: Quarantine) -> Wrap:
     def around(llm: OpenChat, name: str) -> OpenChat:
         return in_tool_modes(
-            quarantine.guard(llm, name), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
+            guarded(llm, name, quarantine), settings.tool_mode, stop=settings.tool_stop_sequence, model=name
         )
 
     return around

@@ -11,9 +11,9 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.guards import MAX_BODY_BYTES
+from dialog_engine.http.middleware import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
-from dialog_engine.http.sse import Streams
+from dialog_engine.http.streams import Streams
 from dialog_engine.observe.gauges import StoreGauges
 from dialog_engine.peers.control import ControlListener
 from dialog_engine.personal_data.retention import Retention, run_retention

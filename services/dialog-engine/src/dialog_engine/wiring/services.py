@@ -5,12 +5,12 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.consumption.usage import NO_PRICES
 from dialog_engine.http.services import About, Choices, Services
-from dialog_engine.http.sse import Streams
+from dialog_engine.http.streams import Streams
+from dialog_engine.llm.routing import TOOL_MODES
 from dialog_engine.observe.gauges import Gauges, StoreGauges
 from dialog_engine.observe.status import EngineStatus, StartGate
 from dialog_engine.settings import Settings
 from dialog_engine.storage.usage import SqlUsage
-from dialog_engine.tool_calls.prompt_mode.modes import TOOL_MODES
 from dialog_engine.wiring.base import Base
 from dialog_engine.wiring.calls import Calls
 from dialog_engine.wiring.chat import Chat

@@ -11,7 +11,8 @@ from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.providers.base import Headers, ModelProvider, plain, plain_fields
 
 if TYPE_CHECKING:
-    from dialog_engine.llm.client import ChatClient, Provider
+    from dialog_engine.llm.client import ChatClient
+    from dialog_engine.llm.provider import Provider
 
 
 class Messages(ModelProvider, ABC):

@@ -11,7 +11,8 @@ from pydantic_settings import NoDecode
 from callstream_runtime.settings_sources import Subject
 
 if TYPE_CHECKING:  # with the SDKs: together they take seconds, and 80 MB
-    from dialog_engine.llm.client import ChatClient, Provider
+    from dialog_engine.llm.client import ChatClient
+    from dialog_engine.llm.provider import Provider
 
 _FIELD_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 

@@ -10,7 +10,8 @@ from dialog_engine.config.values import HttpUrl
 from dialog_engine.llm.providers.base import Headers, ModelProvider, plain, plain_fields
 
 if TYPE_CHECKING:
-    from dialog_engine.llm.client import ChatClient, Provider
+    from dialog_engine.llm.client import ChatClient
+    from dialog_engine.llm.provider import Provider
 
 
 class ChatCompletions(ModelProvider, ABC):
@@ -48,7 +49,7 @@ class OpenAI(ChatCompletions):
     openai_project_id: str | None = Field(None, description="Project to bill, if the key has several.")
 
     def open(self, connect_seconds: float) -> "Provider":
-        from dialog_engine.llm.openai_client import openai_provider  # noqa: PLC0415 -- see above
+        from dialog_engine.llm.openai_provider import openai_provider  # noqa: PLC0415 -- see above
 
         return openai_provider(
             self.openai_base_url,
@@ -76,7 +77,7 @@ class Azure(ChatCompletions):
     azure_openai_deployment: str | None = Field(None, description="The deployment that answers there.")
 
     def open(self, connect_seconds: float) -> "Provider":
-        from dialog_engine.llm.openai_client import azure_provider  # noqa: PLC0415 -- see above
+        from dialog_engine.llm.openai_provider import azure_provider  # noqa: PLC0415 -- see above
 
         return azure_provider(
             self.azure_openai_endpoint or "",
@@ -101,7 +102,7 @@ class OpenRouter(ChatCompletions):
     )
 
     def open(self, connect_seconds: float) -> "Provider":
-        from dialog_engine.llm.openai_client import openai_provider  # noqa: PLC0415 -- see above
+        from dialog_engine.llm.openai_provider import openai_provider  # noqa: PLC0415 -- see above
 
         key = plain(self.openrouter_api_key)
         # The SDK reads the variables of OpenAI by itself, and would send what is meant for there.

@@ -1,4 +1,4 @@
-"""How the tools of the catalog are offered to a model. It may call any of them by name, however they are offered.
+"""Which tools of the catalog are offered to a model, and how. It may call any of them by name in each of these ways.
 
 - direct: every tool with its schema, in every request.
 - gateway: one tool in place of all, see `gateway`.
@@ -8,14 +8,21 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 
+import msgspec
+
 from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
+from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import gateway, search
-from plugins_contract.catalog import ToolEntry
+from dialog_engine.tool_calls.exposure.allowed import ToolRights
+from dialog_engine.tool_calls.exposure.quarantine import Quarantine
+from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
+from plugins_contract.catalog import Quarantined, ToolEntry
+from plugins_contract.outcomes import ToolError
 
 MAX_TOOLS = 120
 """The most tools of the catalog that are offered at once, unless `direct` is set. OpenAI accepts 128 in a request
@@ -140,3 +147,57 @@ def _mentioned(message: Message) -> Iterator[str]:
             yield from search.names_in(content)
         case _:
             pass
+
+
+class OfferedTools(ToolDirectory):
+    """The tools of another directory, without those in quarantine, which its servers list with the reasons.
+
+    Also in quarantine is a tool whose schema could not be applied to a call, such as one that takes too long.
+
+    With `rights` each sender sees what these allow.
+    """
+
+    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, rights: ToolRights | None = None) -> None:
+        self._directory = directory
+        self._quarantine = quarantine
+        self._rights = rights
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return tuple(map(self._seen, self._directory.servers))
+
+    @property
+    def workers(self) -> int:
+        return self._directory.workers
+
+    def tools(self) -> tuple[ToolEntry, ...]:
+        tools = self._directory.tools()
+        if not any(self._quarantine.refused.values()) and not any(map(unusable_schema, tools)):
+            return tools
+        return tuple(tool for tool in tools if self._offered(tool))
+
+    def find(self, name: str) -> ToolEntry | ToolError:
+        return self._directory.find(name)
+
+    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolDirectory:
+        return self._rights.restricted(self, subject, roles) if self._rights else self
+
+    def _seen(self, view: ServerView) -> ServerView:
+        tools = view.catalog.tools
+        refused = tuple(
+            RefusedTool(tool.tool, model, reason)
+            for tool in tools
+            for model, reason in self._quarantine.reasons(tool).items()
+        )
+        unusable = tuple(
+            Quarantined(tool=tool.tool, reason=reason) for tool in tools if (reason := unusable_schema(tool))
+        )
+        if not refused and not unusable:
+            return view
+        kept = tuple(tool for tool in tools if self._offered(tool))
+        quarantined = (*view.catalog.quarantined, *unusable)
+        catalog = msgspec.structs.replace(view.catalog, tools=kept, quarantined=quarantined)
+        return replace(view, catalog=catalog, refused=refused)
+
+    def _offered(self, tool: ToolEntry) -> bool:
+        return not self._quarantine.by_all(tool) and unusable_schema(tool) is None

@@ -1,20 +1,17 @@
-"""The tool modes: function calling of the provider, or calls as tags in the text for models without it.
+"""Calls as tags in the text, for models without function calling.
 
-With tags, the tools are described in the system message. The events that come out, and the stored history, are the same
-in all modes, so that a session can change its mode between two requests.
+The tools are described in the system message. The events that come out, and the stored history, are those of function
+calling, so that a session can change its mode between two requests.
 """
 
-import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Literal, get_args
 
 import msgspec
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.errors import LLMToolsRejectedError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -28,71 +25,9 @@ from dialog_engine.model import (
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
-from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
-from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import new_id
-
-log = logging.getLogger(__name__)
-
-ToolMode = Literal["auto", "native", "tool_use", "function_calls"]
-TOOL_MODES: tuple[ToolMode, ...] = get_args(ToolMode)
-
-
-def in_tool_mode(llm: OpenChat, mode: ToolMode, *, stop: bool, model: str) -> OpenChat:
-    """`llm` with tools offered in that mode. `model` is its name in logs; for `stop` see `in_prompt_mode`."""
-    match mode:
-        case "native":
-            return llm
-        case "tool_use":
-            return in_prompt_mode(llm, TOOL_USE, stop=stop)
-        case "function_calls":
-            return in_prompt_mode(llm, FUNCTION_CALLS, stop=stop)
-        case "auto":
-            return native_if_possible(llm, in_prompt_mode(llm, TOOL_USE, stop=stop), model)
-
-
-def in_tool_modes(llm: OpenChat, usual: ToolMode, *, stop: bool, model: str) -> OpenChat:
-    """`llm` with tools offered in the mode of the turn, or in the `usual` one if the turn has none.
-
-    A mode that this release does not know, because an engine of another release stored it, counts as none.
-    """
-    modes = {mode: in_tool_mode(llm, mode, stop=stop, model=model) for mode in TOOL_MODES}
-
-    async def open_chat(request: ChatRequest) -> ModelStream:
-        return await modes.get(request.turn.choice.tool_mode, modes[usual])(request)
-
-    return open_chat
-
-
-def native_if_possible(native: OpenChat, prompted: OpenChat, model: str) -> OpenChat:
-    """`native` until it rejects tools; from then on `prompted`, beginning with the request that was rejected.
-
-    It costs no request while function calling works. The change lasts as long as the returned client.
-    """
-    rejected = False
-
-    async def open_chat(request: ChatRequest) -> ModelStream:
-        nonlocal rejected
-        if rejected:
-            return await prompted(request)
-        try:
-            return await native(request)
-        except LLMToolsRejectedError as error:
-            if not request.tools:
-                raise
-            refusal = error
-        stream = await prompted(request)
-        if not rejected:
-            # The reply shows that the tools were the reason.
-            text = "model %s rejects tools; from now on they are described in its system message: %s"
-            log.warning(text, model, refusal)
-            rejected = True
-        return stream
-
-    return open_chat
-
 
 _SLOW = 4
 """How many times as long as another text one takes in which everything may be a tag."""

@@ -126,7 +126,7 @@ def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any]
     )
     cut = any(isinstance(block, CutBlock) for block in outcome.content)
     failed = outcome.state is not CallState.SUCCEEDED
-    words, refusal = for_model(outcome, edited), refusal_in(outcome)
+    words, refusal = for_model(outcome, edited), refusal_in(outcome) if failed else ""
     return ToolMessage(call.tool_call_id, call.name, words, tuple(media), failed, cut, refusal)
 
 

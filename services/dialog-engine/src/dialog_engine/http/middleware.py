@@ -1,40 +1,29 @@
-"""Which requests are served: of a known sender, under a name of this machine, up to a size, with known parameters."""
+"""ASGI middleware: which requests are served, of whom, and what applies to every response."""
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import Depends, Request
-from fastapi.dependencies.models import Dependant
-from starlette.routing import Match
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callstream_runtime.client_waits import begin_client_wait
 from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import EngineError, ForbiddenError, IdentityProviderError
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
-from dialog_engine.identity.principal import LOCAL, Principal
+from dialog_engine.http.problems import Problem, note, problem, problem_of
+from dialog_engine.identity.principal import LOCAL
 
 MAX_BODY_BYTES = 1_000_000
-
-
-async def current_principal(request: Request) -> Principal:
-    """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
-    return request.state.principal
-
-
-async def current_subject(request: Request) -> str:
-    """The subject of `request`."""
-    return request.state.principal.subject
-
-
-Sender = Annotated[Principal, Depends(current_principal)]
-Subject = Annotated[str, Depends(current_subject)]
+PIECE_BYTES = 8_192
+"""How much of a body is given to the server at once: a stranger who does not read a file of the page holds as much."""
+LARGE_BYTES = 65_536
+"""What is larger is sent to a limited number of clients at a time."""
 
 
 class Admitted:
-    """ASGI middleware: finds out who makes a request and whether they may, before anything of its body is read.
+    """Finds out who makes a request and whether they may, before anything of its body is read.
 
     Without an `admission` every sender may do everything.
     """
@@ -72,7 +61,7 @@ async def still_admitted(scope: Scope) -> bool:
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 to a body that is larger than the limit, by its header or by its bytes."""
+    """Answers 413 to a body that is larger than the limit, by its header or by its bytes."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app = app
@@ -125,7 +114,7 @@ async def _discarded() -> None:
 
 
 class LoopbackNames:
-    """ASGI middleware: serves only requests to a loopback name of this machine, and from no page but the engine's own.
+    """Serves only requests to a loopback name of this machine, and from no page but the engine's own.
 
     Without a sign-in a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
     nor blindly (cross-site request forgery): browsers send the page's origin with every POST and DELETE.
@@ -172,14 +161,8 @@ def _is_port(text: str) -> bool:
     return text == "" or (text.startswith(":") and text[1:].isdecimal())
 
 
-METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
-MAX_NAMED = 10
-MAX_NAME = 100
-"""How many unknown parameters an error names, and how many characters of each."""
-
-
 class HeadAsGet:
-    """ASGI middleware: HEAD is answered as GET is, and the server leaves out the body. An event stream ends at once."""
+    """HEAD is answered as GET is, and the server leaves out the body. An event stream ends at once."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -202,37 +185,43 @@ class HeadAsGet:
         await self._app(dict(scope, method="GET"), ended, note)
 
 
-def allowed(request: Request) -> str:
-    """The methods of the path of the request, as the field `Allow` names them."""
+class Responses:
+    """Browsers must not guess a response's type, share it with other sites, or keep data.
 
-    def has(method: str) -> bool:
-        scope = dict(request.scope, method=method)
-        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-
-    found = [method for method in METHODS if has(method)]
-    return ", ".join([*found, *(["HEAD"] if "GET" in found else [])])
-
-
-async def known_parameters(request: Request) -> None:
-    """Dependency of every route of the API: refuses query parameters that it does not have, as unknown fields are.
-
-    Raises:
-        ProblemError: there are some; each is named, and so are those of the route.
+    The client of a request waits for its task, and those that it starts, until the head of the response is sent.
+    A large body is sent in pieces, each when the client has read most of the one before: otherwise the response seems
+    to be sent, and what holds it in memory is given up, while the server still has it.
     """
-    if not request.query_params:
-        return
-    known = [*_parameters(request.scope["route"].dependant)]
-    unknown = [name[:MAX_NAME] for name in dict.fromkeys(request.query_params) if name not in known][:MAX_NAMED]
-    if not unknown:
-        return
-    hint = f"the known ones are {', '.join(known)}" if known else "this path has none"
-    message = f"is not a known query parameter; leave it out ({hint})"
-    errors = [{"field": name, "message": message} for name in unknown]
-    detail = "; ".join(f"{name}: {message}" for name in unknown)
-    raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", detail, errors=errors)
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
+        if scope["type"] != "http":
+            return self._app(scope, receive, send)
+        wait = begin_client_wait()
+
+        def sent(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                wait.over = True
+                _make_safe(message)
+            elif len(message.get("body", b"")) > PIECE_BYTES:
+                return _in_pieces(message, send)
+            return send(message)
+
+        return self._app(scope, receive, sent)
 
 
-def _parameters(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
-    for each in dependant.dependencies:
-        yield from _parameters(each)
+def _make_safe(head: Message) -> None:
+    headers = MutableHeaders(scope=head)
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+    headers.setdefault("Cache-Control", "no-store")
+
+
+async def _in_pieces(message: Message, send: Send) -> None:
+    body = memoryview(message["body"])  # a piece that waits is no copy
+    for at in range(0, len(body), PIECE_BYTES):
+        more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
+        await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})
