@@ -10,7 +10,7 @@ from callstream_runtime.connections import blocking_client
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
-from plugins_mcp.consumer import CleanupTimes, remove_dead_consumers
+from plugins_mcp.dead_consumers import CleanupTimes, remove_dead_consumers
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until

@@ -14,7 +14,7 @@ import msgspec
 from fastapi import FastAPI
 from redis import Redis as SyncRedis
 
-from callstream_runtime.http_connection import ConnectionLimits
+from callstream_runtime.connection_limits import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
 from dialog_engine.http.app import Server, server_of

@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from callstream_runtime.http_connection import READ_BYTES, ConnectionLimits
+from callstream_runtime.connection_limits import ConnectionLimits
+from callstream_runtime.http_connection import READ_BYTES
 from deploy.local.ports import free_port
 from dialog_engine.http.app import server_of
 from plugins_mcp.observe.health import Readiness, health_server

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.unpacking import MAX_INTERIM
+from callstream_runtime.response_bounds import MAX_INTERIM
 from dialog_engine.errors import (
     ConfigurationError,
     LLMError,

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.unpacking import MAX_INTERIM, TOO_MANY_INTERIM
+from callstream_runtime.response_bounds import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import MAX_BLOCKS, MAX_VALUES
 from plugins_mcp.mcp.dispatcher import MAX_UNANSWERED
 from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
-from plugins_mcp.mcp.server_connection import MAX_REASON
+from plugins_mcp.mcp.server_status import MAX_REASON
 from tests.integration.servers import connected, demo_stdio, owned, remote, script, speaking
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from callstream_runtime.client_waits import begin_client_wait
+from callstream_runtime.client_waits import ClientWait, client_wait
 from deploy.local.ports import free_port
 from dialog_engine.config import load
 from dialog_engine.config.store import StoreSettings
@@ -352,7 +352,7 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
     unit = Held()
 
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
-        wait = begin_client_wait()
+        client_wait.set(wait := ClientWait())
         writing = asyncio.create_task(database.write(unit))
         await wait_until(unit.halfway.is_set)
         proxy.set(BLACK_HOLE)
@@ -371,7 +371,7 @@ async def test_a_unit_that_its_client_gave_up_before_the_commit_is_never_committ
 
 @promise("while PostgreSQL is away every request has its 503 within a second, and what it refused is not written")
 async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(store: EngineStore) -> None:
-    begin_client_wait()
+    client_wait.set(ClientWait())
     assert await store.database.read("SELECT 1 FROM pg_sleep(0.9)") == [(1,)]
 
 

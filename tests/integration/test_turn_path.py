@@ -10,9 +10,11 @@ import pytest
 from benchmarks.turn_path import (
     MOST_FILES,
     MOST_GENERATORS,
+    MOST_LINES,
     as_markdown,
     count_lines,
     documented,
+    lines_of,
     profiled,
     token_path,
     turn_path,
@@ -33,6 +35,7 @@ async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_throug
     # Where engine and worker work at the same time the order of two files is not always the same.
     assert SequenceMatcher(None, listed, found, autojunk=False).ratio() > 0.9
     assert len(path) <= MOST_FILES
+    assert {file: count for file, count in lines_of(path).items() if count > MOST_LINES} == {}
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,11 @@ from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
 from plugins_mcp.adoption import RequestAdopter
-from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, Handler
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics
-from plugins_mcp.ports import PoolFinder, ToolLookup
+from plugins_mcp.ports import Handler, PoolFinder, ToolLookup
 from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until

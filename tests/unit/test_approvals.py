@@ -18,6 +18,7 @@ from dialog_engine.model import (
     ToolStep,
     Turn,
     TurnEvent,
+    WaitingForUser,
 )
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.tool_calls.values import Approve, Asked, Refuse
@@ -35,6 +36,7 @@ from tests.support.fakes import (
     breathe,
     done_of,
     gives,
+    is_step,
     says,
     steps_of,
     succeeded,
@@ -79,6 +81,25 @@ def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> A
 
 def requests(engine: FakeEngine) -> list[str]:
     return [row.event_id for row in engine.store.requests()]
+
+
+async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
+    three = asks(("files__read", ""), ("files__delete", '{"path": "/a"}'), ("files__delete", '{"path": "/b"}'))
+    async with a_stage(three, says("Done.")) as engine:
+        turn, _ = await waiting_turn(engine)
+        await engine.until(turn, lambda event: event == WaitingForUser(2))
+        first, second = [each for each in engine.logs.lives[turn.turn_id][-1].events if isinstance(each, ApprovalStep)]
+        await engine.decide(first.call.correlation_id, approve(first))
+        await engine.until(turn, lambda event: event == WaitingForUser(1))
+        await engine.decide(second.call.correlation_id, Refuse())
+        events = await engine.seen(turn)
+
+    shown = [
+        event.status if isinstance(event, ToolStep) else event
+        for event in events
+        if isinstance(event, WaitingForUser) or is_step(ToolStatus.SUCCEEDED)(event)
+    ]
+    assert shown == [ToolStatus.SUCCEEDED, WaitingForUser(2), ToolStatus.SUCCEEDED, WaitingForUser(1)]
 
 
 SAME = asks(("files__delete", ' {"path" : "/a"}'))

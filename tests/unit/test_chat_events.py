@@ -44,6 +44,7 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
+    WaitingForUser,
 )
 from dialog_engine.tool_calls.approvals.rules import question_for
 from dialog_engine.tool_calls.results.steps import Steps
@@ -72,6 +73,7 @@ EVENTS: list[TurnEvent] = [
     ReasoningDelta("a"),
     MessageFinished(7, AssistantMessage("a")),
     MessageFinished(7, AssistantMessage("a", (CALL,), "hm", interrupted=True)),
+    WaitingForUser(2),
     RoundComplete(1),
     Reset("why"),
     Reset("why", (MessageFinished(7, AssistantMessage("a")),)),

@@ -14,8 +14,9 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
 from callstream_runtime import tracing
-from callstream_runtime.logs import set_log_ids, set_up_logging, turn_ids
+from callstream_runtime.logs import set_up_logging
 from callstream_runtime.settings import LogFormat, ServiceSettings, digest_of_subject
+from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.model import Turn
 from plugins_contract.signing import RequestKeys
 from tests.marks import promise

@@ -162,5 +162,5 @@ async def test_the_address_of_a_server_is_logged_and_not_shown(caplog: pytest.Lo
     connection = ServerConnection(ServerSpec("s", Http("http://mcp.internal")), POLICY, on_change=lambda: None)
     connection.failed(reason)
     connection.attempt_started()
-    assert connection.error == "Connect call failed *** at ***"
+    assert connection.status.error == "Connect call failed *** at ***"
     assert reason in caplog.text

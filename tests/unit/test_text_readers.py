@@ -59,8 +59,8 @@ from dialog_engine.tool_calls.results.read_result import found, page
 from dialog_engine.tool_calls.results.texts import shorten, storable_outcome
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES, bound_blocks, size_of, to_outcome
+from plugins_mcp.mcp.dispatcher import parse_line
 from plugins_mcp.mcp.error_classification import HttpAnswer, classify_response
-from plugins_mcp.mcp.json_rpc import parse_line
 from plugins_mcp.mcp.listing import Listing, bound_page, remove_malformed_tools, to_catalog
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
@@ -418,8 +418,8 @@ dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classific
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
     tool_calls.prompt_mode.quotes tool_calls.prompt_mode.reply tool_calls.prompt_mode.source
     tool_calls.prompt_mode.tool_call tool_calls.prompt_mode.values tool_calls.results.texts
-callstream_runtime: json_values
-plugins_mcp: mcp.content mcp.error_classification mcp.json_rpc
+callstream_runtime: long_texts
+plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 """
 OTHERS = {
     "what this project wrote, in one decode": """

@@ -210,7 +210,7 @@ async def test_a_call_that_was_stopped_in_the_stream_does_not_run_when_redis_has
     bench.server.behaviours, bench.server.sends = [gives(DONE)], False
     await bench.handler.handle(ours)
     assert (bench.outcome.state, bench.server.calls) == (CallState.CANCELLED, [])
-    monkeypatch.setattr(handler, "RECENT_SECONDS", -1.0)
+    monkeypatch.setattr("plugins_mcp.running_call.RECENT_SECONDS", -1.0)
     bench.handler.cancel(new_id())  # forgets the first
     bench.ledger.outcomes.clear()
     await bench.handler.handle(ours)

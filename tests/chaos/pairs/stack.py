@@ -1,9 +1,8 @@
 """A cluster that lives through many pairs of faults: what a fault has broken is mended, and it is used again."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,13 +162,7 @@ def _has_tools(port: int) -> bool:
         return False
 
 
-@contextmanager
-def running_pair_stack(folder: Path, store: Kind, *, quick: bool, source: str = "") -> Generator[PairStack]:
-    """A stack for as long as the block; `quick`: with short leases."""
+def pair_stack(folder: Path, store: Kind, *, quick: bool, source: str = "") -> PairStack:
+    """A stack that is not started; `quick`: with short leases."""
     program = QUICK_ENGINE if quick else stack.ENGINE
-    pairs = PairStack(folder, quick=quick, source=source, program=program, **engines_on(store))
-    try:
-        pairs.start()
-        yield pairs
-    finally:
-        pairs.close()
+    return PairStack(folder, quick=quick, source=source, program=program, **engines_on(store))

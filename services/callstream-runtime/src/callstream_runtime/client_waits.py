@@ -5,27 +5,21 @@ tasks that a request starts inherit its wait, which ends for all of them when th
 """
 
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 
+@dataclass(slots=True)
 class ClientWait:
-    """The wait of the client of one request."""
+    """The wait of the client of one request. Whoever answers the client sets `over`."""
 
-    __slots__ = ("over",)
-
-    def __init__(self) -> None:
-        self.over = False
+    over: bool = False
 
 
-_current: ContextVar[ClientWait | None] = ContextVar("client wait", default=None)
-
-
-def begin_client_wait() -> ClientWait:
-    """From now on a client waits for this task. Whoever answers the client sets `over`."""
-    _current.set(wait := ClientWait())
-    return wait
+client_wait: ContextVar[ClientWait | None] = ContextVar("client wait", default=None)
+"""That of the client that waits for the current task."""
 
 
 def client_waits() -> bool:
     """Whether a client waits for this task."""
-    wait = _current.get()
+    wait = client_wait.get()
     return wait is not None and not wait.over

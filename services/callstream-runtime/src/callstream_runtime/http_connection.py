@@ -1,22 +1,27 @@
-"""A client's connection: how many there may be, how large and slow a request may be, and how much waits for a client.
+"""A client's connection within `connection_limits`, and with a bound on how much waits for the client.
 
 These limits hold before anything is known about the client. Uvicorn has settings for none of them.
 """
 
 import asyncio
-import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-log = logging.getLogger(__name__)
+from callstream_runtime.connection_limits import (
+    HEADER_OBJECTS,
+    INVALID_REQUEST,
+    UPGRADE_WITH_BODY,
+    ConnectionLimits,
+    Refusal,
+    head_too_large,
+    too_many_connections,
+    too_slow,
+)
 
 UNSENT_BYTES = 8_192
 """How much may wait for one client, in the server and once more in the kernel, before its stream has to wait.
@@ -25,61 +30,10 @@ The defaults are 64 KiB and, as Linux sizes its buffers, megabytes.
 """
 READ_BYTES = 16_384
 """How much is read at once, and so how much is kept of what a client sends behind a request that is not answered."""
-HEADER_OBJECTS = 160
-"""What Python needs for one header besides its characters, in bytes."""
 LINGER_SECONDS = 1.0
 """How long what a refused client still sends is read and discarded: otherwise TCP may discard the refusal."""
-PROBLEM_MEDIA_TYPE = "application/problem+json"
-RETRY_AFTER_SECONDS = 5
-"""Sent with every 503."""
-
-LINE_SECONDS = 10.0
-TOO_MANY = "a connection is refused: there are too many %s"
-INVALID, NOT_COMPLETE = "Invalid HTTP request received.", "ASGI callable returned without completing response."
-"""Lines of Uvicorn."""
-
 _BLANK_LINES = re.compile(rb"(?:\r?\n)+")
 _BLANK_LINE = re.compile(rb"\n\r?\n")
-
-
-class _Lines(logging.Filter):
-    """Of lines that a stranger can cause with each connection one per LINE_SECONDS is logged.
-
-    None is of a response that is not complete: so an application has the connection closed.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._next = dict.fromkeys((INVALID, TOO_MANY), 0.0)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.msg not in self._next:
-            return record.msg != NOT_COMPLETE
-        if record.created < self._next[record.msg]:
-            return False
-        self._next[record.msg] = record.created + LINE_SECONDS
-        return True
-
-
-for _log in (log, logging.getLogger("uvicorn.error")):
-    _log.addFilter(_Lines())
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """`head_bytes` bounds the head of a request, and any run of bytes that is neither head nor body, such as trailers.
-
-    It also bounds the memory that Python needs for the head. `headers` bounds the number of headers and trailers.
-    `head_seconds` counts from the first byte of a request, or from the beginning of the connection; `body_seconds` from
-    the end of the head.
-    """
-
-    connections: int = 10_000
-    connections_per_address: int = 1_000
-    head_bytes: int = 32_768
-    headers: int = 100
-    head_seconds: float = 10.0
-    body_seconds: float = 30.0
 
 
 def connections_within(limits: ConnectionLimits) -> Callable[..., "ClientConnection"]:
@@ -233,8 +187,7 @@ class ClientConnection(HttpToolsProtocol):
         chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
         if self.parser and self.parser.should_upgrade() and (self._body_left or chunked):
             # The parser would take the body for another request: somebody else's, where a proxy shares connections.
-            detail = "this server has no other protocol: send a request that has a body without Upgrade"
-            self._refuse(HTTPStatus.BAD_REQUEST, "UPGRADE_WITH_BODY", detail)
+            self._refuse(UPGRADE_WITH_BODY)
             return
         super().on_headers_complete()
         self.url = b""
@@ -281,29 +234,19 @@ class ClientConnection(HttpToolsProtocol):
             self._deadline = None
 
     def _refuse_connection(self, whose: str) -> None:
-        log.warning(TOO_MANY, whose)
-        detail = f"there are too many connections {whose}: close some, or try again later"
-        self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "TOO_MANY_CONNECTIONS", detail)
+        self._refuse(too_many_connections(whose))
 
     def _refuse_head(self) -> None:
-        limits = self._limits
-        detail = (
-            f"the head of the request has more than {limits.headers} headers, or more than {limits.head_bytes} bytes"
-            f" with {HEADER_OBJECTS} for each header: send fewer or shorter headers"
-        )
-        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "HEAD_TOO_LARGE", detail)
+        self._refuse(head_too_large(self._limits))
 
     def send_400_response(self, msg: str) -> None:
         """The parser cannot go on. Uvicorn would also write into an answer that has begun, or behind a refusal."""
-        self._refuse(
-            HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", "this is no HTTP/1.1 request: correct or replace the client"
-        )
+        self._refuse(INVALID_REQUEST)
 
     def _refuse_slow(self, part: str, seconds: float) -> None:
-        detail = f"the {part} of the request was not complete after {seconds:g} seconds: send it again"
-        self._refuse(HTTPStatus.REQUEST_TIMEOUT, "REQUEST_TOO_SLOW", detail)
+        self._refuse(too_slow(part, seconds))
 
-    def _refuse(self, status: HTTPStatus, code: str, detail: str) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Answer, unless an answer has begun, and close the connection."""
         if self._refused or self.transport.is_closing():
             return
@@ -316,7 +259,7 @@ class ClientConnection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if cycle is None or not (answering and cycle.response_started):
-            self.transport.write(_answer(status, problem_document(status, code, detail)))
+            self.transport.write(refusal.answer())
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -352,23 +295,3 @@ class _InParts(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)
-
-
-def problem_document(status: HTTPStatus, code: str, detail: str) -> dict[str, Any]:
-    """The fields that every problem document (RFC 9457) of both services has."""
-    return {
-        "type": f"urn:callstream:problem:{code.lower().replace('_', '-')}",
-        "title": status.phrase,
-        "status": status,
-        "detail": detail,
-        "code": code,
-    }
-
-
-def _answer(status: HTTPStatus, document: dict[str, Any]) -> bytes:
-    body = json.dumps(document).encode()
-    fields = [f"content-type: {PROBLEM_MEDIA_TYPE}", f"content-length: {len(body)}", "connection: close"]
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
-        fields.append(f"retry-after: {RETRY_AFTER_SECONDS}")
-    head = "\r\n".join([f"HTTP/1.1 {status:d} {status.phrase}", *fields, "", ""])
-    return head.encode() + body

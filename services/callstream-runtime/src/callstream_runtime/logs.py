@@ -4,56 +4,19 @@ Arguments, results and texts of conversations are never logged at INFO or above.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from typing import Any, Protocol, TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 from callstream_runtime.settings import LogFormat
-from callstream_runtime.tracing import trace_id
+from callstream_runtime.tracing import log_ids
 from callstream_runtime.visible import visible
-from plugins_contract.messages import ToolCallRequested
 
 _RESERVED = frozenset(RESERVED_ATTRS)
-_NO_IDS: Mapping[str, str] = {}
 MAX_SUBJECT = 200
 """How many characters of a subject are logged."""
-_ids: ContextVar[Mapping[str, str]] = ContextVar("ids of log lines", default=_NO_IDS)
-
-
-class OfTurn(Protocol):
-    """A turn, or something that belongs to one."""
-
-    @property
-    def turn_id(self) -> str: ...
-    @property
-    def session_id(self) -> str: ...
-    @property
-    def subject(self) -> str: ...
-    @property
-    def traceparent(self) -> str | None: ...
-
-
-def turn_ids(of: OfTurn) -> dict[str, str]:
-    """The ids that every line about a turn has, and whose turn it is."""
-    return {
-        "turnId": of.turn_id,
-        "sessionId": of.session_id,
-        "traceId": trace_id(of.traceparent, of.turn_id),
-        "subject": of.subject,
-    }
-
-
-def call_ids(request: ToolCallRequested) -> dict[str, str]:
-    """The ids that every line about a tool call has."""
-    return {"correlationId": request.correlation_id, **turn_ids(request)}
-
-
-def set_log_ids(ids: Mapping[str, str]) -> None:
-    """Add these ids to every later line of this task, and of the tasks that it creates from now on."""
-    _ids.set(ids)
 
 
 def set_up_logging(
@@ -75,7 +38,7 @@ def set_up_logging(
 
 def _add_ids(record: logging.LogRecord) -> None:
     record.__dict__.pop("color_message", None)  # Uvicorn's message with escape sequences for terminals
-    for name, value in _ids.get().items():
+    for name, value in log_ids.get().items():
         record.__dict__.setdefault(name, value)
 
 

@@ -64,21 +64,17 @@ class StreamMetrics(Collector):
         yield GaugeMetricFamily(*_DEAD_LETTERS, value=max(each.dead for each in self.backlogs.values()))
 
 
-class ToolLabels:
-    """Bounds the labels that name tools: the first MAX_TOOLS tools keep their names, all others share one."""
+class ToolLabels(dict[tuple[str, str], str]):
+    """The labels of tools, by server and tool: the first `limit` tools keep their names, all others share one."""
 
     def __init__(self, limit: int = MAX_TOOLS) -> None:
+        super().__init__()
         self._limit = limit
-        self._known: set[tuple[str, str]] = set()
 
-    def of(self, tool: str, server: str = "") -> str:
-        """The value of the label for this tool."""
-        key = (server, tool)
-        if key not in self._known:
-            if len(self._known) >= self._limit:
-                return OTHER
-            self._known.add(key)
-        return tool
+    def __missing__(self, key: tuple[str, str]) -> str:
+        if len(self) >= self._limit:
+            return OTHER
+        return self.setdefault(key, key[1])
 
 
 def begin_at_zero(counter: Counter, *labels: str) -> None:

@@ -1,21 +1,29 @@
-"""Traces of both services (OpenTelemetry). Off, and free, unless the OTEL_* environment says where spans go.
+"""What ties together all that is observed of a turn: its trace, and the ids of its log lines.
 
-A trace crosses processes as a `traceparent` (W3C Trace Context): in the header of a request, in the row of a turn, in
-the event of a tool call, and in `_meta` of an MCP request.
+Traces (OpenTelemetry) are off, and free, unless the OTEL_* environment says where spans go. A trace crosses processes
+as a `traceparent` (W3C Trace Context): in the header of a request, in the row of a turn, in the event of a tool call,
+and in `_meta` of an MCP request.
 """
 
 import os
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Protocol
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind
 from opentelemetry.util.types import AttributeValue
 
+from plugins_contract.messages import ToolCallRequested
+
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 _tracer: trace.Tracer | None = None
+_NO_IDS: Mapping[str, str] = {}
+log_ids: ContextVar[Mapping[str, str]] = ContextVar("ids of log lines", default=_NO_IDS)
+"""What every line of the current task has: see `set_log_ids`."""
 
 
 class TracingError(Exception):
@@ -106,3 +114,36 @@ def traceparent_of_turn(turn_id: str, sent: str | None) -> str:
 def trace_id(traceparent: str | None, turn_id: str) -> str:
     """The trace id, 32 hexadecimal digits: see `traceparent_of_turn`."""
     return traceparent[3:35] if traceparent else turn_id.replace("-", "")
+
+
+class OfTurn(Protocol):
+    """A turn, or something that belongs to one."""
+
+    @property
+    def turn_id(self) -> str: ...
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def traceparent(self) -> str | None: ...
+
+
+def turn_ids(of: OfTurn) -> dict[str, str]:
+    """The ids that every line about a turn has, and whose turn it is."""
+    return {
+        "turnId": of.turn_id,
+        "sessionId": of.session_id,
+        "traceId": trace_id(of.traceparent, of.turn_id),
+        "subject": of.subject,
+    }
+
+
+def call_ids(request: ToolCallRequested) -> dict[str, str]:
+    """The ids that every line about a tool call has."""
+    return {"correlationId": request.correlation_id, **turn_ids(request)}
+
+
+def set_log_ids(ids: Mapping[str, str]) -> None:
+    """Add these ids to every later line of this task, and of the tasks that it creates from now on."""
+    log_ids.set(ids)

@@ -40,7 +40,7 @@ def serve() -> None:
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
     gc.disable()
-    from callstream_runtime.http_connection import ConnectionLimits  # noqa: PLC0415 -- see above
+    from callstream_runtime.connection_limits import ConnectionLimits  # noqa: PLC0415 -- see above
     from callstream_runtime.logs import set_up_logging  # noqa: PLC0415 -- see above
     from callstream_runtime.settings_sources import readable_by_all  # noqa: PLC0415 -- see above
     from callstream_runtime.tracing import TracingError, exported_spans  # noqa: PLC0415 -- see above

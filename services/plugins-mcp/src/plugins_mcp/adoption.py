@@ -16,7 +16,7 @@ import msgspec
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import Clock
-from callstream_runtime.logs import call_ids
+from callstream_runtime.tracing import call_ids
 from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.catalog import ServerCatalog, ToolEntry, choice_of, exposed_name, named
 from plugins_contract.errors import ErrorCode

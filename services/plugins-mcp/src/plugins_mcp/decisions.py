@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger.replies import Abandoned, CancelledBefore, Exhausted, NoLedger
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut, to_outcome
@@ -127,10 +128,12 @@ def timed_out(execution_class: ExecutionClass, *, sent: bool, quiet_s: float | N
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, f"{late} and was cancelled")
 
 
-def expired(without: str = "") -> ToolOutcome:
-    """The deadline passed before the call was started; `without` is the MCP server that the worker does not have."""
-    why = f"no running worker has the MCP server {without!r}" if without else "no worker started it before its deadline"
+def expired(why: str) -> ToolOutcome:
+    """The deadline passed before the call was started."""
     return ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, f"{why}; it was not run")
+
+
+EXPIRED = expired("no worker started it before its deadline")
 
 
 def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutcome:
@@ -141,6 +144,28 @@ def cancelled(execution_class: ExecutionClass, *, sent: bool = True) -> ToolOutc
         return unknown("it was cancelled while it ran; it is not known whether it took effect before that")
     message = "it was cancelled while it ran; if it took effect before that, running it again does no harm"
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
+
+
+def without_run(
+    answer: Abandoned | CancelledBefore | Exhausted | NoLedger, execution_class: ExecutionClass
+) -> tuple[int, int, ToolOutcome, str]:
+    """How a call ends that START does not let run: its fence, its starts, the outcome, and why it is a dead letter."""
+    match answer:
+        case Abandoned(fence, 0):
+            message = "Redis lost its latest data, and a worker that may have run this call is gone"
+            return fence, 0, unknown(message), ""
+        case Abandoned(fence, starts):
+            return fence, starts, unknown("the worker that ran it was lost"), ""
+        case CancelledBefore(fence, starts):
+            # No start counts if the call was released each time, because it was provably not sent.
+            return fence, starts, cancelled(execution_class, sent=starts > 0), ""
+        case Exhausted(fence, starts):
+            message = f"it was started {starts} times, and each time its worker was lost"
+            return fence, starts, ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, message), message
+        case NoLedger():
+            message = "Redis lost the state of this call, so it is not known whether it ran before; it is not run now"
+            state = CallState.UNKNOWN if execution_class is ExecutionClass.ONCE else CallState.FAILED
+            return 0, 0, ToolOutcome.failure(state, ErrorCode.LOST, message), message
 
 
 def _failed(code: ErrorCode, message: str) -> Finish:

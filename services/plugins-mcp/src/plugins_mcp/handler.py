@@ -14,27 +14,17 @@ from callstream_runtime.long_texts import reading
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger import RECENT_SECONDS, Delivery
-from plugins_contract.ledger.replies import (
-    Abandoned,
-    CancelledBefore,
-    Exhausted,
-    NoLedger,
-    NothingToDo,
-    NotYet,
-    Run,
-    Stale,
-    Started,
-)
+from plugins_contract.ledger import Delivery
+from plugins_contract.ledger.replies import NothingToDo, NotYet, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, is_approved
-from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
+from plugins_contract.outcomes import CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, SendState, TimedOut, size_of
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
-from plugins_mcp.running_call import CallReports, RunningCall
+from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
 
@@ -77,22 +67,14 @@ class CallHandler:
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
         self._rights = rights
-        self._running: dict[str, RunningCall] = {}
-        self._stopped: dict[str, float] = {}
-        """The calls that were cancelled last, and when. One that this worker is about to run must not run: START may
-        have been on its way, or Redis may have lost that the call has ended."""
+        self._running = RunningCalls()
 
     def __len__(self) -> int:
         return len(self._running)
 
     def cancel(self, correlation_id: str) -> None:
         """Cancel a call for its caller, whether it runs here or is started here within RECENT_SECONDS."""
-        if running := self._running.get(correlation_id):
-            running.cancel()
-        now = time.monotonic()
-        while self._stopped and self._stopped[oldest := next(iter(self._stopped))] < now - RECENT_SECONDS:
-            del self._stopped[oldest]
-        self._stopped[correlation_id] = now
+        self._running.cancel(correlation_id)
 
     def serves(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server."""
@@ -113,7 +95,9 @@ class CallHandler:
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
         once = delivery.request.execution_class is ExecutionClass.ONCE
-        expired = decisions.expired("" if self.serves(delivery.request) else delivery.request.server)
+        expired = decisions.EXPIRED
+        if not self.serves(delivery.request):
+            expired = decisions.expired(f"no running worker has the MCP server {delivery.request.server!r}")
         redis = await self._leases.reported() if once else None
         asked_at = 0.0
 
@@ -134,29 +118,11 @@ class CallHandler:
                 return False
             case Run(fence, starts):
                 return await self._run(delivery, fence, starts, since=asked_at, redis=redis)
-            case Abandoned(fence, 0):
-                message = "Redis lost its latest data, and a worker that may have run this call is gone"
-                await self._complete(delivery, fence, decisions.unknown(message), 0)
-            case Abandoned(fence, starts):
-                await self._complete(delivery, fence, decisions.unknown("the worker that ran it was lost"), starts)
-            case CancelledBefore(fence, starts):
-                # No start counts if the call was released each time, because it was provably not sent.
-                outcome = decisions.cancelled(delivery.request.execution_class, sent=starts > 0)
-                await self._complete(delivery, fence, outcome, starts)
-            case Exhausted(fence, starts):
-                message = f"it was started {starts} times, and each time its worker was lost"
-                outcome = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, message)
-                await self._complete(delivery, fence, outcome, starts, dead_reason=message)
             case NothingToDo(why):
                 self._observer.not_run(delivery.request, why)
-            case NoLedger():
-                message = (
-                    "Redis lost the state of this call, so it is not known whether it ran before; it is not run now"
-                )
-                once = delivery.request.execution_class is ExecutionClass.ONCE
-                state = CallState.UNKNOWN if once else CallState.FAILED
-                outcome = ToolOutcome.failure(state, ErrorCode.LOST, message)
-                await self._complete(delivery, 0, outcome, 0, dead_reason=message)
+            case ended:
+                fence, starts, outcome, dead_reason = decisions.without_run(ended, delivery.request.execution_class)
+                await self._complete(delivery, fence, outcome, starts, dead_reason=dead_reason)
         return True
 
     async def _left_to_others(self, delivery: Delivery) -> bool:
@@ -183,9 +149,7 @@ class CallHandler:
             self._observer.lease_lost(request)
             running.lose_lease()
 
-        running = self._running[request.correlation_id] = RunningCall()
-        if request.correlation_id in self._stopped:
-            running.cancel()
+        running = self._running.begin(request.correlation_id)
         started_at = time.monotonic()
         try:
             # The lease is held until the outcome is written, however long an outage of Redis lasts.
@@ -229,31 +193,23 @@ class CallHandler:
             message = f"{request.subject} may not use {request.server}/{request.tool} (RIGHTS_FILE); it was not run"
             return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
         reports = CallReports(
-            lambda report: self._ledger.progress(request, fence, report), name=f"reports of {request.correlation_id}"
+            lambda report: self._ledger.progress(request, fence, report),
+            None if delivery.adopted else CallStarted(starts),  # START has published that of an adopted call
+            name=f"reports of {request.correlation_id}",
         )
-
-        def begin() -> None:
-            if not delivery.adopted:  # START has published the notice of an adopted call
-                reports.add_later(CallStarted(starts))
-
         try:
-            return await self._retried(delivery, server, running, begin, reports.add)
+            return await self._retried(delivery, server, running, reports)
         finally:
             await reports.close()
 
     async def _retried(
-        self,
-        delivery: Delivery,
-        server: ToolServer,
-        running: RunningCall,
-        on_begin: Callable[[], None],
-        on_progress: Callable[[CallProgress], None],
+        self, delivery: Delivery, server: ToolServer, running: RunningCall, reports: CallReports
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
         request, retries = delivery.request, 0
         while True:
             result = await running.attempt(
-                lambda send_state: self._call(delivery, server, on_begin, on_progress, send_state),
+                lambda send_state: self._call(delivery, server, reports, send_state),
                 name=f"tools/call {request.tool}",
             )
             if result is not None:
@@ -274,10 +230,8 @@ class CallHandler:
                 )
 
     def _permitted(self, request: ToolCallRequested) -> bool:
-        if self._rights is None:
-            return True
-        access = self._rights.content.access(request.subject, request.roles)
-        return access.allows(request.server, request.tool)
+        rights = self._rights.content.access(request.subject, request.roles) if self._rights is not None else None
+        return rights is None or rights.allows(request.server, request.tool)
 
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(
@@ -291,12 +245,7 @@ class CallHandler:
         )
 
     async def _call(
-        self,
-        delivery: Delivery,
-        server: ToolServer,
-        on_begin: Callable[[], None],
-        on_progress: Callable[[CallProgress], None],
-        send_state: SendState,
+        self, delivery: Delivery, server: ToolServer, reports: CallReports, send_state: SendState
     ) -> CallResult:
         request, seconds_left = delivery.request, self._seconds_left(delivery.request)
         if seconds_left <= 0:
@@ -308,8 +257,8 @@ class CallHandler:
             approved=is_approved(request),
             timeout_s=seconds_left,
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
-            on_begin=on_begin,
-            on_progress=on_progress,
+            on_begin=reports.begin,
+            on_progress=reports.add,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
             send_state=send_state,
         )

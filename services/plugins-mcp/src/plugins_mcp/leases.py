@@ -25,8 +25,8 @@ from dataclasses import dataclass
 
 from redis import Redis
 
-from callstream_runtime.logs import call_ids
 from callstream_runtime.redis_errors import RedisUnavailable
+from callstream_runtime.tracing import call_ids
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale

@@ -1,4 +1,4 @@
-"""The ports of the worker's core: what the handler and the adopter need, and what they report to observers."""
+"""The ports of the worker's core: what the consumer, the handler and the adopter need, and what they report."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -106,7 +106,7 @@ class ToolServer(Protocol):
 class ToolServers(Protocol):
     """The MCP servers of this worker."""
 
-    def get(self, server: str) -> ToolServer | None:
+    def get(self, server: str, /) -> ToolServer | None:
         """The server with that name; None when this worker does not have it."""
         ...
 
@@ -123,6 +123,26 @@ class ToolLookup(Protocol):
 
         May wait some seconds for servers that are still connecting.
         """
+        ...
+
+
+class Handler(Protocol):
+    """Processes deliveries."""
+
+    def serves(self, request: ToolCallRequested) -> bool:
+        """Whether this worker has the call's server; other calls are returned to the group at once."""
+        ...
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Process one delivery, or leave it to other workers."""
+        ...
+
+
+class Adopter(Protocol):
+    """Gives requests without a ledger their ledger."""
+
+    async def adopt(self, entry: str, consumer: str, fields: dict[bytes, bytes], stream: str) -> Delivery | None:
+        """The delivery of such an entry of `stream`; None when nothing more is to be done."""
         ...
 
 

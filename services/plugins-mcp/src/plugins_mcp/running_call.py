@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
 from callstream_runtime.redis_errors import RedisUnavailable
+from plugins_contract.ledger import RECENT_SECONDS
 from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
 from plugins_mcp.mcp import Ambiguous, CallResult, SendState
@@ -90,6 +92,32 @@ class RunningCall:
             self.stop_worker()
 
 
+class RunningCalls(dict[str, RunningCall]):
+    """The calls that run in this worker, by correlation id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._cancelled: dict[str, float] = {}
+        """The calls that were cancelled last, and when. One that this worker is about to run must not run: START may
+        have been on its way, or Redis may have lost that the call has ended."""
+
+    def begin(self, correlation_id: str) -> RunningCall:
+        """Add a call, which is cancelled if it was to be within RECENT_SECONDS."""
+        running = self[correlation_id] = RunningCall()
+        if correlation_id in self._cancelled:
+            running.cancel()
+        return running
+
+    def cancel(self, correlation_id: str) -> None:
+        """Cancel a call for its caller, whether it runs here or begins here within RECENT_SECONDS."""
+        if running := self.get(correlation_id):
+            running.cancel()
+        now = time.monotonic()
+        while self._cancelled and self._cancelled[oldest := next(iter(self._cancelled))] < now - RECENT_SECONDS:
+            del self._cancelled[oldest]
+        self._cancelled[correlation_id] = now
+
+
 NOTICE_SECONDS = 0.025
 """How long after its START a call that still runs is reported as started. Most calls have ended by then
 (docs/tuning.md)."""
@@ -103,9 +131,13 @@ Report = CallStarted | CallProgress
 class CallReports:
     """The reports of a running call to its engine. Only the newest of those that wait is published."""
 
-    def __init__(self, publish: Callable[[Report], Awaitable[object]], *, name: str) -> None:
-        """`name` is that of the task that publishes; most calls have none."""
+    def __init__(
+        self, publish: Callable[[Report], Awaitable[object]], started: CallStarted | None, *, name: str
+    ) -> None:
+        """`started` is published of a call that runs for long enough. `name` is that of the task that publishes; most
+        calls have none."""
         self._publish = publish
+        self._started = started
         self._name = name
         self._newest: Report
         self._arrived = asyncio.Event()
@@ -113,10 +145,10 @@ class CallReports:
         self._work: asyncio.Task[None] | None = None
         self._closed = False
 
-    def add_later(self, notice: CallStarted) -> None:
-        """Publish `notice` after NOTICE_SECONDS, unless another report comes or has come before it."""
-        if self._notice is None and self._work is None:
-            self._notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.add, notice)
+    def begin(self) -> None:
+        """Publish in NOTICE_SECONDS that the call was started, unless another report comes or has come before that."""
+        if self._started is not None and self._notice is None and self._work is None:
+            self._notice = asyncio.get_running_loop().call_later(NOTICE_SECONDS, self.add, self._started)
 
     def add(self, report: Report) -> None:
         """Publish this report soon, without making the caller wait."""

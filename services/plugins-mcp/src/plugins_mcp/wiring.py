@@ -26,12 +26,13 @@ from plugins_contract.rights import Rights
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
-from plugins_mcp.consumer import BLOCK_SECONDS, Consumer, remove_dead_consumers
+from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
 from plugins_mcp.control import listen_for_cancels
+from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import EchoServer, McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.facts import Facts
 from plugins_mcp.observe.gauges import Gauges
@@ -79,7 +80,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
         servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
         if settings.development_echo:
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
-            servers.add(EchoServer())
+            servers[ECHO] = EchoServer()
         watch = RedisWatch(redis, keys, clock)
         member_of = pools_of(servers.names, settings.worker_pool)
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from callstream_runtime.logs import set_log_ids, turn_ids
 from callstream_runtime.outage_log import OutageLog
+from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError

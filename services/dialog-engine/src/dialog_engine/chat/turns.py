@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from callstream_runtime.logs import set_log_ids, turn_ids
 from callstream_runtime.outage_log import OutageLog
-from callstream_runtime.tracing import traceparent_of_turn
+from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import RunningTurn
 from dialog_engine.chat.service import ChatService

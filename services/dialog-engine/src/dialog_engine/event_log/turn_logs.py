@@ -9,9 +9,9 @@ from contextlib import aclosing
 
 from redis.asyncio import Redis
 
-from callstream_runtime.logs import turn_ids
 from callstream_runtime.loops import kept_running
 from callstream_runtime.redis_errors import RedisUnavailable
+from callstream_runtime.tracing import turn_ids
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.event_log.growing_log import batches_of

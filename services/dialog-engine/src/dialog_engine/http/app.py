@@ -13,7 +13,8 @@ from sse_starlette.sse import AppStatus
 from starlette.routing import Match
 from starlette.types import ASGIApp
 
-from callstream_runtime.http_connection import UNSENT_BYTES, ConnectionLimits, connections_within
+from callstream_runtime.connection_limits import ConnectionLimits
+from callstream_runtime.http_connection import UNSENT_BYTES, connections_within
 from dialog_engine.http import (
     about,
     calls,

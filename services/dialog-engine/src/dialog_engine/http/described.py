@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
 
-from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE
+from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE
 
 Responses = dict[int | str, dict[str, Any]]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
-from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE
+from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE
 from dialog_engine.http import described
 from dialog_engine.http.services import Engine, Sender
 from dialog_engine.identity.principal import OPERATOR

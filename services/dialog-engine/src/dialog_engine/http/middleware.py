@@ -8,7 +8,7 @@ from fastapi import Request
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callstream_runtime.client_waits import begin_client_wait
+from callstream_runtime.client_waits import ClientWait, client_wait
 from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import EngineError, ForbiddenError, IdentityProviderError
 from dialog_engine.http.admission import Admission
@@ -200,7 +200,7 @@ class Responses:
         """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
         if scope["type"] != "http":
             return self._app(scope, receive, send)
-        wait = begin_client_wait()
+        client_wait.set(wait := ClientWait())
 
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":

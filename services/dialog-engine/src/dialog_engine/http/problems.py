@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from callstream_runtime.http_connection import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
+from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
 from dialog_engine.errors import (
     AmbiguousCallError,
     ApprovalDecidedError,

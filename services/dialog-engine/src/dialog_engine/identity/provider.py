@@ -12,7 +12,7 @@ import httpx2
 import jwt
 import msgspec
 
-from callstream_runtime.unpacking import ACCEPT, unpack_in_steps
+from callstream_runtime.response_bounds import ACCEPT, unpack_in_steps
 from callstream_runtime.visible import visible
 from dialog_engine.errors import IdentityProviderError
 

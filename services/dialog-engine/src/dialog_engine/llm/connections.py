@@ -11,8 +11,7 @@ from urllib.request import getproxies
 
 import httpx2
 
-from callstream_runtime.interim_responses import bound_interim_responses
-from callstream_runtime.unpacking import ACCEPT, unpack_in_steps
+from callstream_runtime.response_bounds import ACCEPT, bound_interim_responses, unpack_in_steps
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.bounded_reading import bound_error
 

@@ -7,7 +7,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from callstream_runtime.json_values import exceeds
+from callstream_runtime.long_texts import exceeds
 from dialog_engine.errors import LLMError, LLMStreamBrokenError
 from dialog_engine.model import LLMEvent, ReasoningDelta, TextDelta, Usage
 

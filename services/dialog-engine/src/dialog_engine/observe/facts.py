@@ -16,7 +16,7 @@ class Facts:
 
     def tool_refused(self, tool: ToolEntry, model: str) -> None:
         """The provider of `model` refuses this tool."""
-        self._metrics.tools_refused.labels(self._metrics.tools.of(tool.name), model).inc()
+        self._metrics.tools_refused.labels(self._metrics.tools["", tool.name], model).inc()
 
     def approval_decided(self, decision: ApprovalStatus) -> None:
         """A decision on a tool call was committed at this engine."""

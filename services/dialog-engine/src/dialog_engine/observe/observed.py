@@ -8,9 +8,8 @@ from types import TracebackType
 
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from callstream_runtime.logs import call_ids, turn_ids
 from callstream_runtime.metrics import begin_at_zero
-from callstream_runtime.tracing import start_span, trace_id
+from callstream_runtime.tracing import call_ids, start_span, trace_id, turn_ids
 from dialog_engine.calls.subscriptions import CallObserver
 from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.consumption.subjects import SubjectUse
@@ -145,7 +144,7 @@ class _ObservedLog(TurnLog):
         match event:
             case ToolStep() if event.status.final:
                 # A call of a tool that is not known may bear any name that the model made up.
-                tool = self._metrics.tools.of(event.call.tool_name) if event.server else NOT_RUN
+                tool = self._metrics.tools["", event.call.tool_name] if event.server else NOT_RUN
                 self._metrics.tool_calls.labels(tool, event.status).inc()
             case ApprovalStep() if logger.isEnabledFor(logging.INFO):
                 self._approval(event)
@@ -237,7 +236,7 @@ class ObservedCalls(CallObserver):
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome, seconds: float | None = None) -> None:
         if seconds is not None:
-            tool = self._metrics.tools.of(request.tool_name)
+            tool = self._metrics.tools["", request.tool_name]
             exemplar = {"trace_id": trace_id(request.traceparent, request.turn_id)}
             self._metrics.tool_call_seconds.labels(tool).observe(seconds, exemplar)
         if call_log.isEnabledFor(logging.INFO):

@@ -2,7 +2,7 @@
 
 import logging
 
-from callstream_runtime.logs import turn_ids
+from callstream_runtime.tracing import turn_ids
 from dialog_engine.chat.ownership import OwnershipObserver
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.model import Turn

@@ -1,4 +1,5 @@
-"""The ledger of tool calls: Lua scripts (`*.lua`), their answers (`replies`) and typed callers (`engine`, `worker`).
+"""The ledger of tool calls: Lua scripts (`*.lua`), their answers (`replies`) and typed callers (`engine`, `worker`,
+`renewals`).
 
 Each step is one script, atomic on the server and on its clock. It may be sent again when its reply was lost: ENQUEUE
 is idempotent by the correlation id, START by the delivery token, COMPLETE by the terminal state.
@@ -15,18 +16,16 @@ from plugins_contract.ledger.engine import (
     UNKNOWN_INCARNATION,
     EngineLedger,
 )
-from plugins_contract.ledger.scripts import decode_reply, encode_reply
-from plugins_contract.ledger.worker import (
-    LEASE_MS,
+from plugins_contract.ledger.renewals import (
     RECENT_SECONDS,
-    Delivery,
     RecentCompletions,
-    WorkerLedger,
     complete_again,
     renew_each,
     report,
     server_of,
 )
+from plugins_contract.ledger.scripts import Delivery, decode_reply, encode_reply
+from plugins_contract.ledger.worker import LEASE_MS, WorkerLedger
 
 __all__ = [
     "AUDIT_BATCH",

@@ -61,6 +61,26 @@ class Held:
     consumer: str
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One entry of the request stream in the hands of one consumer.
+
+    `token` is unique to this delivery. `adopted`: the request comes from a producer that does not use the ledger.
+    `stream` is the key of the stream that has the entry; '' for `events.plugins`.
+    """
+
+    request: ToolCallRequested
+    entry: str
+    consumer: str
+    token: str
+    adopted: bool = False
+    stream: str = ""
+
+    def held(self, keys: Keys) -> Held:
+        """The same for a script."""
+        return Held(self.stream or keys.requests, self.entry, self.consumer)
+
+
 _HEADERS: dict[str, str] = {}
 """Of each script: the lines that give its keys and arguments the names by which it reads them."""
 

@@ -1,28 +1,24 @@
-"""The ledger as a worker uses it: start calls, renew their leases, report progress, complete them."""
+"""The ledger as a worker uses it: start calls, report their progress, complete them. `renewals` holds their leases."""
 
-import threading
-import time
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import replies, steps
+from plugins_contract.ledger.renewals import RecentCompletions
 from plugins_contract.ledger.scripts import (
     LOST_REPLY,
     Call,
     Command,
+    Delivery,
     Held,
     Scripts,
     encode_reply,
     reply_to,
-    run_each,
     unexpected,
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, arguments_hash, encode_request
@@ -30,63 +26,14 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, C
 
 LEASE_MS = 10_000
 """How long the lease of a running call lasts after START or RENEW. All workers of a group must use the same."""
-_COMPLETED_AT_ONCE = 500
 KNOWN_MS = 15_000
 """How long a worker must have been known before it starts a `once` call that was enqueued at another server: a server
 that takes over from this one must know the worker too."""
 STOPS_MS = 3_000
 """How long a server must have been known before a `once` call of another server is started there: engines write again
 which calls they ended, which this server may have lost. They notice it within a second or so."""
-RECENT_SECONDS = 30.0
-"""More than Redis can lose: a second or two at a restart, and as much as a replica was behind at a failover."""
-_MOST_RECENT = 10_000
-"""At most so many are kept, the latest."""
 _LARGE_REPLY = 16 * 1024
 """A larger reply is not kept: its call counts as ended, its result as lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """One entry of the request stream in the hands of one consumer.
-
-    `token` is unique to this delivery. `adopted`: the request comes from a producer that does not use the ledger.
-    `stream` is the key of the stream that has the entry; '' for `events.plugins`.
-    """
-
-    request: ToolCallRequested
-    entry: str
-    consumer: str
-    token: str
-    adopted: bool = False
-    stream: str = ""
-
-
-class RecentCompletions:
-    """The `once` calls that a worker has just ended: a server of Redis that lost that would have them started again.
-
-    Used by the event loop and by the thread that renews leases.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: deque[tuple[float, Command]] = deque(maxlen=_MOST_RECENT)
-
-    def add(self, command: Command) -> None:
-        """Keep a COMPLETE."""
-        with self._lock:
-            self._kept.append((time.monotonic(), command))
-
-    def forget_old(self) -> None:
-        """Forget those of more than RECENT_SECONDS ago. Only while Redis is known to be the same server."""
-        until = time.monotonic() - RECENT_SECONDS
-        with self._lock:
-            while self._kept and self._kept[0][0] < until:
-                self._kept.popleft()
-
-    def commands(self) -> list[Command]:
-        """What is kept, oldest first."""
-        with self._lock:
-            return [command for _, command in self._kept]
 
 
 class WorkerLedger:
@@ -108,7 +55,7 @@ class WorkerLedger:
         request = delivery.request
         answer = await self._scripts.run(
             steps.adopt(
-                held=_held(self._keys, delivery),
+                held=delivery.held(self._keys),
                 call=self._keys.call(request.correlation_id),
                 channel=request.response_channel,
                 hash_=arguments_hash(request),
@@ -164,7 +111,7 @@ class WorkerLedger:
         answer = await self._scripts.run(
             steps.start(
                 of=Call.of(request, self._keys),
-                held=_held(self._keys, delivery),
+                held=delivery.held(self._keys),
                 workers=self._keys.workers,
                 common=self._keys.requests,
                 token=delivery.token,
@@ -229,7 +176,7 @@ class WorkerLedger:
         def ended(state: CallState, reply: bytes) -> Command:
             return steps.complete(
                 of=Call.of(request, self._keys),
-                held=_held(self._keys, delivery),
+                held=delivery.held(self._keys),
                 dead=self._keys.dead,
                 fence=fence,
                 state=state,
@@ -259,7 +206,7 @@ class WorkerLedger:
         answer = await self._scripts.run(
             steps.release(
                 call=self._keys.call(delivery.request.correlation_id),
-                held=_held(self._keys, delivery),
+                held=delivery.held(self._keys),
                 fence=fence,
                 lease_ms=lease_ms,
             )
@@ -343,86 +290,3 @@ class WorkerLedger:
             )
         )
         return answer[0] == b"OK"
-
-
-def _held(keys: Keys, delivery: Delivery) -> Held:
-    return Held(delivery.stream or keys.requests, delivery.entry, delivery.consumer)
-
-
-def renew_each(
-    redis: SyncRedis, keys: Keys, held: Sequence[tuple[Delivery, int]]
-) -> list[replies.Renewed | replies.Stale | Exception]:
-    """Renew the leases of running calls, each under its fence, in one pipeline. Restores what Redis lost of a call.
-
-    The answers are in the order of `held`, with an exception in the place of one that failed. Blocking: leases are
-    renewed from a thread, so that a busy event loop loses none.
-
-    Raises:
-        RedisError: no answer came.
-    """
-    answers = run_each(redis, [_renewal(keys, delivery, fence) for delivery, fence in held])
-    return [_renewed(answer) for answer in answers]
-
-
-def complete_again(redis: SyncRedis, recent: RecentCompletions) -> list[Exception]:
-    """COMPLETE the calls in `recent` again, at a server that may have lost that. Blocking, as `renew_each`.
-
-    Returns the answers that are errors.
-
-    Raises:
-        RedisError: no answer came.
-    """
-    commands = recent.commands()
-    answers = [
-        answer
-        for at in range(0, len(commands), _COMPLETED_AT_ONCE)
-        for answer in run_each(redis, commands[at : at + _COMPLETED_AT_ONCE])
-    ]
-    return [answer for answer in answers if isinstance(answer, Exception)]
-
-
-def server_of(redis: SyncRedis, keys: Keys) -> str:
-    """The run id of the server; empty where it cannot be read. Blocking. Raises what redis raises."""
-    return _report(redis, keys, "", "")
-
-
-def report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> bool:
-    """Record that this worker has written to `server` what it knows. Blocking.
-
-    It has renewed its running calls there, and completed those again that it ended last.
-
-    False, and nothing is recorded, when this is another server by now. Raises what redis raises.
-    """
-    return _report(redis, keys, consumer, server) == server
-
-
-def _report(redis: SyncRedis, keys: Keys, consumer: str, server: str) -> str:
-    [answer] = run_each(redis, [steps.report(workers=keys.workers, consumer=consumer, server=server)])
-    if isinstance(answer, Exception):
-        raise answer
-    return answer.decode()
-
-
-def _renewal(keys: Keys, delivery: Delivery, fence: int) -> Command:
-    request = delivery.request
-    return steps.renew(
-        call=keys.call(request.correlation_id),
-        held=_held(keys, delivery),
-        fence=fence,
-        token=delivery.token,
-        class_=request.execution_class,
-        deadline=request.deadline,
-        mailbox=request.mailbox,
-    )
-
-
-def _renewed(answer: Any) -> replies.Renewed | replies.Stale | Exception:
-    match answer:
-        case [b"OK", cancel]:
-            return replies.Renewed(bool(cancel))
-        case [b"STALE"]:
-            return replies.Stale()
-        case Exception():
-            return answer
-        case _:
-            return unexpected("RENEW", answer)

@@ -116,7 +116,11 @@ class NoPermit:
 
 
 class CircuitBreaker:
-    """Starts closed. `retry_at` is a time of the injected clock, None while nothing is wrong."""
+    """Starts closed. `retry_at` is a time of the injected clock, None while nothing is wrong.
+
+    `trouble`: something was wrong since a call was last answered. Without it every call is let through, and an answer
+    changes nothing.
+    """
 
     def __init__(
         self,
@@ -128,10 +132,12 @@ class CircuitBreaker:
         self.state = BreakerState.CLOSED
         self.reason: str | None = None
         self.retry_at: float | None = None
+        self.trouble = False
         self._policy = policy or ConnectionPolicy()
         self._clock = clock
         self._jitter = jitter
-        self._epoch = 0
+        self.epoch = 0
+        """That of the permits of calls which are let through now."""
         self._failures = 0
         self._late: dict[str, int] = {}
         self._pauses = 0
@@ -174,12 +180,13 @@ class CircuitBreaker:
             return refusal
         if self.state is BreakerState.OPEN:
             self._become(BreakerState.HALF_OPEN)
-        return Permit(self._epoch)
+        return Permit(self.epoch)
 
     def answered(self) -> None:
         """The server answered a call or reported progress."""
-        if self.state is BreakerState.CLOSED and not self._failures and not self._pauses and not self.down:
-            return  # the usual case
+        if not self.trouble:
+            return
+        self.trouble = False
         self._failures = self._pauses = 0
         self._late.clear()
         self._set_reachable()
@@ -187,8 +194,9 @@ class CircuitBreaker:
 
     def failed(self, permit: Permit, reason: str, retry_after: float | None = None) -> None:
         """A call was not answered. A permit from before the last change of state does not count."""
-        if permit.epoch != self._epoch or self.state is BreakerState.OPEN:
+        if permit.epoch != self.epoch or self.state is BreakerState.OPEN:
             return
+        self.trouble = True
         self._failures += 1
         if self.state is BreakerState.HALF_OPEN or self._failures >= self._policy.failure_threshold:
             self._pause(reason, retry_after)
@@ -196,15 +204,16 @@ class CircuitBreaker:
 
     def late(self, permit: Permit, reason: str, subject: str) -> None:
         """A call of `subject` was not answered in its time. Of one subject MAX_LATE count, until a call is answered."""
-        if self.state is BreakerState.CLOSED and permit.epoch == self._epoch:
+        if self.state is BreakerState.CLOSED and permit.epoch == self.epoch:
             if self._late.get(subject, 0) >= MAX_LATE:
                 return
+            self.trouble = True
             self._late[subject] = self._late.get(subject, 0) + 1
         self.failed(permit, reason)
 
     def inconclusive(self, permit: Permit) -> None:
         """A call ended without a health signal. If it was the probe, the next call is the probe."""
-        if self.state is BreakerState.HALF_OPEN and permit.epoch == self._epoch and not self.down:
+        if self.state is BreakerState.HALF_OPEN and permit.epoch == self.epoch and not self.down:
             self._become(BreakerState.OPEN)
 
     # Called by the connection's owner.
@@ -217,6 +226,7 @@ class CircuitBreaker:
 
     def lost(self) -> None:
         """The server is unreachable, and the owner has not tried again yet."""
+        self.trouble = True
         if self._down_since is None:
             now = self._clock()
             self._down_since = self._wait_from = now
@@ -254,5 +264,5 @@ class CircuitBreaker:
     def _become(self, state: BreakerState) -> None:
         if state is not self.state:
             self.state = state
-            self._epoch += 1
+            self.epoch += 1
             self._late.clear()

@@ -5,7 +5,7 @@ says how much was cut.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from mcp.types import (
@@ -21,8 +21,7 @@ from mcp.types import (
 from mcp.types import ContentBlock as McpBlock
 from pydantic import BaseModel
 
-from callstream_runtime.json_values import exceeds
-from callstream_runtime.long_texts import LOOP_CHARACTERS
+from callstream_runtime.long_texts import LOOP_CHARACTERS, exceeds
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,
@@ -68,40 +67,6 @@ def to_outcome(
         attempts=attempts,
         truncated=truncated,
     )
-
-
-def redacted_answer(result: CallToolResult, redact: Callable[[str], str]) -> CallToolResult:
-    """The answer with `redact` applied to its texts, links and structured content. Media stay as they are."""
-    content = [_redacted_block(block, redact) for block in result.content]
-    structured = _redacted_value(result.structured_content, redact)
-    return result.model_copy(update={"content": content, "structured_content": structured})
-
-
-def _redacted_block(block: McpBlock, redact: Callable[[str], str]) -> McpBlock:
-    match block:
-        case TextContent(text=text):
-            return block.model_copy(update={"text": redact(text)})
-        case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text) as resource):
-            changed = resource.model_copy(update={"uri": redact(uri), "text": redact(text)})
-            return block.model_copy(update={"resource": changed})
-        case ResourceLink():
-            parts = {name: getattr(block, name) for name in ("uri", "name", "title", "description")}
-            return block.model_copy(update={name: redact(part) for name, part in parts.items() if part})
-        case _:
-            return block
-
-
-def _redacted_value(value: Any, redact: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return redact(value)
-        case list():
-            return [_redacted_value(each, redact) for each in cast("list[Any]", value)]
-        case dict():
-            pairs = cast("dict[str, Any]", value).items()
-            return {redact(key): _redacted_value(each, redact) for key, each in pairs}
-        case _:
-            return value
 
 
 def _structured(blocks: list[ContentBlock], structured: Any) -> Iterator[ContentBlock]:

@@ -1,4 +1,5 @@
-"""What all transports have in common: their two ways to a server, what they report, and how a request is sent directly.
+"""What all transports have in common: their two ways to a server, what they report, how messages are written and read,
+and how a request is sent directly.
 
 The SDK passes each request and each answer through several tasks and streams, which costs two to eight times the
 processor time (docs/tuning.md). It still negotiates, subscribes to changes, answers the requests of the server, encodes
@@ -7,21 +8,45 @@ dispatcher, sends them in the task of their caller.
 """
 
 import asyncio
+import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import anyio
 import anyio.abc
+import msgspec
 from mcp import ClientSession, MCPError
-from mcp.shared.dispatcher import CallOptions, Dispatcher, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+from mcp.shared.dispatcher import (
+    CallOptions,
+    Dispatcher,
+    OnNotify,
+    OnNotifyIntercept,
+    OnRequest,
+    ProgressFnT,
+    coerce_request_id,
+)
 from mcp.shared.transport_context import TransportContext
-from mcp.types import DiscoverResult, Implementation, InitializeResult, JSONRPCError, JSONRPCResponse
+from mcp.types import (
+    DiscoverResult,
+    Implementation,
+    InitializeResult,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from opentelemetry import propagate
+from opentelemetry.trace import SpanKind
 
+from callstream_runtime.long_texts import LOOP_CHARACTERS, exceeds
+from callstream_runtime.tracing import span
 from plugins_mcp.mcp.calls import SendState, note_request
-from plugins_mcp.mcp.json_rpc import encoded_request
+from plugins_mcp.mcp.content import MAX_VALUES
+from plugins_mcp.mcp.unreadable import invalid_answer, mended, too_many_values
 
 Negotiated = DiscoverResult | InitializeResult
 MAX_UNANSWERED = 100
@@ -45,6 +70,99 @@ async def room_for_request(unanswered: Callable[[], int]) -> None:
     """Wait until fewer than MAX_UNANSWERED answers wait. A server that does not read them is not read meanwhile."""
     while unanswered() >= MAX_UNANSWERED:  # noqa: ASYNC110 -- nothing signals it
         await asyncio.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def encoded_request(
+    request_id: int, method: str, params: Mapping[str, Any] | None, *, reports: bool
+) -> Generator[bytes]:
+    """The message of a request, for the time of the request, which is a span. `reports`: ask for progress reports."""
+    fields = dict(params or {})
+    meta: dict[str, Any] = dict(fields.pop("_meta", None) or {})
+    if reports:
+        meta["progressToken"] = request_id
+    name = f"MCP send {method} {fields.get('name', '')}".rstrip()
+    with span(name, SpanKind.CLIENT, None, {"mcp.method.name": method}) as traced:
+        if traced is not None:
+            propagate.inject(meta)
+        if meta:
+            fields["_meta"] = meta
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method} | ({"params": fields} if fields else {})
+        yield encoded(message)
+
+
+def encoded(message: Mapping[str, Any]) -> bytes:
+    """A message as JSON in UTF-8, without line breaks.
+
+    Raises:
+        ValueError: it holds NaN, an infinite number or half a character, which JSON cannot express.
+    """
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+class Progress(NamedTuple):
+    """A report about the request whose progress token is `token`."""
+
+    token: RequestId
+    progress: float
+    total: float | None
+    message: str | None
+
+
+def progress_of(params: Mapping[str, Any] | None) -> Progress | None:
+    """The report in a progress notification; None when it is not valid."""
+    match params:
+        case {"progressToken": str() | int() as token, "progress": int() | float() as progress} if not (
+            isinstance(token, bool) or isinstance(progress, bool)
+        ):
+            total, message = params.get("total"), params.get("message")
+            try:
+                return Progress(
+                    coerce_request_id(token),
+                    float(progress),
+                    float(total) if isinstance(total, int | float) else None,
+                    message if isinstance(message, str) else None,
+                )
+            except OverflowError:  # an integer that is larger than every float
+                return None
+        case _:
+            return None
+
+
+def validated(message: bytes | str, *, by_name: bool = False) -> JSONRPCMessage:
+    """The message. A long one takes a tenth of the time in which the SDK's adapter reads the JSON of it.
+
+    Raises:
+        ValueError: it is not a message of JSON-RPC, or not quite JSON.
+    """
+    if len(message) <= LOOP_CHARACTERS:
+        return jsonrpc_message_adapter.validate_json(message, by_name=by_name)
+    try:
+        value = msgspec.json.decode(message)
+    except (ValueError, RecursionError):
+        return jsonrpc_message_adapter.validate_json(message, by_name=by_name)
+    return jsonrpc_message_adapter.validate_python(value, by_name=by_name)
+
+
+def refusal(message: bytes) -> JSONRPCError | None:
+    """The error in place of a message of more than MAX_VALUES values. No objects are made of it to find out."""
+    return too_many_values(message) if exceeds(message, MAX_VALUES) else None
+
+
+def parse_line(line: bytes) -> JSONRPCMessage | None:
+    """The message on a line, or what it was meant to be: see `unreadable`. None when the line holds no message."""
+    if refused := refusal(line):
+        return refused
+    try:
+        return validated(line)
+    except ValueError:
+        better = mended(line)
+    if not isinstance(better, bytes):
+        return better
+    try:
+        return validated(better)
+    except ValueError:
+        return invalid_answer(better)
 
 
 @dataclass(slots=True)

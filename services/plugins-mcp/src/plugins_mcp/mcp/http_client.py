@@ -11,8 +11,7 @@ import aiohttp
 import httpx2
 from yarl import URL
 
-from callstream_runtime.interim_responses import bound_interim_responses
-from callstream_runtime.unpacking import ACCEPT, unpacked
+from callstream_runtime.response_bounds import ACCEPT, bound_interim_responses, unpacked
 from plugins_mcp.mcp.calls import Ambiguous, NotSent, SendState
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.transport_options import Remote

@@ -19,10 +19,16 @@ from pydantic import ValidationError
 
 from callstream_runtime.long_texts import reading
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.dispatcher import DirectDispatcher, DirectRequest, TransportListener
+from plugins_mcp.mcp.dispatcher import (
+    DirectDispatcher,
+    DirectRequest,
+    TransportListener,
+    progress_of,
+    refusal,
+    validated,
+)
 from plugins_mcp.mcp.error_classification import FAILED_TO_PARSE, TRANSPORT_FAILED, HttpAnswer, classify_response
 from plugins_mcp.mcp.http_client import HttpClient, HttpResponse
-from plugins_mcp.mcp.json_rpc import progress_of, refusal, validated
 
 _HEADERS = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 

@@ -23,7 +23,7 @@ from mcp.types import DiscoverResult, JSONRPCMessage
 from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
 from plugins_mcp.mcp.calls import Outbound, SendState, outbound_message
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.dispatcher import Connection, Negotiated, TransportListener
+from plugins_mcp.mcp.dispatcher import Connection, Negotiated, TransportListener, parse_line, refusal, validated
 from plugins_mcp.mcp.error_classification import (
     TRANSPORT_FAILED,
     HttpAnswer,
@@ -33,7 +33,6 @@ from plugins_mcp.mcp.error_classification import (
 )
 from plugins_mcp.mcp.http_client import HttpClient, HttpResponse, http_client
 from plugins_mcp.mcp.http_posts import PostDispatcher
-from plugins_mcp.mcp.json_rpc import parse_line, refusal, validated
 from plugins_mcp.mcp.observed_streams import observed
 from plugins_mcp.mcp.transport_options import Http, Sse
 

@@ -17,38 +17,38 @@ Source = tuple[str, str]
 
 
 class LateCalls:
-    """The circuits of one server. Only those whose last call was late are kept."""
+    """The circuits of one server. Only those whose last call was late are kept; most of the time there is none."""
 
     def __init__(
         self, policy: ConnectionPolicy, *, new: Callable[[ConnectionPolicy], CircuitBreaker] = CircuitBreaker
     ) -> None:
         self._policy = policy
         self._new = new
-        self._circuits: dict[Source, CircuitBreaker] = {}
+        self.circuits: dict[Source, CircuitBreaker] = {}
 
     def admit(self, source: Source) -> Permit | NoPermit:
         """Decide on a call that is ready to be sent."""
-        circuit = self._circuits.get(source)
+        circuit = self.circuits.get(source)
         return circuit.admit() if circuit else Permit(0)
 
     def refusal(self, source: Source) -> NoPermit | None:
         """The refusal of a call that need not wait for anything; None when the call may try."""
-        circuit = self._circuits.get(source)
+        circuit = self.circuits.get(source)
         return circuit.refusal() if circuit else None
 
     def late(self, source: Source, permit: Permit, reason: str) -> None:
         """A call was not answered in its time."""
-        if source not in self._circuits:
-            if len(self._circuits) >= MAX_CIRCUITS:
-                del self._circuits[next(iter(self._circuits))]
-            self._circuits[source] = self._new(self._policy)
-        self._circuits[source].failed(permit, reason)
+        if source not in self.circuits:
+            if len(self.circuits) >= MAX_CIRCUITS:
+                del self.circuits[next(iter(self.circuits))]
+            self.circuits[source] = self._new(self._policy)
+        self.circuits[source].failed(permit, reason)
 
     def answered(self, source: Source) -> None:
         """The server answered a call, or reported progress of it."""
-        self._circuits.pop(source, None)
+        self.circuits.pop(source, None)
 
     def inconclusive(self, source: Source, permit: Permit) -> None:
         """A call ended in another way. If it was the probe, the next call is the probe."""
-        if circuit := self._circuits.get(source):
+        if circuit := self.circuits.get(source):
             circuit.inconclusive(permit)

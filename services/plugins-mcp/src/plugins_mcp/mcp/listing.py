@@ -53,6 +53,8 @@ _READ = {
 }
 """The lists of the pages of a listing, and what is read of their items."""
 LISTS = _READ.keys()
+BOUNDED = LISTS | {"serverInfo", "capabilities", "protocolVersion"}
+"""The fields of listings and of the introduction of a server that are bounded here."""
 MAX_VERSION_CHARS = 50
 """Characters of the version of the protocol that a server wants: the SDK names it in its error."""
 

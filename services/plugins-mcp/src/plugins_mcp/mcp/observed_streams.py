@@ -7,8 +7,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
-from plugins_mcp.mcp.dispatcher import TransportListener, room_for_request
-from plugins_mcp.mcp.json_rpc import progress_of
+from plugins_mcp.mcp.dispatcher import TransportListener, progress_of, room_for_request
 
 
 class _Reader(Protocol):

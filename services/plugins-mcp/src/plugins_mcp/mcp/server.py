@@ -1,29 +1,27 @@
-"""One MCP server and the task that owns its connection; and all servers of this worker."""
+"""One MCP server and the task that owns its connection."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
-from plugins_contract.catalog import ApprovalPolicy, BreakerState, ServerCatalog, ServerState
+from callstream_runtime.long_texts import reading
+from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
+from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
-from plugins_mcp.mcp.content import redacted_answer, size_of
+from plugins_mcp.mcp.content import size_of
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
+from plugins_mcp.mcp.redaction import redacted, redacted_progress
 from plugins_mcp.mcp.server_connection import ServerConnection
 from plugins_mcp.mcp.session import Session
-from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
+from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transport_options import Stdio
 
@@ -50,6 +48,8 @@ class McpServer:
         self.generation = 0
         self.listed: ServerCatalog | None = None
         """Everything in its last listing."""
+        self._offered: Mapping[str, ToolEntry] = {}
+        """The tools of `catalog`."""
         self._reviewed: tuple[ServerCatalog, ServerCatalog] | None = None
         """A listing, and what of it is accepted."""
         self.attempted = asyncio.Event()
@@ -67,14 +67,14 @@ class McpServer:
     @property
     def state(self) -> ServerState:
         """The state that heartbeats and health show."""
-        if self.spec.options.trust and self._reviewed is None and self._connection.state is ServerState.READY:
+        if self.spec.options.trust and self._reviewed is None and self._connection.status.state is ServerState.READY:
             return ServerState.CONNECTING  # nothing can be offered yet
-        return self._connection.state
+        return self._connection.status.state
 
     @property
     def last_error(self) -> str | None:
         """What is wrong with the server; None when it is ready."""
-        return self._connection.error
+        return self._connection.status.error
 
     @property
     def breaker(self) -> CircuitBreaker:
@@ -94,6 +94,7 @@ class McpServer:
             self._known.set()
         if self._reviewed != (listed, accepted):
             self._reviewed = (listed, accepted)
+            self._offered = {entry.tool: entry for entry in accepted.tools}
             self.attempted.set()
             self._changed(self.spec.name)
 
@@ -136,12 +137,12 @@ class McpServer:
         is called in order and never after the return. Both must not block. Cancelling the caller cancels the call at
         the server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
         """
-        if self.spec.options.tool(tool).disabled:
+        if tool not in self._offered and self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
         if self._stopping.is_set():
             return NotSent("this worker is shutting down")
         if self._known.is_set() and (refused := self._refused(tool, approved=approved)):
-            return _redacted(refused, self.spec)
+            return redacted(refused, self.spec)
         result = await self._connection.call(
             tool,
             arguments,
@@ -151,7 +152,7 @@ class McpServer:
             timeout_s=timeout_s,
             granted_s=timeout_s if granted_s is None else granted_s,
             on_begin=on_begin,
-            on_progress=lambda progress: on_progress(_redacted_progress(progress, self.spec)),
+            on_progress=lambda progress: on_progress(redacted_progress(progress, self.spec)),
             meta=meta,
             send_state=send_state or SendState(),
         )
@@ -162,37 +163,29 @@ class McpServer:
                 self._stale.set()  # list again: the server may be gone or hanging, or its tools may have changed
             case _:
                 pass
-        size = size_of(result.result) if isinstance(result, Answered) and self.spec.credentials else 0
-        return await reading(size, _redacted, result, self.spec)
+        if isinstance(result, Answered) and not self.spec.credentials:
+            return result
+        size = size_of(result.result) if isinstance(result, Answered) else 0
+        return await reading(size, redacted, result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
-        """Why a call is not sent. The server's tools must be known: before that each seems to need approval."""
-        if refused := self._held_back(tool):
-            return refused
-        if approved or not self._asks(tool):
+        """Why a call is not sent. The server's tools must be known: before that each seems to need approval.
+
+        A tool that is not offered may declare anything: in quarantine it always needs approval, and at a trusted server
+        it is held back until it is accepted as it is now.
+        """
+        if (entry := self._offered.get(tool)) is not None:
+            asks = entry.approval is not ApprovalPolicy.NEVER
+        else:
+            quarantined = self.catalog.quarantined if self.catalog else ()
+            why = next((each.reason for each in quarantined if each.tool == tool), None)
+            if why is not None and self.spec.options.trust:
+                return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is held back: it is {why}")
+            asks = why is not None or approval(self.spec.options, tool, None) is not ApprovalPolicy.NEVER
+        if approved or not asks:
             return None
         message = f"a person must approve calls of {tool!r}, and this one was not approved with these arguments"
         return Rejected(ErrorCode.APPROVAL_REQUIRED, f"{message}; it was not run")
-
-    def _asks(self, tool: str) -> bool:
-        """Whether the policy of a tool asks for approval. What is not offered may declare anything."""
-        catalog = self.catalog
-        if catalog is not None:
-            if entry := next((entry for entry in catalog.tools if entry.tool == tool), None):
-                return entry.approval is not ApprovalPolicy.NEVER
-            if any(each.tool == tool for each in catalog.quarantined):
-                return True
-        return approval(self.spec.options, tool, None) is not ApprovalPolicy.NEVER
-
-    def _held_back(self, tool: str) -> CallResult | None:
-        """Why a call of a trusted server is not sent: the tool is not accepted as it is now."""
-        if not self.spec.options.trust or self._reviewed is None:
-            return None
-        accepted = self._reviewed[1]
-        if any(entry.tool == tool for entry in accepted.tools):
-            return None
-        held = next((each.reason for each in accepted.quarantined if each.tool == tool), None)
-        return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is held back: it is {held}") if held else None
 
     def _lists(self, tool: str) -> bool:
         return self._listing is not None and any(listed.name == tool for listed in self._listing.tools)
@@ -301,113 +294,6 @@ class McpServer:
             if self.spec.options.trust:
                 self._known.clear()
             else:
+                self._offered = {entry.tool: entry for entry in self.listed.tools}
                 self._known.set()
         self._connection.listed(changed=changed)
-
-
-def _redacted_progress(progress: CallProgress, spec: ServerSpec) -> CallProgress:
-    message = progress.message and spec.redact_answer(progress.message)
-    return progress if message == progress.message else msgspec.structs.replace(progress, message=message)
-
-
-def _redacted(result: CallResult, spec: ServerSpec) -> CallResult:
-    """`result` as users and models may see it. An answer belongs to the tool: only credentials are removed from it."""
-    match result:
-        case NotSent(reason) | RetryLater(reason) | Ambiguous(reason):
-            return replace(result, reason=spec.redact_for_users(reason[:LOOP_CHARACTERS]))
-        case Rejected(_, message):
-            return replace(result, message=spec.redact_for_users(message[:LOOP_CHARACTERS]))
-        case Answered(answer):
-            return Answered(redacted_answer(answer, spec.redact_answer)) if spec.credentials else result
-        case TimedOut():
-            return result
-
-
-@dataclass(frozen=True)
-class ServerHealth:
-    """The state of one server, for health and heartbeats.
-
-    `retry_at`: when an unreachable server is tried again, in seconds of the monotonic clock.
-    """
-
-    state: ServerState
-    error: str | None = None
-    breaker: BreakerState = BreakerState.CLOSED
-    retry_at: float | None = None
-
-    def as_json(self) -> dict[str, object]:
-        """The same as a JSON object."""
-        wait = self.retry_in()
-        fields: dict[str, object] = {"state": self.state, "breaker": self.breaker}
-        if self.error:
-            fields["error"] = self.error
-        return fields | ({} if wait is None else {"retryInSeconds": round(wait, 1)})
-
-    def retry_in(self) -> float | None:
-        """Seconds until the server is tried again; None while nothing is wrong."""
-        return None if self.retry_at is None else max(0.0, self.retry_at - time.monotonic())
-
-
-class McpServers:
-    """The configured servers by name. `run` owns all of them."""
-
-    def __init__(
-        self,
-        specs: Iterable[ServerSpec],
-        broken: Iterable[BrokenServer] = (),
-        *,
-        changed: Callable[[str], None] = lambda server: None,
-        policy: ConnectionPolicy | None = None,
-    ) -> None:
-        """`changed` is called with a server's name after its state or its catalog changed; it must not block."""
-        self._servers = {spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs}
-        self._broken = {server.name: server for server in broken}
-        self._stopping = asyncio.Event()
-
-    def add(self, server: McpServer) -> None:
-        """Add a server, before `run`."""
-        self._servers[server.spec.name] = server
-
-    async def run(self) -> None:
-        """Run the owner tasks of all servers until `stop`, or until cancelled."""
-        async with asyncio.TaskGroup() as owners:
-            for name, server in self._servers.items():
-                owners.create_task(server.run(), name=f"mcp-servers:{name}")
-            await self._stopping.wait()
-
-    def stop(self) -> None:
-        """Let `run` close every connection and return."""
-        self._stopping.set()
-        for server in self._servers.values():
-            server.stop()
-
-    async def attempted(self) -> None:
-        """Wait until every server was connected or has failed once."""
-        for server in self._servers.values():
-            await server.attempted.wait()
-
-    def get(self, server: str) -> McpServer | None:
-        """The server with that name, or None when it is not configured or not usable."""
-        return self._servers.get(server)
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The names of the servers that are usable."""
-        return sorted(self._servers)
-
-    def trusted(self) -> Iterable[McpServer]:
-        """The servers whose annotations are believed."""
-        return [server for server in self._servers.values() if server.spec.options.trust]
-
-    def catalogs(self) -> Mapping[str, ServerCatalog]:
-        """The catalog of each server that was ever connected, by server name."""
-        return {name: server.catalog for name, server in self._servers.items() if server.catalog is not None}
-
-    def health(self) -> Mapping[str, ServerHealth]:
-        """Every configured server, including the broken and disabled ones."""
-        usable = {
-            name: ServerHealth(server.state, server.last_error, server.breaker.state, server.breaker.retry_at)
-            for name, server in self._servers.items()
-        }
-        unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
-        return usable | unusable

@@ -24,6 +24,7 @@ from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
+    BOUNDED,
     LISTS,
     MAX_CATALOG_BYTES,
     Listing,
@@ -121,6 +122,8 @@ class Session:
     async def result(self, result: dict[str, Any]) -> None:
         """Remove what is not used, malformed, or beyond a limit, before the SDK makes objects of it."""
         bound_blocks(result)
+        if not result.keys() & BOUNDED:
+            return  # the answer of a call
         bound_introduction(result)
         self._listed += await asyncio.to_thread(bound_page, result) if result.keys() & LISTS else 0
         if "tools" in result:

@@ -26,8 +26,16 @@ from mcp.types import (
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
 from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
-from plugins_mcp.mcp.dispatcher import DirectDispatcher, DirectRequest, TransportListener, room_for_request
-from plugins_mcp.mcp.json_rpc import Progress, encoded, parse_line, progress_of
+from plugins_mcp.mcp.dispatcher import (
+    DirectDispatcher,
+    DirectRequest,
+    Progress,
+    TransportListener,
+    encoded,
+    parse_line,
+    progress_of,
+    room_for_request,
+)
 from plugins_mcp.mcp.spec import ServerSpec, without_credentials
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 
 from opentelemetry.trace import SpanKind
 
-from callstream_runtime.logs import call_ids, set_log_ids
-from callstream_runtime.tracing import span, trace_id
+from callstream_runtime.tracing import call_ids, set_log_ids, span, trace_id
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolOutcome
 from plugins_mcp.observe.metrics import Metrics
@@ -51,12 +50,12 @@ class CallObserver(Observer):
         log.info("tool call is not run: %s", why, extra={"server": request.server, "tool": request.tool})
 
     def retried(self, request: ToolCallRequested, after_seconds: float, why: str) -> None:
-        self._metrics.retries.labels(request.server, self._metrics.tools.of(request.tool, request.server)).inc()
+        self._metrics.retries.labels(request.server, self._metrics.tools[request.server, request.tool]).inc()
         fields = {"server": request.server, "tool": request.tool, "why": why, "afterMs": round(after_seconds * 1000)}
         log.warning("tool call is retried", extra=fields)
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
-        tool = self._metrics.tools.of(request.tool, request.server)
+        tool = self._metrics.tools[request.server, request.tool]
         code = outcome.error.code if outcome.error else ""
         self._metrics.calls.labels(request.server, tool, outcome.state, code).inc()
         self._metrics.call_seconds.labels(request.server, tool).observe(outcome.duration_ms / 1000, _exemplar(request))

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callstream_runtime.http_connection import ConnectionLimits, connections_within
+from callstream_runtime.connection_limits import ConnectionLimits
+from callstream_runtime.http_connection import connections_within
 from callstream_runtime.listening import listeners
 
 LIMITS = ConnectionLimits(connections=100, connections_per_address=100)
