@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,7 +12,9 @@ from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
 from dialog_engine.event_log import turn_log as turn_log_module
 from dialog_engine.event_log import turn_logs as turn_logs_module
-from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS
+from dialog_engine.event_log.growing_log import Entry
+from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
+from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
 from plugins_contract.encryption import CLEAR
@@ -28,14 +30,30 @@ TURN = Turn("turn", "session", "ann")
 DONE = Done("turn", DoneReason.STOP, Usage(), None)
 
 
+class NotedStore(LogStore):
+    """Notes the logs that were polled at last, and how many were to be stored at last."""
+
+    polled: frozenset[str] = frozenset()
+    appended = 0
+
+    async def read_many(self, places: Mapping[str, Cursor]) -> dict[str, list[Entry]]:
+        self.polled = frozenset(places)
+        return await super().read_many(places)
+
+    async def append(self, logs: Sequence[LiveLog]) -> list[Cursor | Exception]:
+        self.appended = len(logs)
+        return await super().append(logs)
+
+
 class Archive:
     """The logs of one engine, and a second engine's view of them."""
 
     def __init__(self, url: str) -> None:
         self.redis: Any = command_client(url)
         self.keys = Keys()
-        self.logs = RedisTurnLogs(self.redis, self.keys, cipher=CLEAR)
-        self.elsewhere = RedisTurnLogs(self.redis, self.keys, cipher=CLEAR)
+        self.store = NotedStore(self.redis, self.keys, CLEAR)
+        self.logs = RedisTurnLogs(self.store)
+        self.elsewhere = RedisTurnLogs(self.store)
 
     async def aclose(self) -> None:
         await self.redis.aclose()
@@ -112,7 +130,7 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 @pytest.mark.every_redis
 async def test_a_stale_owner_cannot_write_into_a_log_that_was_taken_over(archive: Archive) -> None:
-    stale, owner = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR), archive.logs
+    stale, owner = RedisTurnLogs(archive.store), archive.logs
     async with at_work(stale.run, owner.run):
         old = stale.open(TURN)
         old.append(TextDelta("a"))
@@ -201,7 +219,7 @@ async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_read
         log.append(Reset(""))
         await wait_until(lambda: log.stored == 2)
         reader = asyncio.create_task(read(archive.elsewhere))
-        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+        await wait_until(lambda: archive.store.polled)
         await archive.redis.flushall()
         log.append(TextDelta("b"))
         await wait_until(lambda: log.stored == 3)
@@ -251,8 +269,8 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
         log.append(Reset("1"))
         await wait_until(archive.stored)
     readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, seq))) for seq in (39, 1, 38)]
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
-    adopter = RedisTurnLogs(archive.redis, archive.keys, cipher=CLEAR)
+    await wait_until(lambda: archive.store.polled)
+    adopter = RedisTurnLogs(archive.store)
     async with at_work(adopter.run):
         log = adopter.open(Turn("turn", "session", "ann", epoch=2))
         log.append(Reset("2"))
@@ -280,7 +298,7 @@ async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_
         await wait_until(archive.stored)
     log.append(Reset("2"))
     reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await wait_until(lambda: archive.store.polled)
     log.append(DONE)
     async with at_work(archive.logs.run):
         assert text(await reader) == "<done>"
@@ -294,7 +312,7 @@ async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_b
     for n in (2, 3):
         log.append(Reset(str(n)))
     ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await wait_until(lambda: archive.store.polled)
     behind = asyncio.create_task(read(archive.elsewhere))
     async with at_work(archive.logs.run):
         log.append(DONE)
@@ -311,7 +329,7 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
     async with at_work(archive.logs.run):
         await wait_until(lambda: log.stored == 10)
     first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
-    await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+    await wait_until(lambda: archive.store.polled)
     await archive.redis.delete(archive.keys.turn("turn"))
     assert await read(archive.elsewhere, Cursor(1, 3)) == []
     async with at_work(archive.logs.run):
@@ -343,7 +361,7 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
         for log in logs:
             log.append(TextDelta("a"))
         readers = [asyncio.create_task(read(archive.elsewhere, Cursor(1, n % 2), f"turn-{n % 10}")) for n in range(100)]
-        await wait_until(lambda: archive.elsewhere.followed_elsewhere == 10)
+        await wait_until(lambda: len(archive.store.polled) == 10)
         await wait_until(lambda: all(log.stored == 1 for log in logs))
         before = await archive.reads()
         for log in logs:
@@ -352,7 +370,10 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
         heard = [text(await reader) for reader in readers]
         assert await archive.reads() - before <= 10
     assert heard == ["b<done>" if n % 2 else "ab<done>" for n in range(100)]
-    assert archive.elsewhere.followed_elsewhere == 0
+    other = asyncio.create_task(read(archive.elsewhere, Cursor(9, 9), "other"))
+    await wait_until(lambda: archive.store.polled == frozenset({"other"}), what="the end of all others")
+    other.cancel()
+    await asyncio.wait([other])
 
 
 async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:
@@ -361,7 +382,7 @@ async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive
         log.append(TextDelta("a"))
         await wait_until(archive.stored)
         here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
-        await wait_until(lambda: archive.elsewhere.followed_elsewhere)
+        await wait_until(lambda: archive.store.polled)
         log.append(TextDelta("b"))
         archive.logs.release_readers()
         assert text(await here) == text(await read(archive.logs)) == "ab"
@@ -377,8 +398,12 @@ async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
     log = archive.logs.open(TURN)
     log.append(DONE)
     assert text(await read(archive.logs)) == "<done>"
-    assert archive.logs.in_memory == 1
-    await wait_until(lambda: archive.logs.in_memory == 0)
+    assert await archive.logs.newest("turn")
+
+    async def is_gone() -> bool:
+        return await archive.logs.newest("turn") is None
+
+    await wait_until(is_gone)
 
 
 async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +416,7 @@ async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, mo
         for log in ended:
             log.append(DONE)
         async with at_work(archive.logs.run):
-            await wait_until(lambda: archive.logs.unstored <= 4)
+            await wait_until(lambda: archive.store.appended == 4)
             own_redis.start()
             await wait_until(lambda: archive.stored("turn-9"))
             await wait_until(archive.stored)
