@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from callstream_runtime.watched_file import WARNING_SECONDS, WatchedFile
-from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys
+from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
 from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.rights import Rights
@@ -27,6 +27,17 @@ def test_the_file_holds_hashes_and_is_private(tmp_path: Path) -> None:
     assert entry.sha256 == digest_of(key).hex()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in path.parent.iterdir()] == ["keys.json"]
+
+
+def test_a_subject_has_several_keys_and_each_is_revoked_alone(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    (first, first_key), (_, second_key) = (add_key(path, "ann", ["user"], None) for _ in range(2))
+    assert revoke_key(path, first.id) == first
+    assert revoke_key(path, first.id) is None
+    keys = ApiKeys({}, path)
+    assert keys.find(digest_of(first_key)) is None
+    assert (found := keys.find(digest_of(second_key)))
+    assert found.subject == "ann"
 
 
 def test_changes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
