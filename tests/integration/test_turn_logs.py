@@ -16,7 +16,7 @@ from dialog_engine.event_log.growing_log import Entry
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnStarted, Usage
+from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, Usage
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
@@ -91,30 +91,6 @@ def ids(frames: Iterable[Frame]) -> list[Cursor]:
     return [Cursor.parse(frame.id) for frame in frames]
 
 
-@promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
-@pytest.mark.every_redis
-async def test_clients_here_and_elsewhere_get_the_same_entries_under_the_same_ids(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
-        await asyncio.sleep(0)
-        for event in (TurnStarted("turn", "session"), TextDelta("H"), TextDelta("el"), TextDelta("lo")):
-            log.append(event)
-            await asyncio.sleep(0)
-        await wait_until(archive.stored)
-        log.append(DONE)
-        await log.close()
-
-        assert await here == await elsewhere
-        assert [(frame.id, text([frame])) for frame in await here] == [
-            ("1-1", "<control>"),
-            ("1-2", "H"),
-            ("1-3", "ello"),
-            ("1-4", "<done>"),
-        ]
-        assert await archive.stored() == ["1-1", "1-2", "1-3", "1-4"]
-
-
 async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
@@ -181,8 +157,8 @@ async def test_without_redis_local_clients_get_everything_and_the_log_catches_up
 async def test_the_first_words_of_a_new_turn_do_not_wait_for_a_redis_that_hangs(archive: Archive) -> None:
     log = archive.logs.open(TURN)
     log.append(TextDelta("Hello"))
-    await archive.redis.execute_command("CLIENT", "PAUSE", 3000)
-    async with asyncio.timeout(2), aclosing(archive.logs.follow("turn")) as frames:
+    await archive.redis.execute_command("CLIENT", "PAUSE", 1500)
+    async with asyncio.timeout(1), aclosing(archive.logs.follow("turn")) as frames:
         assert text(await anext(frames)) == "Hello"
     await archive.redis.execute_command("CLIENT", "UNPAUSE")
 
@@ -289,19 +265,6 @@ async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Arc
         for logs in (archive.logs, archive.elsewhere):
             for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
                 assert await read(logs, place) == await kept(logs, place) == []
-
-
-async def test_a_reader_who_comes_from_the_owner_is_ahead_of_what_is_stored_and_waits_for_it(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    log.append(Reset("1"))
-    async with at_work(archive.logs.run):
-        await wait_until(archive.stored)
-    log.append(Reset("2"))
-    reader = asyncio.create_task(read(archive.elsewhere, Cursor(1, 2)))
-    await wait_until(lambda: archive.store.polled)
-    log.append(DONE)
-    async with at_work(archive.logs.run):
-        assert text(await reader) == "<done>"
 
 
 async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
