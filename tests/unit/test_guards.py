@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from dialog_engine.http.middleware import BodyLimit, is_own_name
+from dialog_engine.config.http import is_own_name
+from dialog_engine.http.requests import BodyLimit
 
 pytestmark = pytest.mark.anyio
 
