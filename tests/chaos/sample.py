@@ -45,7 +45,7 @@ Sample = dict[str, Seen]
 
 
 def open_calls(store: Store) -> dict[str, bool]:
-    """The calls without an outcome that do not wait for approval, and whether each has its outbox row. Raises `AWAY`."""
+    """The open calls that do not wait for approval, and whether each has its outbox row. Raises `AWAY`."""
     return {correlation_id: bool(has_row) for correlation_id, has_row in store.rows(_OPEN)}
 
 
