@@ -2,29 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
 
 import httpx2
 
 from tests.chaos.invariants import Finding
 
 AT_ONCE = 8
-
-
-class Asked(Protocol):
-    """An engine as a client reaches it."""
-
-    http: httpx2.Client
-
-
-def disagreement(engines: Sequence[Asked], session_id: str) -> str:
-    """The differing answers about the session, or its turns that were not answered; "" when there is nothing wrong."""
-    try:
-        answers: list[Any] = [engine.http.get(f"/v1/sessions/{session_id}/messages").json() for engine in engines]
-    except (httpx2.HTTPError, ValueError) as error:
-        return f"nothing of session {session_id}: {type(error).__name__} {error}"
-    answered = answers[0].get("turns") and all(turn["status"] == "done" for turn in answers[0]["turns"])
-    return "" if answered and all(each == answers[0] for each in answers) else f"{answers}"
 
 
 def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:

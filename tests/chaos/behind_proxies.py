@@ -1,12 +1,10 @@
-"""A stack whose engine and workers reach Redis through proxies, one for the engine and one for all workers."""
+"""Proxies in front of Redis: one for the engines of a stack, and one for its workers."""
 
 import hashlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 from plugins_contract import ledger
 from plugins_contract.ledger.scripts import load
@@ -22,10 +20,9 @@ OF_EVERY_CALL = ("enqueue", "start", "renew", "progress", "complete", "cancel", 
 
 
 @dataclass(frozen=True)
-class Proxied:
-    """The parts. The harness itself goes to Redis directly."""
+class Proxies:
+    """The harness itself goes to Redis directly."""
 
-    stack: Stack
     engine: Proxy
     workers: Proxy
 
@@ -49,13 +46,9 @@ def _sha(script: str) -> str:
 
 
 @contextmanager
-def behind_proxies(folder: Path, **options: Any) -> Generator[Proxied]:
-    """A stack, not started yet, and its proxies; `options` are those of the stack. It is closed with the block."""
-    stack = Stack(folder, **options)
+def behind_proxies(stack: Stack) -> Generator[Proxies]:
+    """What is started of this stack within the block reaches Redis through them."""
     with Proxy(stack.redis.port) as engine, Proxy(stack.redis.port, seed=2) as workers:
         stack.engine_env = {**stack.engine_env, "REDIS_URL": engine.url}
         stack.worker_env = {**stack.worker_env, "REDIS_URL": workers.url}
-        try:
-            yield Proxied(stack, engine, workers)
-        finally:
-            stack.close()
+        yield Proxies(engine, workers)

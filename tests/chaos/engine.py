@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.chat import ownership
 from dialog_engine.chat.ports import SeenEngine
 from dialog_engine.http import app, streams
@@ -16,6 +17,10 @@ from tests.chaos.recorded_writes import record
 
 async def _no_engines(self: SqlEngines) -> Sequence[SeenEngine]:
     return []
+
+
+async def _pool_of_all(self: PoolDirectory, server: str, version: int) -> str:
+    return ""
 
 
 async def _no_turns(self: SqlEngines, turns: Sequence[Turn]) -> Sequence[str]:
@@ -32,6 +37,7 @@ def main() -> None:
     parser.add_argument(
         "--send-timeout", type=float, help="after how many seconds it drops a client that reads nothing"
     )
+    parser.add_argument("--no-pools", action="store_true", help="it puts every call on the stream of all workers")
     options = parser.parse_args()
     if options.crash_at:
         arm(CrashPoint(options.crash_at))
@@ -44,6 +50,8 @@ def main() -> None:
     if options.notes:
         record(options.notes)
         SqlEngines.fenced = _no_turns  # so that only the fences stop its writes
+    if options.no_pools:
+        PoolDirectory.find = _pool_of_all
     if options.send_timeout:
         streams.SEND_TIMEOUT_SECONDS = options.send_timeout
         app.UNREAD_SECONDS = options.send_timeout + 5

@@ -24,22 +24,14 @@ class Faults:
     """The share of commands, 0 to 1, whose reply is lost."""
     lose_first_of_each: bool = False
     """The first reply to each kind of command is lost."""
-    lose_nth: int = 0
-    """Lose the reply to the n-th command that comes from now on (1 is the next); 0 is none."""
-    lose_only: str = ""
-    """Kinds of commands that begin so are what `lose_…` applies to, and what `lose_nth` counts."""
 
 
 NO_FAULTS = Faults()
 BLACK_HOLE = Faults(hold_requests=True, hold_replies=True)
 
 
-@dataclass(frozen=True)
 class Break:
     """End the open connections."""
-
-    half: bool = False
-    """Only tell the clients that the server will say no more; what they send still arrives there."""
 
 
 @dataclass(frozen=True)

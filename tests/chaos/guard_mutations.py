@@ -51,8 +51,15 @@ _NEVER_GIVES_UP = (
 STOPPED_BY_THE_LEDGER_ALONE = Mutation("workers_stopped", (), _NEVER_GIVES_UP)
 """Not a broken product: the fences of the ledger must be enough."""
 
+_TAKEN_FROM_THE_LIVING = (
+    "lease: a call was taken from a worker that lives",
+    "I1: a call is unknown whose worker was not struck while it ran",
+)
+_WRITTEN_AFTER_ADOPTION = ("twice: its messages are", "fence: a write of a fenced engine was taken")
+
 MUTATIONS = {
-    # Guards of the ledger's scripts are removed in tests/contract; these show that the checker of a run notices, too.
+    # The other guards of the ledger's scripts are removed in tests/contract only: these two show that the checker of a
+    # run notices such a thing, too.
     "START runs a once call again that was begun": Mutation(
         "workers_killed",
         ("I4: a once call had its effect more than once",),
@@ -89,10 +96,7 @@ MUTATIONS = {
     ),
     "no grace after an outage": Mutation(
         "redis_killed",
-        (
-            "lease: a call was taken from a worker that lives",
-            "I1: a call is unknown whose worker was not struck while it ran",
-        ),
+        _TAKEN_FROM_THE_LIVING,
         (
             # A worker renews its leases and writes its outcomes at once when Redis is back. The grace is for one that
             # is slower: here all are, but within the grace.
@@ -103,10 +107,7 @@ MUTATIONS = {
     ),
     "no grace after a step of the clock": Mutation(
         "clock_stepped",
-        (
-            "lease: a call was taken from a worker that lives",
-            "I1: a call is unknown whose worker was not struck while it ran",
-        ),
+        _TAKEN_FROM_THE_LIVING,
         (Edit("callstream-runtime/src/callstream_runtime/clock.py", "or stepped or restarted", "or restarted"),),
     ),
     "Redis writes nothing down": Mutation(
@@ -116,11 +117,6 @@ MUTATIONS = {
             "I1: the ledger does not know a committed call",
         ),
         redis_options=("--appendonly", "no"),
-    ),
-    "no audit of what Redis has lost": Mutation(
-        "redis_wiped",
-        ("I7: a call that was open had no end",),
-        (Edit(f"{LEDGER}/audit.lua", "if lost then rows", "if false then rows"),),
     ),
     "an outbox row goes when it is published": Mutation(
         "doubled",
@@ -135,12 +131,12 @@ MUTATIONS = {
     ),
     "the rounds and results of a turn are not fenced": Mutation(
         "engines_stopped",
-        ("twice: its messages are", "fence: a write of a fenced engine was taken"),
+        _WRITTEN_AFTER_ADOPTION,
         (Edit(f"{ENGINE}/storage/fence.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
     ),
     "the end of a turn is not fenced": Mutation(
         "engines_stopped",
-        ("twice: its messages are", "fence: a write of a fenced engine was taken"),
+        _WRITTEN_AFTER_ADOPTION,
         (
             Edit(
                 f"{ENGINE}/storage/turns.py",
@@ -165,18 +161,6 @@ MUTATIONS = {
             ),
         ),
         quick=True,
-    ),
-    "the worker is not notified of a stop": Mutation(
-        "stops",
-        ("a tool that obeys: the MCP server was not notified that a call is stopped",),
-        (
-            Edit(f"{LEDGER}/renew.lua", "return {'OK', known[3] and 1 or 0}", "return {'OK', 0}"),
-            Edit(
-                f"{LEDGER}/cancel.lua",
-                "redis.call('PUBLISH', control, message)",
-                "",
-            ),
-        ),
     ),
     "what was said until Stop is not kept": Mutation(
         "stops",

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass
 from tests.chaos.cluster import Cluster
-from tests.chaos.effect_server import effects_in
-from tests.chaos.tools import ONCE
+from tests.chaos.notes import What
+from tests.chaos.tools import REPEATABLE
 
 KEYS = Keys()
 PAGE = 500
@@ -84,7 +83,8 @@ def collect(cluster: Cluster, earlier: History | None = None, since_ms: float = 
 
     A response channel lives for a day after its end: what `earlier` has seen of one that is gone still counts.
     """
-    effects = Counter(effect.token for effect in effects_in(cluster.effect_log))
+    noted = cluster.noted()
+    strange = set(noted.tokens(What.EFFECT))
     rows = cluster.store.rows(f"{_CALLS} WHERE c.created_at >= {round(since_ms)}")
     entries, channels = _in_redis(cluster, [row[0] for row in rows])
     calls: dict[str, Call] = {}
@@ -98,12 +98,12 @@ def collect(cluster: Cluster, earlier: History | None = None, since_ms: float = 
         calls[correlation_id] = Call(
             correlation_id,
             token,
-            ExecutionClass.ONCE if name.endswith(ONCE) else ExecutionClass.REPEATABLE,
+            ExecutionClass.REPEATABLE if name.endswith(REPEATABLE) else ExecutionClass.ONCE,
             outcome.get("state"),
             outcome.get("error", {}).get("code"),
             entries[correlation_id],
             finished,
-            effects.pop(token, 0),
+            len(noted.times(What.EFFECT, token)),
             bool(has_outbox_row),
             outcome.get("attempts", 0),
             arguments["work_ms"],
@@ -111,7 +111,8 @@ def collect(cluster: Cluster, earlier: History | None = None, since_ms: float = 
             answered_at,
             turn_id,
         )
-    return History(calls, tuple(effects))
+        strange.discard(token)
+    return History(calls, tuple(strange))
 
 
 def backlog(cluster: Cluster) -> tuple[int, int]:

@@ -1,20 +1,30 @@
-"""One kill: turns of several clients reach a step, their engine dies, and an engine resumes them."""
+"""One kill: turns of several clients reach a step, their engine dies, and an engine goes on with them."""
 
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
+import httpx2
+
+from plugins_contract.messages import new_id
+from tests.chaos.cluster import Cluster
+from tests.chaos.followed import Followed
+from tests.chaos.model import Order, Shown
 from tests.chaos.transitions import Transition
-from tests.chaos.turn_client import END_SECONDS, TurnClient
-from tests.support.replicas import Replica
-from tests.support.stack import Stack
+from tests.support.replicas import Replica, read
+from tests.support.stack import Event
 from tests.support.store import quoted
 from tests.support.waiting import wait_until_blocking
 
 TAKEOVER_SECONDS = 20.0
+END_SECONDS = 90.0
+OK = 200
 
 
 class Recovery(StrEnum):
@@ -23,20 +33,17 @@ class Recovery(StrEnum):
     RESTART = "restart"
     """The same engine, started again."""
     TAKEOVER = "takeover"
-    """Another engine on the same store. The one that was killed is started again afterwards."""
+    """Another engine on the same store. The one that was killed is started again when all is over."""
 
 
 class CrashingReplica(Replica):
     """An engine that kills itself at a given step."""
 
-    def __init__(self, stack: Stack, name: str) -> None:
-        self._crash_point = stack.folder / f"{name}.crash_point"
-        flags = (
-            "--adopt-nothing",
-            "--crash-at",
-            self._crash_point,
-        )  # what it adopts would count among those at the step
-        super().__init__(stack, name, program=(sys.executable, "-m", "tests.chaos.engine", *flags))
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._crash_point = cluster.folder / f"{name}.crash_point"
+        # What it adopts would count among those at the step.
+        flags = ("--adopt-nothing", "--crash-at", self._crash_point)
+        super().__init__(cluster, name, program=(sys.executable, "-m", "tests.chaos.engine", *flags))
 
     def crash_at(self, step: str, turns: int) -> None:
         """Kill itself when this number of turns waits at the step."""
@@ -49,6 +56,94 @@ class CrashingReplica(Replica):
 
 
 @dataclass
+class KilledTurn(Followed):
+    """A turn whose engine dies, and whose client resumes it at any engine that answers."""
+
+    asked: bool = False
+    """Whether its call needs approval, which is given as soon as it is asked for, or `approves_late`."""
+    approves_late: bool = False
+    question: dict[str, Any] | None = None
+    """The approval question of its call."""
+    seconds: float | None = None
+    """From the kill to the received end of the turn; None when the end was received before the kill."""
+
+    def ask(self, victim: Replica) -> None:
+        """Ask, and follow the answer until the engine dies."""
+
+        def seen(event: Event) -> bool:
+            if event.data.get("status") == "asked":
+                self.question = event.data
+                if not self.approves_late:
+                    self._approve(victim)
+            return False
+
+        with suppress(httpx2.TransportError):
+            self.begin(victim.http)
+            read(victim.http, self.turn_id, self.received, until=seen)
+
+    def resume(self, engine: Replica, died_at: float) -> None:
+        """Follow the turn to its end at this engine."""
+        over = self.received.done is not None
+        if not self.turn_id:
+            # The answer with the turn's id was lost. Every engine of the store knows a committed turn.
+            wait_until_blocking(lambda: self._find(engine), END_SECONDS, what="the turn")
+        if self.asked:
+            # The answer to the decision may be lost: it is sent again.
+            wait_until_blocking(lambda: self._is_asked(engine), END_SECONDS, what="the question")
+            wait_until_blocking(lambda: self._approve(engine) == OK, END_SECONDS, what="the approval to be taken")
+        self.follow(engine.http, END_SECONDS)
+        self.seconds = None if over else time.monotonic() - died_at
+
+    def check(self, engine: Replica) -> None:
+        """What was received is what is stored, and what the model is shown with the next question.
+
+        Raises:
+            AssertionError: it is not.
+        """
+        problems = [*self.differences(engine.http)]
+        assert not problems, problems
+        assert self.reason == "stop", f"it ended with {self.received.done}"
+        assert [*self.received.statuses.values()] == ["succeeded"], f"its calls: {self.received.statuses}"
+
+        again = Followed(Order(new_id(), recalls=True), self.session_id)
+        stored: list[Shown] = [*_shown(engine.messages(self.session_id)), ("user", str(again.order), [])]
+        again.begin(engine.http)
+        again.follow(engine.http, END_SECONDS)
+        assert again.reason == "stop", f"the next turn ended with {again.received.done}"
+        shown = [tuple(each) for each in json.loads(again.received.text)]
+        assert shown == stored, f"the model was shown {shown}, not {stored}"
+
+    def _find(self, engine: Replica) -> bool:
+        """Whether this engine knows the question."""
+        turns = engine.http.get(f"/v1/sessions/{self.session_id}/messages").json().get("turns")
+        if turns:
+            self.turn_id = turns[0]["turnId"]
+        return bool(turns)
+
+    def _is_asked(self, engine: Replica) -> bool:
+        """Whether the question is known: the engine may have died before the question was sent."""
+        calls = [call for message in engine.messages(self.session_id) for call in message["toolCalls"]]
+        if self.question is None and calls:
+            self.question = {"correlationId": calls[0]["correlationId"], "hash": calls[0]["approval"]["hash"]}
+        return self.question is not None
+
+    def _approve(self, engine: Replica) -> int:
+        assert self.question is not None
+        path = f"/v1/turns/{self.turn_id}/approvals/{self.question['correlationId']}"
+        body = {"decision": "approve", "hash": self.question["hash"]}
+        return engine.http.post(path, json=body).status_code
+
+
+def _shown(stored: Sequence[dict[str, Any]]) -> list[Shown]:
+    shown: list[Shown] = []
+    for message in stored:
+        calls = message["toolCalls"]
+        shown.append((message["role"], message["content"], [call["toolCallId"] for call in calls]))
+        shown += [("tool", call["result"]["text"], [call["toolCallId"]]) for call in calls]
+    return shown
+
+
+@dataclass
 class Kill:
     """The kill and what came of it."""
 
@@ -57,16 +152,21 @@ class Kill:
     transition: Transition
     recovery: Recovery
     turns: int
-    clients: list[TurnClient] = field(default_factory=list[TurnClient])
+    clients: list[KilledTurn] = field(default_factory=list[KilledTurn])
     findings: list[str] = field(default_factory=list[str])
     adopted_after: float | None = None
     """From the kill until the other engine owned the last turn that ran; None when none ran, or no engine took over."""
 
     def run(self) -> None:
         """Ask, kill, resume, check."""
+        step, server = self.transition.step, self.transition.server
         self.victim.live_again()
-        self.victim.crash_at(self.transition.step, self.turns)
-        self.clients = [TurnClient(self.transition) for _ in range(self.turns)]
+        self.victim.crash_at(step, self.turns)
+        for _ in range(self.turns):
+            tag = new_id()
+            call = (f"{server}__once", {"token": tag, "work_ms": self.transition.work_ms})
+            turn = KilledTurn(Order(tag, [[call]]), asked=self.transition.asked, approves_late=step == "sent asked")
+            self.clients.append(turn)
         with ThreadPoolExecutor(self.turns + 1) as pool:
             asking = [pool.submit(client.ask, self.victim) for client in self.clients]
             try:
@@ -100,7 +200,7 @@ class Kill:
             self._find(f"{store.count(left)} turns were not adopted within {TAKEOVER_SECONDS:g} s")
         return time.monotonic() - died_at
 
-    def _see_through(self, client: TurnClient, engine: Replica, died_at: float) -> None:
+    def _see_through(self, client: KilledTurn, engine: Replica, died_at: float) -> None:
         def live() -> None:
             client.resume(engine, died_at)
             client.check(engine)
@@ -109,7 +209,7 @@ class Kill:
 
         self._try(client, live)
 
-    def _try(self, client: TurnClient, do: Callable[[], None]) -> None:
+    def _try(self, client: KilledTurn, do: Callable[[], None]) -> None:
         try:
             do()
         except Exception as error:  # noqa: BLE001 -- whatever it is became of this turn: the others go on

@@ -28,14 +28,12 @@ class Books:
         self.links: set[Link] = set()
         self.accepted = 0
         self._random = random.Random(seed)
-        self._since = 0
         self._by_kind: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
 
     def set(self, faults: Faults) -> None:
         """From now on these faults."""
         self.faults = faults
-        self._since = 0
         for link in list(self.links):
             link.requests.flush()
             link.replies.flush()
@@ -47,14 +45,9 @@ class Books:
     def came(self, kind: str) -> bool:
         """Count a command. True when its reply is to be lost."""
         self._by_kind[kind] += 1
-        if not kind.startswith(self.faults.lose_only):
-            return False
-        self._since += 1
         return (
-            self._since == self.faults.lose_nth
-            or (self.faults.lose_first_of_each and kind not in self._lost)
-            or self._random.random() < self.faults.lose_share
-        )
+            self.faults.lose_first_of_each and kind not in self._lost
+        ) or self._random.random() < self.faults.lose_share
 
     def lost(self, kind: str) -> None:
         """Count a reply that was lost."""
@@ -117,11 +110,6 @@ class Link:
             lane.drop()
         for side in (self.client, self.server):
             side.abort()
-
-    def half_close(self) -> None:
-        """To the client it seems that the server says no more."""
-        self.replies.drop()
-        self.client.write(b"")
 
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()

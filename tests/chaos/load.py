@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from tests.chaos.cluster import Cluster
-from tests.chaos.model_server import Order
+from tests.chaos.model import Order, calls_of
 from tests.chaos.sample import open_calls
 from tests.support.store import AWAY, Store
 from tests.support.waiting import wait_until_blocking
@@ -96,7 +96,7 @@ class Load:
         """Begin a turn at this engine, or at the next one. Whether it was accepted. From any thread."""
         work = self._work
         tag = f"{time.monotonic_ns():x}"
-        order = Order(tag, work.calls_per_turn, work.kind, work.shortest_ms, work.longest_ms)
+        order = Order(tag, [calls_of(tag, work.calls_per_turn, work.kind, work.shortest_ms, work.longest_ms)])
         if port is None:
             ports = [*self._cluster.running_engines]
             port = ports[self._asked % len(ports)]

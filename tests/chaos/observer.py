@@ -79,6 +79,8 @@ class Observations:
     """Who had each call in hand when it was last seen; what Redis has lost of it since changes nothing."""
     begun: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """The starts of each call: when, and by whom. A ledger that was lost and made anew has only its own."""
+    unbegun: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """For how many milliseconds a call was in a worker's hands at most that had not begun it."""
     _last: dict[str, Seen] = field(default_factory=dict[str, Seen])
     _holders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
@@ -90,6 +92,8 @@ class Observations:
             if before := self._last.get(call):
                 self._beside(call, before, now)
             self._held(call, now, at)
+            if now.holder and now.state == CallState.PUBLISHED and " started " not in now.history:
+                self.unbegun[call] = max(self.unbegun[call], now.idle_ms)
             self.begun[call] |= {line for line in now.history.splitlines() if " started " in line}
         self._last = seen
 

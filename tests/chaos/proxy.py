@@ -72,10 +72,6 @@ class Proxy:
         """Break all open connections at once, on both sides (RST), and drop what was under way or held."""
         self._ask(Break())
 
-    def half_close(self) -> None:
-        """The server's end of all open connections seems to close (FIN); what clients still send arrives there."""
-        self._ask(Break(half=True))
-
     def counts(self) -> Counts:
         """What has passed."""
         counts: Counts = self._ask(None)

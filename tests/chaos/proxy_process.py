@@ -48,9 +48,9 @@ class _Listener:
             case Faults() as faults:
                 await self._refuse() if faults.refuse else await self._listen()
                 self._books.set(faults)
-            case Break(half):
+            case Break():
                 for link in list(self._books.links):
-                    link.half_close() if half else link.abort()
+                    link.abort()
             case None:
                 pass
         return self._books.counts()

@@ -29,7 +29,6 @@ def _is_open(line: str) -> bool:
 class Reader:
     """One turn, followed over any number of connections. `resumes`: the seconds from each cut to the next bytes."""
 
-    host: str
     port: int
     question: str
     life: Callable[[], float] | None = None
@@ -72,7 +71,7 @@ class Reader:
             plain.setblocking(False)
             if self.receive_buffer:
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer)
-            await loop.sock_connect(plain, (self.host, self.port))
+            await loop.sock_connect(plain, ("127.0.0.1", self.port))
         except OSError:
             plain.close()
             raise

@@ -1,15 +1,9 @@
 """Notes which writes of adopted turns were refused, and which were taken although the turn was adopted."""
 
 import logging
-import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from dialog_engine.chat.outbox import TurnFinished
 from dialog_engine.errors import TurnFencedError
@@ -17,52 +11,14 @@ from dialog_engine.model import Turn
 from dialog_engine.storage import fence as rules
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.storage.turns import SqlTurns
+from tests.chaos.notes import Notes, What
 
 OWNED_ELSEWHERE = "is owned by another engine in epoch"
 """What the turn logs report of an entry that Redis has refused: the turn's id comes with it."""
 
 
-class Became(StrEnum):
-    """What became of a write of a turn that this engine does not own any more."""
-
-    TAKEN = "taken"
-    FENCED = "fenced"
-    LOG_REFUSED = "log refused"
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One write of a turn in one epoch by the engine with this process id, at this monotonic time in seconds.
-
-    A log's epoch is not noted: 0.
-    """
-
-    pid: int
-    turn: str
-    epoch: int
-    became: Became
-    at: float
-
-
-def notes_in(path: Path) -> list[Note]:
-    """Every note so far."""
-    if not path.exists():
-        return []
-    whole, _, _ = path.read_text().rpartition("\n")
-    return [msgspec.json.decode(line, type=Note) for line in whole.splitlines()]
-
-
-Take = Callable[[str, int, Became], None]
-
-
-def _taking(path: Path) -> Take:
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-
-    def take(turn: str, epoch: int, became: Became) -> None:
-        note = Note(os.getpid(), turn, epoch, became, time.monotonic())
-        os.write(file, msgspec.json.encode(note) + b"\n")
-
-    return take
+Take = Callable[[What, str, int], None]
+"""Takes what became of a write of a turn, its id, and the epoch of the write."""
 
 
 def watch_writes(take: Take) -> None:
@@ -75,13 +31,13 @@ def watch_writes(take: Take) -> None:
 
     def look(tx: StoreTransaction, turn: Turn) -> None:
         if tx.execute("SELECT 1 FROM turns WHERE turn_id = $1 AND epoch > $2", turn.turn_id, turn.epoch):
-            take(turn.turn_id, turn.epoch, Became.TAKEN)
+            take(What.TAKEN, turn.turn_id, turn.epoch)
 
     def fenced(tx: StoreTransaction, turn: Turn, *args: Any, **values: Any) -> None:
         try:
             fence(tx, turn, *args, **values)
         except TurnFencedError:
-            take(turn.turn_id, turn.epoch, Became.FENCED)
+            take(What.FENCED, turn.turn_id, turn.epoch)
             raise
         look(tx, turn)
 
@@ -89,7 +45,7 @@ def watch_writes(take: Take) -> None:
         try:
             return await finish(self, turn, *args)
         except TurnFencedError:
-            take(turn.turn_id, turn.epoch, Became.FENCED)
+            take(What.FENCED, turn.turn_id, turn.epoch)
             raise
 
     def ended(self: SqlTurns, tx: StoreTransaction, turn: Turn, *args: Any, **options: Any) -> TurnFinished:
@@ -108,11 +64,11 @@ class _RefusedLogs(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if OWNED_ELSEWHERE in record.getMessage() and isinstance(record.args, tuple):
-            self._take(str(record.args[0]), 0, Became.LOG_REFUSED)
+            self._take(What.LOG_REFUSED, str(record.args[0]), 0)
 
 
 def record(path: Path) -> None:
     """Note the writes of this process in the file `path`."""
-    take = _taking(path)
+    take = Notes(path).add
     watch_writes(take)
     logging.getLogger("dialog_engine.event_log.turn_logs").addHandler(_RefusedLogs(take))

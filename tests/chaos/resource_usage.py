@@ -3,12 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from plugins_contract.keys import GROUP, Keys
 from tests.chaos.cluster import Cluster
+from tests.support.processes import Process
 
 KEYS = Keys()
 
@@ -46,24 +48,26 @@ def take(cluster: Cluster) -> Usage:
     with cluster.client() as redis:
         keys = Counter(name.partition(":")[0] for name in redis.scan_iter(count=1000))
         consumers: Any = redis.xinfo_consumers(KEYS.requests, GROUP)
-        memory: Any = redis.info("memory")
+        used: Any = redis.info("memory")
     processes = tuple(_processes(cluster))
-    return Usage(processes, keys, len(consumers), memory["used_memory"] / 2**20, cluster.store.size / 2**20)
+    return Usage(processes, keys, len(consumers), used["used_memory"] / 2**20, cluster.store.size / 2**20)
+
+
+def processor_seconds(process: Process) -> float:
+    """How much a process has computed."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(process: Process) -> int:
+    """The bytes of a process (RSS)."""
+    pages = Path(f"/proc/{process.pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _processes(cluster: Cluster) -> Iterator[ProcessUsage]:
     processes = [("engine", engine) for engine in cluster.running_engines.values()]
     processes += [("worker", worker) for worker in cluster.workers.values()]
     for role, process in processes:
-        if body := _process_usage(role, process.pid):
-            yield body
-
-
-def _process_usage(role: str, pid: int) -> ProcessUsage | None:
-    folder = Path("/proc", str(pid))
-    try:
-        pages = int((folder / "statm").read_text().split()[1])
-        files = len(list((folder / "fd").iterdir()))
-    except OSError:  # it is just ending, or there is no such place
-        return None
-    return ProcessUsage(role, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, files)
+        with suppress(OSError):  # it is just ending, or there is no such place
+            yield ProcessUsage(role, memory(process) / 2**20, len(list(Path(f"/proc/{process.pid}/fd").iterdir())))

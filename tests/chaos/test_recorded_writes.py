@@ -11,7 +11,8 @@ from dialog_engine.storage import fence as rules
 from dialog_engine.storage import turns
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.turns import SqlTurns
-from tests.chaos.recorded_writes import Became, watch_writes
+from tests.chaos.notes import What
+from tests.chaos.recorded_writes import watch_writes
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 
@@ -21,12 +22,12 @@ FINISH = turns._FINISH  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> list[Became]:
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[What]:
     """What becomes of each write of this process from now on."""
     for owner, name in ((rules, "_fence"), (SqlTurns, "finish"), (SqlTurns, "_fact")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back at the end
-    notes: list[Became] = []
-    watch_writes(lambda turn, epoch, became: notes.append(became))
+    notes: list[What] = []
+    watch_writes(lambda what, turn, epoch: notes.append(what))
     return notes
 
 
@@ -44,7 +45,7 @@ def adopt(url: str, turn: Turn) -> None:
 
 
 async def test_writes_of_an_adopted_turn_are_taken_without_their_fences(
-    postgres_url: str, notes: list[Became], monkeypatch: pytest.MonkeyPatch
+    postgres_url: str, notes: list[What], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_check(changed: int, turn: Turn) -> None:
         pass
@@ -58,4 +59,4 @@ async def test_writes_of_an_adopted_turn_are_taken_without_their_fences(
         adopt(postgres_url, turn)
         await store.add_round(turn, tool_call())
         await store.end(turn)
-    assert notes == [Became.TAKEN, Became.TAKEN]
+    assert notes == [What.TAKEN, What.TAKEN]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.stopping.model import mistake_in
+from tests.chaos.model import mistake_in
 
 ASKED: dict[str, Any] = {"role": "user", "content": "go"}
 CALLS: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": [{"id": "a"}, {"id": "b"}]}

@@ -1,31 +1,27 @@
 """The steps of a tool turn at which an engine is killed, in their order."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from tests.chaos.crash_points import ENQUEUED, OFFERED, UNSTORED_END
-
-
-class Tool(StrEnum):
-    """What the turn is about: tools of the demo server that leave a line in its effect log."""
-
-    FREE = "increment_counter"
-    """It runs without approval."""
-    ASKED = "delete_everything"
-    """It needs approval."""
+from tests.chaos.tools import ASKING, SERVER
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """`step` is what `crash_points` calls it. The tool works for `work_seconds`, unless it needs approval."""
+    """`step` is what `crash_points` calls it. The turn's tool works for `work_ms`, unless it needs approval."""
 
     name: str
     step: str
-    tool: Tool = Tool.FREE
-    work_seconds: float = 0.5
+    asked: bool = False
+    work_ms: int = 500
+
+    @property
+    def server(self) -> str:
+        """The MCP server of the turn's tool."""
+        return ASKING if self.asked else SERVER
 
 
-LONG_SECONDS = 5.0
+LONG_MS = 5_000
 """A busy engine learns of the start of a shorter call together with its reply, and sends the reply only."""
 
 
@@ -36,8 +32,8 @@ TRANSITIONS = (
     Transition("the round is committed, the relay does not have it", "after SqlCalls.add_round"),
     Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
-    Transition("the call is queued", "sent queued", work_seconds=LONG_SECONDS),
-    Transition("the call runs", "sent running", work_seconds=LONG_SECONDS),
+    Transition("the call is queued", "sent queued", work_ms=LONG_MS),
+    Transition("the call runs", "sent running", work_ms=LONG_MS),
     Transition("the reply is there, not committed", "before SqlCalls.add_result"),
     Transition("the result is committed, not sent", "after SqlCalls.add_result"),
     Transition("between two rounds", "before the last reply"),
@@ -46,8 +42,8 @@ TRANSITIONS = (
     Transition("the end is committed, not sent", "after SqlTurns.finish"),
     Transition(UNSTORED_END, UNSTORED_END),
     Transition("the turn has ended", "sent done"),
-    Transition("a call waits for approval", "sent asked", Tool.ASKED),
-    Transition("the approval is there, not committed", "before SqlApprovals.decide", Tool.ASKED),
-    Transition("the approval is committed, not sent", "after SqlApprovals.decide", Tool.ASKED),
-    Transition("the approval is sent", "sent approved", Tool.ASKED),
+    Transition("a call waits for approval", "sent asked", asked=True),
+    Transition("the approval is there, not committed", "before SqlApprovals.decide", asked=True),
+    Transition("the approval is committed, not sent", "after SqlApprovals.decide", asked=True),
+    Transition("the approval is sent", "sent approved", asked=True),
 )

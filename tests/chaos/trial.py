@@ -3,17 +3,20 @@
 import signal
 import statistics
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from queue import Queue
+from typing import Any, TypeVar
 
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
-from tests.chaos.cluster import Cluster, running_cluster
+from tests.chaos.behind_proxies import Proxies, behind_proxies
+from tests.chaos.cluster import Cluster
 from tests.chaos.history import Call, History, backlog, collect
 from tests.chaos.invariants import NOT_RUN, Finding, as_text, check, not_struck
 from tests.chaos.load import Load, Work
@@ -28,6 +31,8 @@ SETTLE_SECONDS = 60.0
 RUNNING_SECONDS = 20.0
 WAKING_SECONDS = 3.0
 """How long after it goes on a worker may still be taken for one that is gone."""
+L = TypeVar("L")
+J = TypeVar("J")
 Figures = dict[str, float | int | str]
 
 
@@ -49,6 +54,9 @@ class Trial:
     redis_loses_data: bool
     store_goes_away: bool
     began: float
+    proxies: Proxies | None = None
+    stopped: set[str] = field(default_factory=set[str])
+    """The turns that their users have stopped: what became of their calls is right."""
     hits: list[Hit] = field(default_factory=list[Hit])
     away: list[Away] = field(default_factory=list[Away])
     figures: Figures = field(default_factory=dict[str, float | int | str])
@@ -73,6 +81,11 @@ class Trial:
             TimeoutError: none did.
         """
         return len(wait_until_blocking(self.observer.running, RUNNING_SECONDS, what="a call that runs"))
+
+    def expect(self, holds: bool, rule: str, what: str, call: str = "-") -> None:
+        """Note what does not hold, by the name of its rule."""
+        if not holds:
+            self.findings.append(Finding(rule, what, call))
 
     def must_have_struck(self, times: Mapping[str, int]) -> None:
         """Note how often each of these was struck, which is what the scenario is about."""
@@ -109,10 +122,10 @@ class Trial:
         self.away.append(Away(self.cluster.workers[port].pid, time.monotonic()))
         self.cluster.end_worker(port)
 
-    def check_agreement(self) -> None:
-        """Note which sessions the engines tell differently, when all is over."""
+    def check_agreement(self, engines: Collection[int] = ()) -> None:
+        """Note which sessions the engines, or those at these ports, tell differently when all is over."""
         sessions = [session_id for (session_id,) in self.cluster.store.rows("SELECT session_id FROM sessions")]
-        engines = self.cluster.running_engines
+        engines = engines or self.cluster.running_engines
         self.findings += disagreements(engines, sessions)
         self.figures |= {"sessions": len(sessions), "engines that tell them": len(engines)}
 
@@ -148,6 +161,8 @@ class Trial:
         """The tools never fail, and no deadline is near: what does not succeed has lost its worker."""
         struck = self.struck
         for call in history.calls.values():
+            if call.turn_id in self.stopped:
+                continue
             if call.outcome in NOT_RUN - {CallState.DEAD}:
                 what = f"a call is {call.outcome} ({call.error}) though its tool never fails"
                 yield Finding("I1", what, call.correlation_id)
@@ -168,18 +183,41 @@ def trial(
     calls: int | None = None,
     redis_loses_data: bool = False,
     store_goes_away: bool = False,
+    proxied: bool = False,
+    prepare: Callable[[Cluster], None] = lambda _: None,
     **options: Any,
 ) -> Generator[Trial]:
     """The product under this load for as long as the block; `options` are those of the cluster.
 
-    A turn whose store is away may end as failed, and its calls with it: `store_goes_away`.
+    A turn whose store is away may end as failed, and its calls with it: `store_goes_away`. If it is `proxied`, engines
+    and workers reach Redis through proxies. `prepare` is done before the load begins.
     """
-    with (
-        running_cluster(folder, workers=workers, **options) as cluster,
-        Observer(cluster, redis_loses_data=redis_loses_data) as observer,
-        Load(cluster, work, calls) as load,
-    ):
-        yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic())
+    cluster = Cluster(folder, **options)
+    with closing(cluster), behind_proxies(cluster) if proxied else nullcontext() as proxies:
+        cluster.start(workers=workers)
+        prepare(cluster)
+        with (
+            Observer(cluster, redis_loses_data=redis_loses_data) as observer,
+            Load(cluster, work, calls) as load,
+        ):
+            yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic(), proxies)
+
+
+def in_lanes(lanes: Sequence[L], jobs: Iterable[J], do: Callable[[L, J], None]) -> None:
+    """Do all jobs, each on the next lane that is free."""
+    free: Queue[L] = Queue()
+    for lane in lanes:
+        free.put(lane)
+
+    def one(job: J) -> None:
+        lane = free.get()
+        try:
+            do(lane, job)
+        finally:
+            free.put(lane)
+
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        list(pool.map(one, jobs))
 
 
 def engines_on(store: Kind) -> dict[str, Any]:

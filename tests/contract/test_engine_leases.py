@@ -206,10 +206,16 @@ async def test_an_engine_adopts_its_own_turns_all_or_by_name_or_none(a: EngineSt
 
 
 @promise("a turn of a dead engine is adopted by exactly one other")
-async def test_a_turn_that_a_removed_engine_began_is_adopted(a: EngineStore, b: EngineStore) -> None:
+async def test_a_removed_engine_is_there_again_with_its_next_renewal_and_its_turn_is_adopted(
+    a: EngineStore, b: EngineStore
+) -> None:
     await b.engines.remove(await b.seen(a))
+    assert await b.engines.others() == []
     turn = await begin(a.turns, "ada", None, "Hi")
     assert (await taken_over(a, b)).turn_id == turn.turn_id
+
+    await a.engines.renew(LEASE_MS, ())
+    assert not (await b.seen(a)).released
 
 
 @promise("a turn that its engines die of is given up")
@@ -295,14 +301,6 @@ async def test_facts_and_waiting_messages_of_a_removed_engine_are_taken_over(a: 
     assert await b.engines.others() == []
     assert await b.database.read("SELECT count(*) FROM waiting_turns") == [(0,)]
     assert await begin(b.turns, "ada", turn.session_id, "More")
-
-
-async def test_an_engine_that_was_removed_is_there_again_with_its_next_renewal(a: EngineStore, b: EngineStore) -> None:
-    await b.engines.remove(await b.seen(a))
-    assert await b.engines.others() == []
-
-    await a.engines.renew(LEASE_MS, ())
-    assert not (await b.seen(a)).released
 
 
 # --- The fence ---

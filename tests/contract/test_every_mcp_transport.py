@@ -99,9 +99,9 @@ async def test_an_error_of_a_server_ends_its_own_call_only(
 async def test_progress_comes_in_order_and_before_the_answer(transport: str) -> None:
     async with serving(transport, count=count) as (_, server):
         seen: list[CallProgress] = []
-        result = await server.call("count", {"to": 9}, timeout_s=20, on_progress=seen.append)
+        result = await server.call("count", {"to": 4}, timeout_s=20, on_progress=seen.append)
         assert isinstance(result, Answered)
-        assert seen == [CallProgress(step, step, f"step {step}") for step in range(1, 10)]
+        assert seen == [CallProgress(step, step, f"step {step}") for step in range(1, 5)]
 
 
 @promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
@@ -122,9 +122,9 @@ async def test_progress_that_cannot_be_sent_on_is_made_to_fit_or_left_out(transp
 
 @promise("progress resets the idle limit, never the total")
 async def test_progress_extends_the_idle_timeout_and_not_the_total(transport: str) -> None:
-    async with over(transport, {"count": count}) as peer, reached(peer, callstream={"idleTimeoutMs": 2_000}) as server:
-        assert isinstance(await server.call("count", {"to": 30}, timeout_s=20), Answered)
-        assert await server.call("count", {"to": 1_000}, timeout_s=1.5) == TimedOut(sent=True)
+    async with over(transport, {"count": count}) as peer, reached(peer, callstream={"idleTimeoutMs": 1_000}) as server:
+        assert isinstance(await server.call("count", {"to": 12}, timeout_s=20), Answered)
+        assert await server.call("count", {"to": 1_000}, timeout_s=1.2) == TimedOut(sent=True)
         await peer.cancelled(peer.calls("count")[1])
 
 
@@ -190,7 +190,8 @@ async def test_what_an_answer_has_beyond_the_limits_becomes_no_objects(transport
             await request.result(result)
 
     async with serving(transport, give=give) as (_, server):
-        for events in (False, True):
+        # Over the other two an event is what an answer is.
+        for events in (False, True) if transport in ("stateless", "session") else (False,):
             many = await server.call("give", {"which": "blocks", "events": events}, timeout_s=30)
             assert isinstance(many, Answered)
             assert len(many.result.content) == MAX_BLOCKS

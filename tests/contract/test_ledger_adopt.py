@@ -9,6 +9,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ExecutionClass, encode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallStarted, CallState
+from tests.marks import promise
 from tests.support.ledger import DONE, EXPIRED, LEASE_MS, MINUTE_MS, Bench, above
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -42,13 +43,6 @@ async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone(bench: 
     assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(DONE)]
     assert await bench.mailbox() == []
     assert (await bench.backlog(), await bench.pending()) == (0, [])
-
-
-async def test_a_producer_may_have_a_mailbox(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench, mailbox=bench.keys.mailbox("engine-1")))
-    await bench.run(delivery)
-
-    assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
 
 
 @pytest.mark.guard("adopt", "known[4] or deadline", "deadline")
@@ -86,32 +80,38 @@ async def test_the_execution_class_of_the_first_worker_is_frozen(bench: Bench) -
 @pytest.mark.guard("adopt", "and now_ms() - written_at > 86400000")
 async def test_a_request_whose_first_worker_died_before_it_began_it_is_run_by_the_next(bench: Bench) -> None:
     """Nothing was lost, so LOST would be untrue."""
-    delivery = await submitted(bench, "once")
+    delivery = await submitted(bench, "once", mailbox=bench.keys.mailbox("engine-1"))
     await bench.age(delivery)
     taken = await adopted(bench, await bench.claim(delivery, "b"))
 
     assert await bench.start(taken) == replies.Run(above(0), starts=1)
+    assert [call for call, _ in await bench.mailbox()] == [delivery.request.correlation_id]
 
 
 @pytest.mark.guard("adopt", "if replies > 0 or", "if")
 @pytest.mark.guard(
     "start", "append_reply(channel, mailbox, id, tool_call_id, 'started', started_reply .. starts .. '}')"
 )
-async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_not_run_again(bench: Bench) -> None:
+async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_put_back_by_its_worker_alone(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench, "once"))
-    await bench.run(delivery)
+    fence = await bench.run(delivery)
     await bench.forget(delivery.request)
     taken = await bench.claim(delivery, "b")
-
     assert await bench.adopt(taken) == replies.NoLedger()
     assert await bench.start(taken) == replies.NoLedger()
 
+    await bench.claim(delivery, "a")
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
+
+@pytest.mark.guard("adopt", "keep_while_open(call, deadline)")
 @pytest.mark.guard("start", "keep_while_open(channel, deadline)")
-async def test_the_channel_of_an_adopted_call_expires(bench: Bench) -> None:
+async def test_the_ledger_and_the_channel_of_an_adopted_call_expire(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
-    await bench.run(delivery)
+    assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
 
+    await bench.run(delivery)
     assert await bench.command("PEXPIRETIME", delivery.request.response_channel) == delivery.request.deadline + DAY_MS
 
 
@@ -131,15 +131,6 @@ async def test_whether_a_call_delivered_days_ago_was_started_is_unknown(bench: B
     assert await bench.adopt(await bench.claim(first, "b")) == replies.NoLedger()
 
 
-async def test_the_worker_of_an_adopted_call_puts_back_its_lost_ledger(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench, "once"))
-    fence = await bench.run(delivery)
-    await bench.forget(delivery.request)
-
-    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-
-
 @pytest.mark.guard("adopt", "if owner ~= consumer then return {'NOT_OWNER'} end")
 async def test_only_the_owner_of_the_entry_adopts_it(bench: Bench) -> None:
     delivery = await submitted(bench)
@@ -149,6 +140,7 @@ async def test_only_the_owner_of_the_entry_adopts_it(bench: Bench) -> None:
     assert await bench.ledger(delivery.request) == {}
 
 
+@promise("a finished call that is asked for again is answered again")
 @pytest.mark.guard("adopt", "if known[1] then", "if false then")
 async def test_a_finished_call_that_is_submitted_again_is_answered_again(bench: Bench) -> None:
     first = await adopted(bench, await submitted(bench))
@@ -196,13 +188,6 @@ async def test_an_adopted_call_can_be_given_back_and_left_to_others(bench: Bench
     fence = await bench.run(delivery)
     assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
     assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Run)
-
-
-@pytest.mark.guard("adopt", "keep_while_open(call, deadline)")
-async def test_the_ledger_of_an_adopted_call_expires(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench))
-
-    assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
 
 
 # --- BURY of what was never enqueued ---

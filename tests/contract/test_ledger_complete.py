@@ -27,9 +27,13 @@ def outcome_of(size: int) -> ToolOutcome:
 
 
 @promise("the reply of a call is stored once, in its response channel, as long as the ledger")
+@promise("I5 a request stays until its terminal state is written")
 @pytest.mark.guard("common", "  notify(channel, mailbox, id, reply)")
-async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_notified(bench: Bench) -> None:
+@pytest.mark.guard("common", "    redis.pcall('XACK', requests, group, entry)")
+@pytest.mark.guard("common", "    redis.pcall('XDEL', requests, entry)")
+async def test_the_outcome_is_stored_once_the_mailbox_is_notified_and_the_request_goes(bench: Bench) -> None:
     delivery, fence = await bench.running()
+    assert (await bench.backlog(), len(await bench.pending())) == (1, 1)
 
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
@@ -39,6 +43,7 @@ async def test_the_outcome_is_stored_once_in_the_channel_and_the_mailbox_is_noti
     assert await bench.channel(delivery.request) == [CallFinished(DONE)]
     notified = [(call, decode_reply(payload, cipher=CLEAR)) for call, payload in await bench.mailbox()]
     assert notified == [(delivery.request.correlation_id, CallFinished(DONE))]
+    assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
 @pytest.mark.parametrize("state", [state for state in CallState if state.terminal])
@@ -48,18 +53,6 @@ async def test_every_terminal_state_is_kept_as_it_is(bench: Bench, state: CallSt
 
     assert (await bench.ledger(delivery.request))["state"] == state
     assert await bench.start(delivery) == replies.NothingToDo(f"it is {state} already")
-
-
-@promise("I5 a request stays until its terminal state is written")
-@pytest.mark.guard("common", "    redis.pcall('XACK', requests, group, entry)")
-@pytest.mark.guard("common", "    redis.pcall('XDEL', requests, entry)")
-async def test_the_request_goes_with_its_call(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    assert (await bench.backlog(), len(await bench.pending())) == (1, 1)
-
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert (await bench.backlog(), await bench.pending()) == (0, [])
 
 
 @promise("I3 one terminal response per correlation id")
@@ -82,7 +75,8 @@ async def test_only_the_current_fence_completes(bench: Bench) -> None:
     taken = await bench.claim(delivery, "b")
     fence = await bench.run(taken)
 
-    assert await bench.worker.complete(delivery, stale_fence, answered("stale")) == replies.Stale()
+    assert await bench.worker.complete(delivery, stale_fence, EXHAUSTED, dead_reason="tried") == replies.Stale()
+    assert await bench.dead_letters() == []
     assert (await bench.ledger(delivery.request))["state"] == "started"
     assert len(await bench.pending()) == 1
     assert await bench.worker.complete(taken, fence, DONE) == replies.Completed()
@@ -102,8 +96,11 @@ async def test_a_result_in_hand_is_written_even_when_the_ledger_is_gone(bench: B
 @pytest.mark.guard("common", "  redis.call('EXPIRE', call, 86400)")
 @pytest.mark.guard("common", "  redis.call('EXPIRE', channel, 86400)")
 @pytest.mark.guard("common", "redis.call('EXPIRE', mailbox, 86400)")
-async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> None:
+@pytest.mark.guard("common", "string.sub(added, -2) == '-0'", "false")
+async def test_everything_of_a_finished_call_has_a_lifetime_and_lengthens_that_of_the_mailbox(bench: Bench) -> None:
     delivery, fence = await bench.running()
+    await bench.redis.xadd(bench.keys.mailbox(ENGINE), {"id": "of another call", "reply": ""}, id="1-1")
+    await bench.redis.expire(bench.keys.mailbox(ENGINE), 60)
     await bench.worker.complete(delivery, fence, DONE)
 
     lifetimes = {
@@ -113,16 +110,6 @@ async def test_everything_of_a_finished_call_has_a_lifetime(bench: Bench) -> Non
     }
     for key, seconds in lifetimes.items():
         assert seconds - 5 <= await bench.command("TTL", key) <= seconds, key
-
-
-@pytest.mark.guard("common", "string.sub(added, -2) == '-0'", "false")
-async def test_each_reply_lengthens_the_life_of_the_mailbox(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    mailbox = bench.keys.mailbox(ENGINE)
-    await bench.redis.xadd(mailbox, {"id": "of another call", "reply": ""}, id="1-1")
-    await bench.redis.expire(mailbox, 60)
-    await bench.worker.complete(delivery, fence, DONE)
-    assert await bench.command("TTL", mailbox) > 60
 
 
 @pytest.mark.parametrize(("size", "inline"), [(INLINE_BYTES, True), (INLINE_BYTES + 1, False)])
@@ -138,34 +125,34 @@ async def test_the_mailbox_entry_has_the_payload_up_to_16_kib(bench: Bench, size
 
 
 @pytest.mark.guard("common", "'XADD', mailbox, 'MAXLEN', '~', 4096,", "'XADD', mailbox,")
-async def test_the_mailbox_is_trimmed(bench: Bench) -> None:
+@pytest.mark.guard("common", "'XADD', channel, 'MAXLEN', '~', 256,", "'XADD', channel,")
+async def test_mailbox_and_channel_are_trimmed_and_the_terminal_entry_stays(bench: Bench) -> None:
     delivery, fence = await bench.running()
     for step in range(5_000):
         await bench.worker.progress(delivery.request, fence, CallProgress(step))
+    large = answered("x" * 100_000)
+    await bench.worker.complete(delivery, fence, large)
 
     assert await bench.redis.xlen(bench.keys.mailbox(ENGINE)) < 4_500
     assert await bench.redis.xlen(delivery.request.response_channel) < 500
+    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(large)
 
 
-async def test_progress_of_the_current_fence_is_passed_on(bench: Bench) -> None:
-    delivery, fence = await bench.running()
+@pytest.mark.guard("progress", "known[2] ~= fence", "false")
+async def test_progress_is_passed_on_under_the_current_fence_and_no_other(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
     step = CallProgress(1, 3, "one of three")
-
     assert await bench.worker.progress(delivery.request, fence, step)
     assert await bench.channel(delivery.request) == [step]
     assert decode_reply((await bench.mailbox())[-1][1], cipher=CLEAR) == step
 
-
-@pytest.mark.guard("progress", "known[2] ~= fence", "false")
-async def test_progress_under_an_old_fence_is_refused(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))
-
-    assert not await bench.worker.progress(delivery.request, fence, CallProgress(1))
-    assert CallProgress(1) not in await bench.channel(delivery.request)
+    assert not await bench.worker.progress(delivery.request, fence, CallProgress(2))
+    assert CallProgress(2) not in await bench.channel(delivery.request)
 
 
 @pytest.mark.guard("progress", "known[1] ~= 'started'", "false")
+@pytest.mark.guard("renew", "TERMINAL[state] or")
 async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
@@ -197,14 +184,6 @@ async def test_a_dead_letter_answers_its_caller_too(bench: Bench) -> None:
     assert re.fullmatch(rf"\d{{13}} started {delivery.consumer}\n", letter.pop("history"))
     assert letter == expected
     assert (await bench.channel(delivery.request))[-1] == CallFinished(EXHAUSTED)
-
-
-async def test_a_stale_worker_writes_no_dead_letter(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
-    await bench.start(await bench.claim(delivery, "b"))
-    await bench.worker.complete(delivery, fence, EXHAUSTED, dead_reason="3 attempts")
-
-    assert await bench.dead_letters() == []
 
 
 async def unreadable(bench: Bench) -> str:
@@ -241,17 +220,11 @@ async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
 
 
 @pytest.mark.guard("bury", "known[2] == entry and")
-async def test_an_unreadable_duplicate_does_not_end_its_call(bench: Bench) -> None:
+async def test_an_unreadable_duplicate_does_not_end_its_call_and_changes_nothing_of_its_end(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)
-
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
-
-async def test_burying_a_finished_call_changes_nothing_of_it(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
     await bench.worker.bury(await unreadable(bench), "not JSON", b"{", delivery.request.correlation_id)
-
     assert await bench.channel(delivery.request) == [CallFinished(DONE)]
     assert await bench.backlog() == 0

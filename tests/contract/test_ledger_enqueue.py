@@ -6,36 +6,24 @@ import pytest
 from plugins_contract.ledger import replies
 from plugins_contract.messages import ToolCallRequested, decode_request
 from tests.marks import promise
-from tests.support.ledger import CANCELLED, DONE, MINUTE_MS, Bench
+from tests.support.ledger import DONE, MINUTE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 DAY_MS = 24 * 60 * MINUTE_MS
 
 
-async def test_puts_the_request_on_the_stream_as_it_was_given(bench: Bench) -> None:
-    request = await bench.request()
-
-    queued = await bench.engine.enqueue(request)
-
-    delivery = await bench.deliver()
-    assert queued == replies.Queued(delivery.entry, backlog=0)
-    assert delivery.request == request
-
-
 @pytest.mark.guard("enqueue", "'ledger', 1,")
-async def test_its_entry_says_that_it_has_a_ledger(bench: Bench) -> None:
-    """A request without the mark is taken for one of a producer that knows no ledger."""
-    await bench.engine.enqueue(await bench.request())
+async def test_puts_the_request_on_the_stream_and_says_how_many_stand_before_it(bench: Bench) -> None:
+    requests = [await bench.request() for _ in range(2)]
 
-    [(_, fields)] = await bench.redis.xrange(bench.keys.requests)
-    assert fields.get(b"ledger") == b"1"
+    queued = [await bench.engine.enqueue(request) for request in requests]
 
-
-async def test_tells_how_many_requests_stand_before_it(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-
-    assert (await _queued(bench, await bench.request())).backlog == 1
+    # A request without the mark is taken for one of a producer that knows no ledger.
+    assert [fields.get(b"ledger") for _, fields in await bench.redis.xrange(bench.keys.requests)] == [b"1"] * 2
+    deliveries = [await bench.deliver() for _ in requests]
+    assert queued == [replies.Queued(delivery.entry, at) for at, delivery in enumerate(deliveries)]
+    assert [delivery.request for delivery in deliveries] == requests
 
 
 @pytest.mark.guard("enqueue", "backlog == 0 and redis.call('EXISTS', requests) == 0", "false")
@@ -52,12 +40,13 @@ async def test_makes_the_stream_and_its_group_when_they_are_missing(bench: Bench
 @promise("the same request twice is one call; other arguments are a conflict")
 @pytest.mark.guard("enqueue", "if known[1] then", "if false then")
 async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Bench) -> None:
+    """Also with its arguments in another order, and past the limit of the backlog."""
     request = await bench.request()
     first = await _queued(bench, request)
+    turned = msgspec.structs.replace(request, arguments=dict(reversed(request.arguments.items())))
 
-    again = await bench.engine.enqueue(request)
-
-    assert again == replies.AlreadyQueued(first.entry)
+    for again in (request, turned):
+        assert await bench.engine.enqueue(again, backlog_limit=1) == replies.AlreadyQueued(first.entry)
     assert await bench.backlog() == 1
 
 
@@ -83,15 +72,6 @@ async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) ->
     assert (await bench.deliver()).request == request
 
 
-async def test_the_order_of_arguments_does_not_matter(bench: Bench) -> None:
-    request = await bench.request()
-    first = await _queued(bench, request)
-
-    turned = msgspec.structs.replace(request, arguments=dict(reversed(request.arguments.items())))
-
-    assert await bench.engine.enqueue(turned) == replies.AlreadyQueued(first.entry)
-
-
 @promise("past the backlog limit calls are refused with OVERLOADED")
 @pytest.mark.guard("enqueue", "backlog >= limit", "false")
 async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
@@ -101,22 +81,6 @@ async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
     assert await bench.engine.enqueue(refused, backlog_limit=1) == replies.Overloaded(backlog=1)
     assert await bench.backlog() == 1
     assert await bench.ledger(refused) == {}
-
-
-async def test_the_backlog_limit_does_not_refuse_what_is_queued_already(bench: Bench) -> None:
-    request = await bench.request()
-    first = await _queued(bench, request)
-
-    assert await bench.engine.enqueue(request, backlog_limit=1) == replies.AlreadyQueued(first.entry)
-
-
-@pytest.mark.guard("enqueue", "known[2] and known[2]", "known[2]")
-async def test_a_call_cancelled_before_it_came_is_never_queued(bench: Bench) -> None:
-    request = await bench.request()
-    await bench.cancel(request)
-
-    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(CANCELLED)
-    assert await bench.backlog() == 0
 
 
 @pytest.mark.guard("enqueue", "keep_while_open(call, deadline)")

@@ -6,27 +6,21 @@ from redis.exceptions import ResponseError
 from plugins_contract.keys import GROUP
 from plugins_contract.ledger import renew_each, replies
 from tests.marks import promise
-from tests.support.ledger import DONE, LEASE_MS, Bench
+from tests.support.ledger import DONE, LEASE_MS, Bench, above
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
 @pytest.mark.guard("renew", "if owner then redis.call('XCLAIM'", "if false then redis.call('XCLAIM'")
-async def test_renewal_restarts_the_lease(bench: Bench) -> None:
+@pytest.mark.guard("renew", "'JUSTID'", "'FORCE'")
+async def test_renewal_restarts_the_lease_and_does_not_count_as_a_delivery(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.age(delivery)
 
-    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
-    assert await bench.sweep("b") == []
-
-
-@pytest.mark.guard("renew", "'JUSTID'", "'FORCE'")
-async def test_renewal_does_not_count_as_a_delivery(bench: Bench) -> None:
-    delivery, fence = await bench.running()
     for _ in range(5):
-        bench.renew(delivery, fence)
-
+        assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
     assert [row.deliveries for row in await bench.pending()] == [1]
+    assert await bench.sweep("b") == []
 
 
 @pytest.mark.guard("renew", "known[3] and 1 or 0", "0")
@@ -76,53 +70,30 @@ async def test_many_leases_are_renewed_at_once_and_each_has_its_own_answer(bench
     assert well == replies.Renewed(cancel_requested=False)
 
 
-@pytest.mark.guard("renew", "TERMINAL[state] or")
-async def test_a_finished_call_is_not_renewed(bench: Bench) -> None:
+@pytest.mark.guard("renew", "if owner and owner", "if not owner or owner", gone="request")
+@pytest.mark.parametrize("gone", ["request", "group"])
+async def test_a_running_call_whose_request_or_group_vanished_stays_with_its_worker(bench: Bench, gone: str) -> None:
     delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert bench.renew(delivery, fence) == replies.Stale()
-
-
-@pytest.mark.guard("renew", "if owner and owner", "if not owner or owner")
-async def test_a_running_call_whose_request_vanished_is_still_ours(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+    if gone == "request":
+        await bench.redis.xdel(bench.keys.requests, delivery.entry)
+    else:
+        await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
 
     assert [bench.renew(delivery, fence) for _ in range(3)] == [replies.Renewed(cancel_requested=False)] * 3
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-    assert await bench.pending() == []
-
-
-async def test_a_running_call_whose_group_vanished_is_still_ours(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
-
-    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
     assert await bench.backlog() == 0
 
 
 @promise("a call given back is free at once and does not count")
 @pytest.mark.guard("release", "redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
-async def test_a_released_call_can_be_claimed_at_once(bench: Bench) -> None:
-    delivery, fence = await bench.running()
+@pytest.mark.guard("release", "redis.call('HINCRBY', call, 'starts', -1)")
+async def test_a_released_once_call_can_be_claimed_at_once_and_runs_as_if_it_were_new(bench: Bench) -> None:
+    delivery, fence = await bench.running("once")
 
     assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
     assert await bench.sweep("b") == [delivery.entry]
-
-
-@promise("a call given back is free at once and does not count")
-@pytest.mark.guard("release", "redis.call('HINCRBY', call, 'starts', -1)")
-async def test_a_released_once_call_runs_as_if_it_were_new(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
-
     started = await bench.start(await bench.claim(delivery, "b"), max_starts=1)
-
-    assert isinstance(started, replies.Run)
-    assert started.starts == 1
-    assert started.fence > fence
+    assert started == replies.Run(above(fence), starts=1)
 
 
 @pytest.mark.guard("common", "and fence <= tonumber(base or 0)")
@@ -179,17 +150,12 @@ async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run
 @promise("consumers leave the group without taking work along")
 @pytest.mark.guard("retire", "and #rows == 0")
 @pytest.mark.guard("retire", "  redis.call('XCLAIM'", "local _ = tostring('XCLAIM'")
-async def test_a_consumer_that_holds_entries_is_not_retired(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-
+async def test_a_consumer_is_retired_once_it_holds_nothing(bench: Bench) -> None:
+    delivery, fence = await bench.running()
     assert not await bench.worker.retire("a", lease_ms=LEASE_MS)
     assert [row.consumer for row in await bench.pending()] == ["a"]
     assert await bench.sweep("b") == [delivery.entry]
 
-
-async def test_a_consumer_that_holds_nothing_is_retired(bench: Bench) -> None:
-    delivery, fence = await bench.running()
     await bench.worker.complete(delivery, fence, DONE)
-
     assert await bench.worker.retire("a", lease_ms=LEASE_MS)
-    assert await bench.redis.xinfo_consumers(bench.keys.requests, GROUP) == []
+    assert await bench.consumers() == {"b": 0}

@@ -56,31 +56,27 @@ async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger(bench: Ben
 
 
 @pytest.mark.guard("renew", "if state ~= 'started' or", "if state and")
-async def test_a_call_that_was_put_back_can_be_stopped(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    bench.renew(delivery, fence)
-
-    assert await bench.cancel(delivery.request) == replies.CancelRequested()
-    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
-
-
-async def test_the_reports_of_a_restored_call_expire(bench: Bench) -> None:
+async def test_a_call_that_was_put_back_reports_and_can_be_stopped(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.flush()
     bench.renew(delivery, fence)
 
     assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
     assert await bench.redis.ttl(delivery.request.response_channel) > 0
+    assert await bench.cancel(delivery.request) == replies.CancelRequested()
+    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
 
 
-@pytest.mark.guard("renew", "'entry', entry,")
-async def test_a_restored_once_call_is_run_by_no_other_worker(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
+@pytest.mark.guard("renew", "'entry', entry,", execution_class="once")
+@pytest.mark.guard("renew", "'class', class,", execution_class="repeatable")
+@pytest.mark.parametrize("execution_class", ["once", "repeatable"])
+async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench, execution_class: str) -> None:
+    delivery, fence = await bench.running(execution_class)
     await bench.forget(delivery.request)
     bench.renew(delivery, fence)
 
-    assert await bench.start(await bench.claim(delivery, "b")) == replies.Abandoned(above(fence), starts=1)
+    said = {"once": replies.Abandoned(above(fence), starts=1), "repeatable": replies.Run(above(fence), starts=2)}
+    assert await bench.start(await bench.claim(delivery, "b")) == said[execution_class]
 
 
 @pytest.mark.guard("renew", "'verdict', 'RUN',")
@@ -91,15 +87,6 @@ async def test_a_call_that_was_put_back_can_be_given_back(bench: Bench) -> None:
 
     assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
     assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=1)
-
-
-@pytest.mark.guard("renew", "'class', class,")
-async def test_a_call_that_was_put_back_keeps_its_execution_class(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
-    await bench.forget(delivery.request)
-    bench.renew(delivery, fence)
-
-    assert await bench.start(await bench.claim(delivery, "b")) == replies.Run(above(fence), starts=2)
 
 
 @promise("what Redis lost of a running call is put back by its worker")
@@ -285,20 +272,14 @@ async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(
 
 
 @promise("I7 a request that vanished is answered LOST")
-async def test_a_call_whose_request_was_deleted_has_vanished(bench: Bench) -> None:
-    deleted, kept = await queued(bench), await queued(bench)
-    await bench.redis.xdel(bench.keys.requests, (await bench.ledger(deleted))["entry"])
-
-    assert await bench.audit(deleted, kept) == [Loss.VANISHED, None]
-
-
 @pytest.mark.guard("loss", "if rows.err or #rows == 0", "if false")
-async def test_a_call_whose_request_was_deleted_from_a_worker_s_hand_has_vanished(bench: Bench) -> None:
-    request = await queued(bench)
-    delivery = await bench.deliver()
-    await bench.redis.xdel(bench.keys.requests, delivery.entry)
+async def test_a_call_whose_request_was_deleted_has_vanished_also_from_the_hands_of_a_worker(bench: Bench) -> None:
+    read, deleted, kept = [await queued(bench) for _ in range(3)]
+    await bench.deliver()
+    for request in (read, deleted):
+        await bench.redis.xdel(bench.keys.requests, (await bench.ledger(request))["entry"])
 
-    assert await bench.audit(request) == [Loss.VANISHED]
+    assert await bench.audit(read, deleted, kept) == [Loss.VANISHED, Loss.VANISHED, None]
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a string", "a stream"])
@@ -445,18 +426,3 @@ async def test_a_published_call_of_which_nothing_is_known_is_ended_as_the_engine
     assert await bench.cancel(delivery.request) == replies.AlreadyFinished(UNKNOWN)
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Duplicate(UNKNOWN.state)
     assert await bench.channel(delivery.request) == [CallFinished(UNKNOWN)]
-
-
-@pytest.mark.guard("cancel", "redis.call('PUBLISH', control, message)")
-async def test_the_audit_reports_the_worker_of_an_unknown_call(bench: Bench) -> None:
-    delivery, _ = await bench.running()
-    await bench.flush()
-    listener = bench.redis.pubsub()
-    await listener.subscribe(bench.keys.control)
-    await wait_until(lambda: listener.get_message(timeout=1), what="the subscription")
-
-    await bench.cancel(delivery.request, unseen=UNKNOWN)
-
-    message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 8)
-    assert delivery.request.correlation_id.encode() in message["data"]
-    await listener.aclose()

@@ -29,7 +29,7 @@ from plugins_contract.ledger import Delivery, encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState
 from tests.contract.ledger_model import Call, Group, Held, Ledger
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.ledger import CANCELLED, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
 T = TypeVar("T")
@@ -387,14 +387,15 @@ class LedgerMachine(RuleBasedStateMachine):
 @promise("I5 a request stays until its terminal state is written")
 @promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @pytest.mark.every_redis
-def test_no_order_of_events_breaks_the_ledger(redis_url: str) -> None:
+@pytest.mark.parametrize("examples", [20, pytest.param(150, marks=exhaustive("many more orders"))])
+def test_no_order_of_events_breaks_the_ledger(redis_url: str, examples: int) -> None:
     class Machine(LedgerMachine):
         url = redis_url
 
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=60,
+            max_examples=examples,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -61,18 +61,13 @@ async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) 
 
 
 @pytest.mark.guard("tidy", "name ~= consumer and info", "info")
-async def test_the_consumer_that_tidies_stays(bench: Bench) -> None:
-    await show_consumer(bench.redis, bench.keys, "me")
-    await show_consumer(bench.redis, bench.keys, "gone")
+@pytest.mark.guard("tidy", "info.idle >= silent_ms", "true")
+async def test_the_consumer_that_tidies_and_those_that_read_recently_stay(bench: Bench) -> None:
+    for name in ("me", "gone"):
+        await show_consumer(bench.redis, bench.keys, name)
+    assert await tidy(bench, silent_ms=60_000) == []
     assert await tidy(bench, silent_ms=0) == ["gone"]
     assert await bench.consumers() == {"me": 0}
-
-
-@pytest.mark.guard("tidy", "info.idle >= silent_ms", "true")
-async def test_a_consumer_that_read_recently_stays(bench: Bench) -> None:
-    await show_consumer(bench.redis, bench.keys, "quiet")
-    assert await tidy(bench, silent_ms=60_000) == []
-    assert await bench.consumers() == {"quiet": 0}
 
 
 async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_read(bench: Bench) -> None:

@@ -58,19 +58,16 @@ async def test_a_server_without_memory_is_an_outage_in_commands_pipelines_and_sc
         assert (error.code, error.not_done) == ("OOM", True)
 
 
-async def test_missing_replicas_are_an_outage_in_pipelines_too(admin: Any) -> None:
+async def test_missing_replicas_a_replica_and_a_script_that_was_flushed_away_are_outages(admin: Any) -> None:
     await admin.execute_command("CONFIG", "SET", "min-replicas-to-write", "1")
     pipeline = admin.pipeline(transaction=False)
     pipeline.set("key", "value")
-
     assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
     assert isinstance(await failure(pipeline.execute()), RedisUnavailable)
 
-
-async def test_a_replica_is_an_outage(admin: Any) -> None:
     await admin.execute_command("REPLICAOF", "127.0.0.1", free_port())
-
     assert isinstance(await failure(admin.set("key", "value")), RedisUnavailable)
+    assert isinstance(await failure(admin.evalsha("0" * 40, 0)), RedisUnavailable)
 
 
 async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin: Any, redis_url: str) -> None:
@@ -101,9 +98,8 @@ async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin:
 
 async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any, redis_url: str) -> None:
     await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "+ping")
-    wrong = as_user(redis_url, f"{USER}:{SECRET}x")
-    error = await failure(wrong.ping())
-    await wrong.aclose()
+    async with as_user(redis_url, f"{USER}:{SECRET}x") as wrong:
+        error = await failure(wrong.ping())
 
     assert isinstance(error, RedisUnavailable)
     assert str(error) == (
@@ -174,10 +170,6 @@ async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, ca
     finally:
         await redis.aclose()
         node.stop()
-
-
-async def test_a_script_cache_flushed_between_loading_and_running_is_an_outage(admin: Any) -> None:
-    assert isinstance(await failure(admin.evalsha("0" * 40, 0)), RedisUnavailable)
 
 
 async def test_a_wrong_command_is_no_outage(admin: Any) -> None:

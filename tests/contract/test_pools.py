@@ -64,19 +64,20 @@ async def test_a_call_is_put_where_its_workers_are_and_only_they_find_it(bench: 
     assert (await bench.ledger(request))["state"] == CallState.SUCCEEDED
 
 
-async def test_while_all_workers_have_the_same_servers_every_call_is_on_the_common_stream(bench: Bench) -> None:
-    pools = await opened(bench)
-    await pools.announce("a", member("other", "demo", pools=("others",)))
-    await engine(bench).enqueue(await bench.request())
-    assert (await bench.backlog(), await bench.redis.xlen(STREAM)) == (1, 0)
-
-
 @pytest.mark.guard(
-    "enqueue", "if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end"
+    "enqueue",
+    "if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end",
+    same_servers=False,
 )
-async def test_without_the_stream_of_its_pool_a_call_is_put_on_the_common_one(bench: Bench) -> None:
-    await opened(bench)
-    await bench.command("DEL", STREAM)
+@pytest.mark.parametrize("same_servers", [True, False])
+async def test_without_a_stream_of_its_pool_or_with_one_pool_a_call_is_on_the_common_stream(
+    bench: Bench, same_servers: bool
+) -> None:
+    pools = await opened(bench)
+    if same_servers:
+        await pools.announce("a", member("other", "demo", pools=("others",)))
+    else:
+        await bench.command("DEL", STREAM)
     await engine(bench).enqueue(await bench.request())
     assert (await bench.backlog(), await bench.redis.xlen(STREAM)) == (1, 0)
 
@@ -90,11 +91,14 @@ async def test_a_call_in_the_hands_of_the_wrong_worker_moves_with_everything_it_
 
 
 @pytest.mark.guard("pass", "and redis.call('EXISTS', to) == 1")
-async def test_nothing_moves_to_a_pool_that_has_no_stream(bench: Bench) -> None:
+@pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
+async def test_nothing_moves_to_a_pool_without_a_stream_and_the_next_worker_takes_nothing_over(bench: Bench) -> None:
     await bench.engine.enqueue(await bench.request())
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, to=POOL, lease_ms=LEASE_MS)
     assert await bench.sweep("b") == [delivery.entry]
+    await bench.claim(delivery, "b")
+    assert [row.deliveries for row in await bench.pending()] == [1]
 
 
 @pytest.mark.guard("pass", "and known[4] and", "and")
@@ -106,15 +110,6 @@ async def test_nothing_moves_of_an_engine_that_would_not_find_it(bench: Bench) -
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, to=POOL, lease_ms=LEASE_MS)
     assert await bench.sweep("b") == [delivery.entry]
-
-
-@pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
-async def test_a_call_that_was_passed_on_is_claimed_without_a_takeover(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-    delivery = await bench.deliver("a")
-    assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
-    await bench.claim(delivery, "b")
-    assert [row.deliveries for row in await bench.pending()] == [1]
 
 
 @pytest.mark.guard("loss", "out_of_reach(known[4] or requests", "out_of_reach(requests")
@@ -169,17 +164,13 @@ async def test_the_calls_of_a_pool_without_workers_come_back_in_order_and_the_po
     assert not await bench.redis.exists(STREAM)
 
 
-async def test_a_pool_with_a_worker_is_left_alone(bench: Bench) -> None:
-    await moved(bench)
-    assert await directory(bench).recall(lease_ms=LEASE_MS) == 0
-
-
 @pytest.mark.guard("recall", "if not owner or idle_ms >= lease_ms then", "if true then")
 async def test_a_call_under_a_lease_stays_in_its_pool_until_the_lease_is_over(bench: Bench) -> None:
     await moved(bench)
     delivery = await bench.deliver("b", STREAM)
     await bench.run(delivery)
     pools = directory(bench)
+    assert await pools.recall(lease_ms=LEASE_MS) == 0, "it has a worker"
     await pools.announce("b", member("demo", at=0))
     assert await pools.recall(lease_ms=LEASE_MS) == 0
     assert await bench.command("HKEYS", bench.keys.pools) == [b"a", b"b"]

@@ -81,7 +81,7 @@ class ChatPage:
 
     def ask(self, text: str) -> None:
         self.input.fill(text)
-        self.input.press("Enter")
+        self.input.press("Control+Enter")  # on a phone Enter alone makes a line
 
     def _note(self, request: Request) -> None:
         self._requests.append(request)

@@ -3,12 +3,12 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from dialog_engine.model import FinishReason
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
-from tests.e2e.chat_page import ChatPage
+from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Done, Fail, Wait, answer, message, text
 from tests.marks import exhaustive, promise, smoke
@@ -558,28 +558,41 @@ def test_a_new_conversation_can_begin_while_another_goes_on(chat: ChatPage, engi
     expect(chat.answers).to_have_text("The slow job is finished.")
 
 
-def test_the_api_key_is_asked_for_and_asked_again_until_it_fits(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.restart(api_keys={"ann": SECRET})
-    chat.open()
-    expect(chat.key_dialog).to_be_visible()
-    expect(chat.page.get_by_test_id("key-rejected")).to_be_hidden()
-    give_key(chat, "wrong")
-    expect(chat.page.get_by_test_id("key-rejected")).to_be_visible()
-    give_key(chat, SECRET)
-    expect(chat.key_dialog).to_be_hidden()
-    chat.ask("What is 17 * 23 + 4?")
-    expect(chat.answers.locator("strong")).to_have_text("395")
-    chat.page.reload()
-    expect(chat.answers.locator("strong")).to_have_text("395")
-    chat.page.get_by_test_id("forget-key").click()
-    assert stored_key(chat.page) is None
-
-
-def test_without_a_key_the_page_says_what_is_missing(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_key_is_tried_once_kept_when_it_fits_and_forgotten_with_all_texts_in_every_tab(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
+) -> None:
     engine.restart(api_keys={"ann": SECRET})
     chat.open()
     chat.key_dialog.get_by_role("button", name="Not now").click()
     expect(chat.notice).to_contain_text("this server needs a key or a token")
+    chat.page.get_by_test_id("notice-action").click()
+    expect(chat.page.get_by_test_id("key-rejected")).to_be_hidden()
+    give_key(chat, "wrong")
+    expect(chat.page.get_by_test_id("key-rejected")).to_be_visible()
+    assert len([each for each in chat.sent("GET", "") if each.headers.get("authorization") == "Bearer wrong"]) == 1
+    assert stored_key(chat.page) is None
+    give_key(chat, SECRET)
+    expect(chat.key_dialog).to_be_hidden()
+    expect(chat.notice).to_be_hidden()
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    chat.ask("What is 17 * 23 + 4?")
+    expect(chat.answers.locator("strong")).to_have_text("395")
+    chat.page.reload()
+    expect(chat.answers.locator("strong")).to_have_text("395")
+    chat.input.fill("a draft")
+    page = context.new_page()
+    watch.attach(page)
+    other = ChatPage(page, chat.base_url)
+    other.open(chat.page.url.rpartition("/")[2])
+    give_key(other, SECRET)
+    expect(other.input).to_have_value("a draft")
+    chat.page.get_by_test_id("forget-key").click()
+    for tab in (chat, other):
+        expect(tab.key_dialog).to_be_visible()
+        expect(tab.questions).to_have_count(0)
+        expect(tab.input).to_have_value("")
+        assert stored_key(tab.page) is None
+        assert tab.page.evaluate("Object.keys(localStorage).filter((name) => name.includes('draft'))") == []
 
 
 def give_key(chat: ChatPage, key: str) -> None:

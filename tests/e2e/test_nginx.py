@@ -11,9 +11,8 @@ import httpx2
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dialog_engine.http import sse
+from dialog_engine.config.http import HttpSettings
 from dialog_engine.http import streams as open_streams
-from dialog_engine.http.sse import PING_SECONDS
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import exhaustive, promise
 from tests.support import nginx
@@ -35,11 +34,8 @@ async def model() -> AsyncGenerator[Model]:
 
 
 @pytest.fixture
-async def engine(
-    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[Engine]:
-    monkeypatch.setattr(sse, "PING_SECONDS", 0.25)
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    async with running_engine(settings(tmp_path, redis_url, model.url, stream_ping_seconds=0.25)) as engine:
         yield engine
 
 
@@ -131,7 +127,7 @@ async def test_pings_keep_a_quiet_stream_open(
 ) -> None:
     config = CONFIG.read_text()
     [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
-    assert seconds >= 3 * PING_SECONDS
+    assert seconds >= 3 * HttpSettings.model_fields["stream_ping_seconds"].default
     # The same in small: nginx gives up after a second, and a ping comes four times as often.
     quick = tmp_path / "quick.conf"
     quick.write_text(config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;"))

@@ -199,7 +199,7 @@ def test_older_messages_are_loaded_above_what_is_in_sight(chat: ChatPage, engine
         expect(chat.answers).to_have_count(count)
         expect(chat.answers.get_by_text("Paragraph 0.").nth(1)).to_be_in_viewport()
     expect(older).to_be_hidden()
-    assert [text.split()[0] for text in chat.answers.all_inner_texts()] == ["one", "two", "three"]
+    assert [text.split()[0] for text in chat.answers.all_text_contents()] == ["one", "two", "three"]
 
 
 class TestOnAPhone:

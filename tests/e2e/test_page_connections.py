@@ -1,8 +1,11 @@
 """Connections break and pages are reloaded; the answer on the screen is whole all the same, and said once."""
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
 
+from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import ChatPage, Watch
@@ -283,6 +286,46 @@ def test_two_tabs_follow_one_turn_and_either_can_stop_it(
         tab.card("demo__job").expect_status("cancelled")
         tab.expect_idle()
     assert len(other.sent("POST", "/cancel")) == 1
+
+
+HIDDEN = """(hidden) => {
+    Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event('visibilitychange', { bubbles: true }));
+}"""
+
+
+@promise("many tabs of one browser follow turns, and all can be used")
+@smoke
+def test_seven_tabs_leave_connections_for_what_a_person_does(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
+) -> None:
+    ask = Call("files__write", approval=ApprovalPolicy.ALWAYS)
+    engine.scripts["go"] = [message("", ask), *ask.begun(), ask.succeeded("Written."), *text("On."), Wait("never")]
+    chat.open()
+    chat.ask("go")
+    expect(chat.page.get_by_test_id("approve")).to_be_visible()
+    session = chat.page.url.rpartition("/")[2]
+    tabs = [chat]
+    for _ in range(6):
+        page = context.new_page()
+        watch.attach(page)
+        tabs.append(ChatPage(page, chat.base_url))
+        tabs[-1].open(session)
+        expect(tabs[-1].questions).to_have_text("go")
+    last = tabs[-1]
+    expect(last.status).to_contain_text("Other tabs follow answers now.")
+    expect(last.page).to_have_title(re.compile(r"^\(1\) "))
+    tabs[0].page.evaluate(HIDDEN, arg=True)
+    tabs[1].page.get_by_test_id("approve").click()
+    expect(tabs[1].answers).to_have_text("On.")
+    for tab in tabs[1:4]:
+        tab.page.evaluate(HIDDEN, arg=True)
+    for tab in tabs[4:]:  # those that are seen have all places now
+        expect(tab.answers).to_have_text("On.")
+    tabs[0].page.evaluate(HIDDEN, arg=False)
+    last.stop.click()
+    for tab in (tabs[0], *tabs[4:]):
+        tab.expect_idle()
 
 
 def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -42,24 +42,48 @@ def url(tmp_path: Path, redis_url: str) -> Iterator[str]:
         yield url
 
 
-def test_a_person_signs_in_asks_reloads_and_signs_out(context: BrowserContext, url: str) -> None:
+def test_a_person_signs_in_asks_comes_back_and_signs_out_of_every_tab(context: BrowserContext, url: str) -> None:
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     chat = ChatPage(page, url)
     chat.open()
+    expect(chat.key_dialog.get_by_role("heading")).to_have_text("Sign in")
+    chat.key_dialog.get_by_role("button", name="Not now").click()
+    chat.input.fill("Hi")
+    page.get_by_test_id("notice-action").click()
     page.get_by_test_id("sign-in").click()
     expect(page.get_by_test_id("signed-in")).to_have_text("Signed in as Ann of OIDC")
     expect(chat.key_dialog).to_be_hidden()
-    chat.ask("Hi")
+    expect(chat.input).to_have_value("Hi")
+    chat.input.press("Enter")
     expect(chat.answers).to_have_text("Hello")
     [session] = [cookie for cookie in context.cookies() if cookie.get("name") == "callstream"]
     assert session.get("httpOnly")
     assert session.get("sameSite") == "Lax"
     assert page.evaluate("document.cookie") == ""
+
+    # The session ends, a wrong key is in the tab, and a sign-in is refused.
+    address = page.url
+    chat.input.fill("And then?")
+    context.clear_cookies()
+    page.evaluate("sessionStorage.setItem('callstream.key', 'wrong')")
     page.reload()
+    expect(page.get_by_test_id("key-rejected")).to_contain_text("did not accept this key")
+    page.goto(f"{url}/sign-in/callback?error=access_denied")
+    expect(page.get_by_test_id("key-rejected")).to_contain_text("you are not signed in")
+    page.goto(address)
+    page.get_by_test_id("sign-in").click()
     expect(chat.answers).to_have_text("Hello")
+    expect(chat.input).to_have_value("And then?")
+    assert page.url == address
+
+    other = ChatPage(context.new_page(), url)
+    other.open(address.rpartition("/")[2])
+    expect(other.answers).to_have_text("Hello")
     page.get_by_test_id("sign-out").click()
-    expect(chat.key_dialog).to_be_visible()
+    for tab in (chat, other):
+        expect(tab.key_dialog).to_be_visible()
+        expect(tab.answers).to_have_count(0)
     assert [cookie for cookie in context.cookies() if cookie.get("name") == "callstream"] == []
     assert errors == []

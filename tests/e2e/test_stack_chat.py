@@ -129,17 +129,6 @@ def test_structured_content_reaches_the_model(stack: Stack) -> None:
     assert "In **Oslo**" in said.text
 
 
-def test_the_conversation_is_remembered(stack: Stack) -> None:
-    with stack.asking("What is 2 + 2?") as events:
-        session_id = next(events).data["sessionId"]
-        assert list(events)
-    stack.ask("What is 3 + 3?", session_id)
-    messages = stack.http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
-    questions = [message["content"] for message in messages if message["role"] == "user"]
-    assert questions == ["What is 2 + 2?", "What is 3 + 3?"]
-    assert messages[1]["toolCalls"][0]["status"] == "succeeded"
-
-
 @promise("what users receive after a stop is what happened, whenever and wherever they press it")
 @promise("stop reaches the MCP server")
 def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:

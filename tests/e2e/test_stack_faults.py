@@ -13,7 +13,6 @@ from tests.support.waiting import wait_until_blocking
 pytestmark = exhaustive("real processes fail for many seconds")
 
 COUNT = "Increment the counter, answering after {seconds} seconds, with token {token}"
-JOB = "Run a slow job of {seconds} seconds in 8 steps with token {token}"
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +47,6 @@ def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_
     assert len(stack.effects("worker-once")) == 1
 
 
-def test_a_worker_that_dies_during_a_call_is_replaced_when_it_may_run_twice(stack: Stack) -> None:
-    with stack.asking(JOB.format(seconds=2, token="worker-again")) as events:
-        seen = until(events, "running")
-        stack.wait_for_effect("worker-again")
-        next(iter(stack.workers.values())).kill()
-        stack.workers.clear()
-        stack.start_worker()
-        said = Said((*seen, *events))
-    assert said.steps("demo__slow_job")[-1]["status"] == "succeeded"
-    assert [step["attempt"] for step in said.steps("demo__slow_job") if step["status"] == "running"] == [1, 2]
-    assert "The slow job finished" in said.text
-
-
 @promise("with Redis or all workers down chat still answers")
 def test_without_redis_the_chat_still_answers_and_with_it_tools_work_again(stack: Stack) -> None:
     stack.redis.kill()
@@ -85,14 +71,3 @@ def test_a_worker_that_is_terminated_finishes_its_call_first(stack: Stack) -> No
     assert worker.returncode == 0
     del stack.workers[port]
     stack.start_worker()
-
-
-def test_without_tools_every_call_is_disabled_and_the_turn_goes_on(stack: Stack) -> None:
-    assert stack.engine
-    stack.engine.stop()
-    stack.engine_env = {"ENABLE_MCP": "false"}
-    stack.start_engine()
-    said = stack.ask('call demo__add {"a": 1, "b": 2}')
-    assert said.reason == "stop"
-    tools = stack.http.get("/v1/tools").json()
-    assert (tools["mcp"], tools["servers"]) == ("disabled", [])

@@ -11,7 +11,7 @@ from statistics import quantiles
 import httpx2
 import pytest
 
-from tests.chaos.text_model import Essay
+from tests.chaos.model import Order
 from tests.marks import exhaustive
 from tests.support.name_server import NameServer, asking_it, missing
 from tests.support.processes import Process
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=str(missing())),
 ]
 
-TEXT = str(Essay(words=10, every_ms=5))
+TEXT = str(Order(words=10, word_ms=5))
 AT_ONCE = 6
 LONG_SECONDS = 14.0
 """Longer than the HTTP client remembers an address, which is 10 seconds."""
@@ -47,7 +47,8 @@ def stack(tmp_path: Path, names: NameServer) -> Generator[Stack]:
     }
     try:
         stack.redis.start()
-        stack.parts.append(Process([sys.executable, "-m", "tests.chaos.text_model", str(stack.model_port)]))
+        model = [sys.executable, "-m", "tests.chaos.model", str(stack.model_port), str(tmp_path / "notes")]
+        stack.parts.append(Process(model))
         stack.engine = stack.run_engine(stack.engine_port, "engine", asking_it(tmp_path, ENGINE))
         wait_until_blocking(lambda: redis_is(stack) == "ok", START_SECONDS)
         yield stack

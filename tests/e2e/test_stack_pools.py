@@ -13,9 +13,12 @@ from redis import Redis
 from deploy.local.ports import free_port
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, encode_request, new_id
+from tests.marks import exhaustive
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("contract/test_pools.py and integration/test_pools.py have it without processes")
 
 KEYS = Keys("{callstream}:")
 SECRET = "the-hidden-marzipan"
@@ -90,7 +93,7 @@ def test_nothing_is_left_in_a_pool_of_a_session_that_is_erased(stack: Stack, red
 
 
 def test_dead_letters_that_run_again_reach_the_pool_of_their_server(stack: Stack, redis: Any) -> None:
-    for number in range(6):
+    for number in range(2):
         call = new_id()
         request = ToolCallRequested(
             correlation_id=call, session_id="s", turn_id="t", turn=1, tool_call_id="c", tool_name="demo__calculate",

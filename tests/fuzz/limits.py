@@ -19,7 +19,6 @@ ATTEMPT_SECONDS = 60.0
 """How long an attempt may take."""
 PROCESSOR_SECONDS = 20.0
 """How much processor time an attempt may take. This ends also one that never returns to the event loop."""
-ENOUGH = 300
 MEMORY_MB = 500
 """How much the peak of the process's memory may grow in one test."""
 
@@ -38,23 +37,6 @@ async def watched() -> AsyncGenerator[None]:
     with processor_time(), _no_unexpected_error():
         async with asyncio.timeout(ATTEMPT_SECONDS):
             yield
-
-
-def try_often(attempt: Callable[[Random], None]) -> None:
-    """As many attempts as must find a defence that is missing. Raises what the first finding does."""
-    for seed in range(ENOUGH):
-        attempt(Random(seed))
-
-
-async def finds(attempt: Attempt) -> bool:
-    """Whether one of as many attempts over connections raises."""
-    for seed in range(ENOUGH):
-        try:
-            async with watched():
-                await attempt(Random(seed))
-        except Exception:  # noqa: BLE001 -- whatever an input can raise is a finding
-            return True
-    return False
 
 
 @contextmanager

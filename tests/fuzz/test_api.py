@@ -5,7 +5,6 @@ some do not; many name a session and a turn that exist.
 """
 
 import asyncio
-import json
 import warnings
 from collections import Counter
 from collections.abc import AsyncGenerator
@@ -46,7 +45,7 @@ CHECKS: list[Any] = [
 ]
 SECONDS = 15.0
 """How long one answer may take, with a whole event stream."""
-EXAMPLES = 5
+EXAMPLES = 3
 """The requests of one attempt for one operation."""
 UNLIMITED = {"subject_requests_per_minute": 0, "subject_max_turns": 0, "subject_max_streams": 0}
 
@@ -102,16 +101,12 @@ class Api:
 
 
 @asynccontextmanager
-async def serving(redis_url: str, folder: Path, *, undocumented: str = "") -> AsyncGenerator[Api]:
-    """An engine with a key, and the operations of its document, without the status `undocumented`."""
+async def serving(redis_url: str, folder: Path) -> AsyncGenerator[Api]:
+    """An engine with a key, and the operations of its document."""
     async with Model().serving() as model:
         configured = settings(folder, redis_url, model.url, api_keys={"ann": KEY}, **UNLIMITED)
         async with running_engine(configured) as engine:
-            document = json.loads(json.dumps(engine.app.openapi()))
-            for methods in document["paths"].values():
-                for described in methods.values():
-                    described["responses"].pop(undocumented, None)
-            schema: Any = schemathesis.openapi.from_dict(document)
+            schema: Any = schemathesis.openapi.from_dict(engine.app.openapi())
             schema.validate()
             yield Api(engine, [found.ok() for found in schema.get_all_operations()])
 
@@ -125,15 +120,3 @@ async def test_every_operation_answers_as_the_document_says(tmp_path: Path, redi
             await served.try_operation(operation, Random(number), counts)
     assert counts["requests"] >= 2 * len(served.operations)
     assert min(counts[status] for status in ("200", "401", "404", "422")) > 0
-
-
-async def test_an_answer_that_the_document_does_not_name_is_found(tmp_path: Path, redis_url: str) -> None:
-    async with serving(redis_url, tmp_path, undocumented="404") as served:
-        turn = next(each for each in served.operations if each.label == "GET /v1/turns/{turn_id}")
-
-        async def try_often() -> None:
-            for number in range(20):
-                await served.try_operation(turn, Random(number), Counter())
-
-        with pytest.raises(AssertionError, match="404"):
-            await try_often()

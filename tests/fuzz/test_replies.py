@@ -24,9 +24,9 @@ from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, ToolCallEvent, Turn, UserMessage
-from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, try_often, watched
+from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.corpus import anthropic_files, read_stream, stream_files
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.scripted_provider import SSE, CutError, Exchange, Provider, serving
@@ -66,16 +66,6 @@ def test_whatever_a_provider_sends_a_reply_or_an_error_comes_of_it_however_it_is
 async def test_the_whole_client_has_a_reply_or_an_error_too(provider: Attempt, random: Random) -> None:
     async with watched():
         await provider(random)
-
-
-@exhaustive("the fuzzer itself")
-def test_a_decoder_that_raises_at_what_is_not_json_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_it(_: OpenAIDecoder, error: ValueError) -> None:
-        raise error
-
-    monkeypatch.setattr(OpenAIDecoder, "_not_json", raise_it)
-    with pytest.raises(ValueError):
-        try_often(decode)
 
 
 def decode(random: Random) -> None:

@@ -5,18 +5,15 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, ToolCallEvent
 from dialog_engine.tool_calls.prompt_mode.dialect import Dialect
-from dialog_engine.tool_calls.prompt_mode.quotes import QuoteTracker
 from dialog_engine.tool_calls.prompt_mode.reply import RESULT_OPENERS
-from dialog_engine.tool_calls.prompt_mode.source import Source
-from tests.fuzz.limits import FUZZ, TIMES, processor_time, try_often
+from tests.fuzz.limits import FUZZ, TIMES, processor_time
 from tests.fuzz.tagged_replies import built, noise
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
 
 _THOUGHT = re.compile(r"(\s*)<(think|thinking)>(.*?)(?:</\2>|\Z)(.*)\Z", re.DOTALL)
@@ -47,20 +44,6 @@ _CUT = (FinishReason.LENGTH, FinishReason.CONTENT_FILTER)
 def test_replies_with_tags_keep_every_rule(random: Random) -> None:
     with processor_time():
         attempt(random)
-
-
-@exhaustive("the fuzzer itself")
-@pytest.mark.parametrize(
-    ("owner", "name", "broken"),
-    [
-        pytest.param(Source, "before", lambda self, _: self.rest(), id="does not wait for the rest of a tag"),  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-        pytest.param(QuoteTracker, "quoted", False, id="takes examples for calls"),
-    ],
-)
-def test_a_broken_reader_is_found(owner: type, name: str, broken: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, name, broken)
-    with pytest.raises(AssertionError):
-        try_often(attempt)
 
 
 def attempt(random: Random) -> None:

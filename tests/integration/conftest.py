@@ -1,13 +1,16 @@
 """What the tests of whole parts have in common."""
 
 from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
 
 import pytest
 
 from dialog_engine.relay import publish_queue, relay
 from tests.integration.demo import Demo
 from tests.integration.engines import Model
+from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
 from tests.support.loop_probe import short_turns
+from tests.support.working import Caller, calling
 
 __all__ = ["short_turns"]
 
@@ -26,6 +29,19 @@ async def model() -> AsyncGenerator[Model]:
     """A model that engines can ask."""
     async with Model().serving() as model:
         yield model
+
+
+@pytest.fixture(params=DIALECTS)
+def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
+    """Opens the database of an engine: a file, or a PostgreSQL."""
+    return opener(request.param, tmp_path / "engine.sqlite3", request)
+
+
+@pytest.fixture
+async def caller(redis_url: str) -> AsyncGenerator[Caller]:
+    """Who asks workers for calls."""
+    async with calling(redis_url) as caller:
+        yield caller
 
 
 @pytest.fixture

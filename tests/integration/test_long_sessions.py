@@ -21,26 +21,19 @@ from dialog_engine.storage.store import SealedTransaction
 from plugins_contract.encryption import CLEAR
 from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
-from tests.marks import exhaustive
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
-from tests.support.killed import killed
+from tests.support.engine_stores import EngineStore, OpenDatabase
 from tests.support.long_sessions import CountedReads, write_session
 
 pytestmark = pytest.mark.anyio
 
-TURNS = 2_500
+TURNS = 1_000
 IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20_000)).decode()
 MEMORY = Memory(40, 1_000_000)
 
 
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
-
-
 @pytest.fixture
 async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
-    """A store with a session of 5,000 messages and 500 images, of which everything that is read is counted."""
+    """A store with a session of 2,000 messages and 200 images, of which everything that is read is counted."""
     async with open_database() as database:
         await database.write(lambda tx: write_session(tx, "long", "ann", TURNS, image=IMAGE))
         yield EngineStore(CountedReads(database))
@@ -179,43 +172,6 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     assert await split_media.split_media(store.database, CLEAR) == 0
 
 
-KILLED_SPLIT = """
-from dialog_engine.operators import split_media
-from dialog_engine.storage import media
-from plugins_contract.encryption import CLEAR
-
-keep, kept = media.keep_media, []
-
-def keep_and_die(*arguments):
-    keep(*arguments)
-    kept.append(arguments)
-    if len(kept) == 15:
-        die()
-
-split_media.PAGE_BYTES, media.keep_media = 260_000, keep_and_die
-await split_media.split_media(database, CLEAR)
-"""
-
-
-@exhaustive("slow, and a unit that fails within the split proves nearly the same")
-async def test_a_kill_within_the_split_loses_and_doubles_no_image(
-    open_database: OpenDatabase, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "engine.sqlite3"))
-    if "postgres" in request.node.name:
-        monkeypatch.setenv("DATABASE_URL", request.getfixturevalue("postgres_url"))
-    async with open_database() as database:
-        await database.write(lambda tx: write_session(tx, "long", "ann", 200, image=IMAGE))
-    await killed(KILLED_SPLIT)
-    async with open_database() as database:
-        store = EngineStore(database)
-        assert await stored(store, "SELECT count(*) FROM media") == [(10,)]
-        assert await unsplit(store) == 30
-        assert await split_media.split_media(database, CLEAR) == 30
-        assert await stored(store, "SELECT count(*), count(DISTINCT data) FROM media") == [(40, 1)]
-        assert await unsplit(store) == 0
-
-
 async def test_engines_and_the_command_split_at_the_same_time(store: EngineStore) -> None:
     other = EngineStore(store.database, "another engine")
     reads = [each.archive.transcript("ann", "long", limit=200) for each in (store, other) for _ in range(3)]
@@ -272,9 +228,9 @@ async def test_the_index_of_short_ids_is_used(tmp_path: Path) -> None:
 async def test_a_turn_in_a_long_session_is_sent_its_images_and_keeps_no_loop(
     request: pytest.FixtureRequest, open_database: OpenDatabase, tmp_path: Path, redis_url: str, model: Model
 ) -> None:
-    """The fixture `short_turns` measures the loop, which 20,000 messages at once would hold for 0.2 s."""
+    """The fixture `short_turns` measures the loop, which 16,000 messages at once would hold for 0.15 s."""
     async with open_database() as database:
-        await database.write(lambda tx: write_session(tx, "long", "local", 4 * TURNS, image=IMAGE[:400]))
+        await database.write(lambda tx: write_session(tx, "long", "local", 8 * TURNS, image=IMAGE[:400]))
     changes: dict[str, Any] = {"history_max_messages": 41, "llm_profile": "openai"}
     if "postgres" in request.node.name:
         changes["database_url"] = request.getfixturevalue("postgres_url")

@@ -31,7 +31,7 @@ from tests.integration.test_http_turns import DRAW
 from tests.marks import promise
 from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
-from tests.support.waiting import stays, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -92,11 +92,6 @@ async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFT
                 yield reports
 
 
-async def silence(harness: Harness, call: ToolCallRequested) -> None:
-    """The worker of this call has not been heard of for a minute."""
-    await harness.bench.command("HINCRBY", harness.keys.call(call.correlation_id), "renewedAt", -60_000)
-
-
 def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
     return outcome.state, outcome.error.code if outcome.error else None
 
@@ -131,36 +126,9 @@ async def test_after_a_flush_a_once_call_that_waited_is_unknown_and_never_runs(
 
 
 @promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
-@pytest.mark.every_redis
-@pytest.mark.usefixtures("quick")
-async def test_after_a_flush_a_repeatable_call_is_queued_again_and_runs(harness: Harness) -> None:
-    call, waiter = await waiting(harness, "repeatable")
-    await harness.redis.flushall()
-    await wait_until(lambda: waiter.updates.count(CallQueued(call.correlation_id, 0)) == 2)
-    delivery = await harness.bench.deliver()
-    await end(harness, delivery, await harness.bench.run(delivery))
-
-    assert await waiter.outcome() == answered("42")
-
-
 @promise("what Redis lost of a running call is put back by its worker")
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("execution_class", ["once", "repeatable"])
-async def test_after_a_flush_a_call_runs_on_at_its_living_worker(
-    harness: Harness, redis_url: str, execution_class: str
-) -> None:
-    delivery, fence, waiter = await started(harness, execution_class)
-    async with kept(redis_url, delivery, fence) as reports:
-        await harness.redis.flushall()
-        await stays(lambda: not waiter.task.done(), 3 * CERTAIN_SECONDS)  # longer than it takes to find a loss
-        assert reports == []
-        await end(harness, delivery, fence)
-        assert await waiter.outcome() == answered("42")
-    assert sum(isinstance(update, CallQueued) for update in waiter.updates) == 1
-
-
-@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
 @promise("FLUSHALL: every open call is terminal within 15 seconds")
+@pytest.mark.every_redis
 async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_within_15_seconds(
     harness: Harness, redis_url: str
 ) -> None:
@@ -203,19 +171,6 @@ async def test_a_request_that_vanished_is_answered_lost(harness: Harness, execut
     assert truth(outcome) == LOST_FAILED
     assert outcome.error is not None
     assert "it was not run" in outcome.error.message
-
-
-@promise("I7 a request that vanished is answered LOST")
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("execution_class", "expected"), [("once", LOST_UNKNOWN), ("repeatable", LOST_FAILED)])
-async def test_a_call_whose_request_and_worker_are_gone_is_answered(
-    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
-) -> None:
-    delivery, _, waiter = await started(harness, execution_class)
-    await harness.redis.delete(harness.keys.requests)
-    await silence(harness, delivery.request)
-
-    assert truth(await waiter.outcome()) == expected
 
 
 # --- Given up after a loss ---
@@ -269,20 +224,17 @@ async def test_a_published_call_that_is_stopped_after_a_flush_is_not_said_to_hav
 
 
 @promise("a call that was published and lost is never said to have not begun")
-@pytest.mark.parametrize(
-    ("execution_class", "expected"),
-    [("once", LOST_UNKNOWN), ("repeatable", (CallState.FAILED, ErrorCode.TIMEOUT))],
-)
 async def test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_to_have_never_run(
-    harness: Harness, execution_class: str, expected: tuple[CallState, ErrorCode]
+    harness: Harness,
 ) -> None:
-    call = harness.request(500, execution_class=execution_class)
-    waiter = harness.run(call)
+    calls = [harness.request(500, execution_class=execution_class) for execution_class in ("once", "repeatable")]
+    once, repeatable = (harness.run(call) for call in calls)
     await asyncio.sleep(0)
-    await harness.publish(call)
+    await harness.publish(*calls)
     await harness.redis.flushall()
 
-    assert truth(await waiter.outcome()) == expected
+    assert truth(await once.outcome()) == LOST_UNKNOWN
+    assert truth(await repeatable.outcome()) == (CallState.FAILED, ErrorCode.TIMEOUT)
 
 
 # --- An engine that restarts in between ---

@@ -84,17 +84,6 @@ async def test_a_reply_of_any_size_is_delivered_with_all_that_came_before_it(har
     ]  # fmt: skip
 
 
-async def test_one_sweep_delivers_all_replies_whatever_their_size(harness: Harness) -> None:
-    outcome = answered("x" * 600_000)
-    calls = [await harness.bench.running() for _ in range(4)]
-    ids = [delivery.request.correlation_id for delivery, _ in calls]
-    with harness.calls.subscribed(ids, harness.note):
-        for delivery, fence in calls:
-            await harness.bench.worker.complete(delivery, fence, outcome)
-        await harness.mailbox.check(ids)
-        assert harness.replies == {correlation_id: [CallFinished(outcome)] for correlation_id in ids}
-
-
 async def finished(harness: Harness, notify: bool = True) -> str:
     """A call that a worker has finished; without `notify` its notification is lost."""
     request = await harness.bench.request()
@@ -236,20 +225,6 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harnes
             await wait_until(lambda: len(harness.replies) == 5)
             assert await connections() <= before + 3  # the pool of the command client, at most
             assert len(harness.calls) == 1995
-    assert len(harness.calls) == 0
-
-
-async def test_a_cancelled_waiter_is_removed_and_a_later_one_stays(harness: Harness) -> None:
-    def ignore(_: CallMessage) -> None:
-        raise AssertionError("it went")
-
-    first = harness.calls.subscribed(["call"], ignore)
-    second = harness.calls.subscribed(["call"], harness.note)
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert len(harness.calls) == 1
-    second.__exit__(None, None, None)
     assert len(harness.calls) == 0
 
 

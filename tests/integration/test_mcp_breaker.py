@@ -2,17 +2,15 @@
 
 import asyncio
 import logging
-import os
-import signal
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from plugins_contract.catalog import BreakerState, ServerState
-from plugins_contract.errors import ErrorCode
-from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, Rejected, RetryLater, TimedOut
-from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, traced
+from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, RetryLater, TimedOut
+from plugins_mcp.mcp.calls import SendState
+from tests.integration.servers import QUICK, connected, owned, ready, remote, speaking
+from tests.integration.servers.behaviours import answer, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -22,22 +20,6 @@ pytestmark = pytest.mark.anyio
 POLICY = replace(QUICK, failure_threshold=3, first_delay=0.3, longest_delay=0.6)
 PATIENT = replace(POLICY, first_delay=5.0, longest_delay=5.0)
 ERAS = [MODERN, LEGACY]
-
-
-async def overloaded(request: Request) -> None:
-    await request.respond(503, kind="")
-
-
-async def answer(request: Request) -> None:
-    await request.text("fine")
-
-
-async def fail(request: Request) -> None:
-    await request.error(-32603, "the tool failed")
-
-
-async def hang(request: Request) -> None:
-    await request.gone.wait()
 
 
 async def open_by_overload(server: McpServer) -> None:
@@ -50,7 +32,7 @@ async def open_by_overload(server: McpServer) -> None:
 @pytest.mark.parametrize("era", ERAS)
 async def test_several_refusals_in_a_row_open_the_circuit(era: str) -> None:
     async with (
-        scripted(era, overloaded=overloaded, tool=answer) as peer,
+        scripted(era, overloaded=status(503), tool=answer) as peer,
         connected(remote(peer.url), PATIENT) as server,
     ):
         await open_by_overload(server)
@@ -71,7 +53,7 @@ async def test_when_the_time_has_come_one_call_is_the_probe_and_its_answer_lets_
         await release.wait()
         await request.text("fine")
 
-    async with scripted(overloaded=overloaded, slow=slow) as peer, connected(remote(peer.url), POLICY) as server:
+    async with scripted(overloaded=status(503), slow=slow) as peer, connected(remote(peer.url), POLICY) as server:
         await open_by_overload(server)
         await wait_until(lambda: not server.breaker.retry_in())
         probe = asyncio.create_task(server.call("slow", {}, timeout_s=20))
@@ -88,7 +70,7 @@ async def test_when_the_time_has_come_one_call_is_the_probe_and_its_answer_lets_
 
 async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() -> None:
     async with (
-        scripted(overloaded=overloaded, hang=hang, tool=answer) as peer,
+        scripted(overloaded=status(503), hang=never, tool=answer) as peer,
         connected(remote(peer.url), POLICY) as server,
     ):
         await open_by_overload(server)
@@ -100,20 +82,10 @@ async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() 
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-async def test_answers_of_any_kind_keep_it_closed() -> None:
-    async with scripted(overloaded=overloaded, fail=fail) as peer, connected(remote(peer.url), POLICY) as server:
-        for _ in range(3):
-            for _ in range(POLICY.failure_threshold - 1):
-                await server.call("overloaded", {}, timeout_s=5)
-            result = await server.call("fail", {}, timeout_s=5)
-            assert result == Rejected(ErrorCode.TOOL_EXECUTION_FAILED, "the tool failed")
-        assert server.breaker.state is BreakerState.CLOSED
-
-
 @promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 async def test_calls_of_several_users_that_hang_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
-    async with scripted(hang=hang) as peer, connected(remote(peer.url), PATIENT) as server:
+    async with scripted(hang=never) as peer, connected(remote(peer.url), PATIENT) as server:
         for user in ("ann", "bob", "cid"):
             assert isinstance(await server.call("hang", {}, subject=user, timeout_s=0.1), TimedOut)
         assert isinstance(await server.call("hang", {}, subject="dan", timeout_s=20), NotSent)
@@ -127,7 +99,7 @@ async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_e
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     policy = replace(PATIENT, failure_threshold=5)
     async with (
-        scripted(hang=hang, tool=answer) as peer,
+        scripted(hang=never, tool=answer) as peer,
         connected(remote(peer.url, concurrency=100), policy) as server,
     ):
         late = await asyncio.gather(*(server.call("hang", {}, subject="ann", timeout_s=1.0) for _ in range(98)))
@@ -147,8 +119,8 @@ async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkey
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     # The owner lists in the session or, if no call is left in it, in a new one: that takes as long as connecting may.
     policy = replace(QUICK, list_timeout=0.2, call_wait=0.1)
-    async with scripted(hang=hang) as peer, connected(remote(peer.url, connect_timeout_ms=2000), policy) as server:
-        peer.behaviours["tools/list"] = hang
+    async with scripted(hang=never) as peer, connected(remote(peer.url, connect_timeout_ms=2000), policy) as server:
+        peer.behaviours["tools/list"] = never
         assert isinstance(await server.call("hang", {}, subject="ann", timeout_s=0.1), TimedOut)
         await wait_until(lambda: server.breaker.state is BreakerState.OPEN)
 
@@ -160,37 +132,15 @@ async def test_calls_that_had_little_of_their_time_at_the_server_say_nothing_abo
     monkeypatch: pytest.MonkeyPatch, timeout: float, granted: float | None
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
-    async with scripted(hang=hang) as peer, connected(remote(peer.url), POLICY) as server:
+    async with scripted(hang=never) as peer, connected(remote(peer.url), POLICY) as server:
         for _ in range(POLICY.failure_threshold + 2):
             assert isinstance(await server.call("hang", {}, timeout_s=timeout, granted_s=granted), TimedOut)
         assert server.breaker.state is BreakerState.CLOSED
 
 
-async def test_those_who_wait_for_a_slot_are_logged_at_once_when_it_opens(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    policy = replace(QUICK, call_wait=0.0, first_delay=5.0, longest_delay=5.0, list_timeout=0.3)
-    async with connected(demo_stdio(trace, concurrency=1, protocol="legacy"), policy) as server:
-        shown = await server.call("show_environment", {}, timeout_s=5)
-        assert isinstance(shown, Answered)
-        assert shown.result.structured_content is not None
-        pid = shown.result.structured_content["pid"]
-        running = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=60))
-        await wait_until(lambda: traced(trace))
-        waiting = asyncio.create_task(server.call("wait", {"name": "never"}, timeout_s=60))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            server._stale.set()  # pyright: ignore[reportPrivateUsage]  # its owner looks now, not in five minutes
-            assert isinstance(await asyncio.wait_for(waiting, 10), NotSent)
-            assert not running.done()
-        finally:
-            os.kill(pid, signal.SIGCONT)
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-
 async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
     async with (
-        scripted(hang=hang, overloaded=overloaded) as peer,
+        scripted(hang=never, overloaded=status(503)) as peer,
         connected(remote(peer.url, concurrency=1), replace(PATIENT, failure_threshold=1)) as server,
     ):
         await server.call("overloaded", {}, timeout_s=5)
@@ -215,15 +165,20 @@ async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_o
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
-async def test_a_connection_that_takes_many_calls_along_counts_once(tmp_path: Path) -> None:
-    trace = tmp_path / "trace"
-    async with connected(demo_stdio(trace), replace(QUICK, failure_threshold=3)) as server:
-        calls = [asyncio.create_task(server.call("wait", {"name": str(n)}, timeout_s=20)) for n in range(6)]
-        await wait_until(lambda: len(traced(trace)) == 6)
-        await server.call("act_and_die", {"name": "x"}, timeout_s=10)
+async def test_a_connection_that_takes_many_calls_along_counts_once() -> None:
+    says = """
+            match request["params"]["arguments"]:
+                case {"die": True}: os._exit(1)
+                case {"answer": True}: say(request, {"content": []})
+    """
+    async with connected(speaking(says), replace(QUICK, failure_threshold=3)) as server:
+        states = [SendState() for _ in range(6)]
+        calls = [asyncio.create_task(server.call("t", {}, timeout_s=20, send_state=state)) for state in states]
+        await wait_until(lambda: all(state.sent for state in states))
+        await server.call("t", {"die": True}, timeout_s=10)
         assert all(isinstance(result, Ambiguous) for result in await asyncio.gather(*calls))
         assert server.breaker.state is BreakerState.CLOSED
-        assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=10), Answered)
+        assert isinstance(await server.call("t", {"answer": True}, timeout_s=10), Answered)
 
 
 @promise("a circuit breaker per MCP server, its state visible")

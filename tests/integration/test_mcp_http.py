@@ -2,28 +2,24 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
 from tests.integration.servers import (
     QUICK,
     connected,
-    demo_over_http,
     owned,
     ready,
     remote,
     tool_names,
-    traced,
 )
 from tests.integration.servers.behaviours import FATES, answer, error, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -55,30 +51,6 @@ async def test_each_answer_decides_its_own_call_only(
         release.set()
         assert isinstance(await neighbour, Answered)
         assert server.generation == 1
-
-
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_redirect_within_the_server_is_followed(era: str) -> None:
-    async def elsewhere(request: Request) -> None:
-        if request.headers[":path"].startswith("/mcp"):
-            await request.respond(307, kind="", location="/moved")
-        else:
-            await request.text("moved")
-
-    async with scripted(era, tool=elsewhere) as peer, connected(remote(peer.url)) as server:
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-
-
-async def test_a_server_that_is_not_there_was_not_sent_anything_and_is_found_again_later() -> None:
-    async with scripted(tool=answer) as peer, connected(remote(peer.url)) as server:
-        await peer.stop()
-        result = await server.call("tool", {}, timeout_s=5)
-        assert isinstance(result, NotSent)
-        await wait_until(lambda: server.state is ServerState.FAILED)
-        assert server.last_error is not None
-        await peer.start()
-        await wait_until(lambda: ready(server))
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
 async def test_after_a_failed_connect_the_next_calls_wait_for_the_server() -> None:
@@ -117,15 +89,6 @@ async def test_a_server_that_refuses_the_handshake_is_asked_again(code: int) -> 
             assert (server.last_error or "").startswith(f"HTTP {code}")
             del peer.behaviours["server/discover"], peer.behaviours["initialize"]
             await wait_until(lambda: ready(server))
-
-
-async def test_a_session_that_the_server_forgot_is_opened_anew_and_the_call_was_not_run() -> None:
-    async with scripted(LEGACY, tool=answer) as peer, connected(remote(peer.url)) as server:
-        peer.session += 1
-        assert isinstance(await server.call("tool", {}, timeout_s=5), NotSent)
-        assert peer.calls("tool")[0].headers["mcp-session-id"] == "1"
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-        assert server.generation == 2
 
 
 async def test_a_lost_session_does_not_take_the_answers_that_are_still_coming() -> None:
@@ -257,32 +220,3 @@ async def test_a_server_that_asks_without_end_leaves_the_outcome_open() -> None:
 
     async with scripted(tool=more) as peer, connected(remote(peer.url)) as server:
         assert isinstance(await server.call("tool", {}, timeout_s=20), Ambiguous)
-
-
-@exhaustive("slow, and proved twice")
-@pytest.mark.parametrize(
-    ("kind", "protocol"), [("streamable-http", "auto"), ("streamable-http", "legacy"), ("sse", "legacy")]
-)
-async def test_a_real_server_over_http_killed_during_a_call_and_restarted(
-    kind: str, protocol: str, tmp_path: Path
-) -> None:
-    trace = tmp_path / "trace"
-    port = free_port()
-    path = "/sse" if kind == "sse" else "/mcp"
-    spec = remote(f"http://127.0.0.1:{port}{path}", sse=kind == "sse", protocol=protocol)
-    async with owned(spec, replace(QUICK, call_wait=60.0)) as server:
-        async with demo_over_http(kind, port, trace) as process:
-            await wait_until(lambda: ready(server))
-            cancelled = asyncio.create_task(server.call("wait", {"name": "c"}, timeout_s=20))
-            await wait_until(lambda: "c began" in traced(trace))
-            cancelled.cancel()
-            await wait_until(lambda: "c cancelled" in traced(trace))
-            call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
-            await wait_until(lambda: "w began" in traced(trace))
-            process.kill()
-            assert isinstance(await call, Ambiguous)
-        async with demo_over_http(kind, port, trace):
-            # At most one call learns that its session is gone, and that one was not run.
-            results = [await server.call("add", {"a": 1, "b": 2}, timeout_s=10) for _ in range(2)]
-            assert isinstance(results[0], Answered | NotSent)
-            assert isinstance(results[1], Answered)

@@ -7,7 +7,6 @@ import asyncio
 import gc
 import json
 import os
-import socket
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -16,16 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from mcp import MCPError
 
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
-from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
-from plugins_mcp.mcp.stdio_lines import LineDispatcher
 from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
@@ -193,11 +189,6 @@ os._exit(3)""",
 }
 """What the child does when it is called, and its connection ends."""
 
-ARGUMENTS: list[dict[str, Any]] = [
-    {"text": "Grüße 🦊 \u2028 \x00 \x7f \n", "deep": [{"a": None, "b": 10**30, "c": 1.5e300}], "": {}},
-    {"n": "1" * 300_000},
-]
-
 
 @dataclass(frozen=True)
 class Seen:
@@ -277,24 +268,6 @@ async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
 
 
 @pytest.mark.parametrize("protocol", ERAS)
-@pytest.mark.parametrize("arguments", ARGUMENTS, ids=["odd", "long"])
-async def test_a_child_receives_the_same_arguments(
-    arguments: dict[str, Any], protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = tmp_path / "trace"
-
-    async def call() -> list[dict[str, Any]]:
-        async with opened(peer(trace, protocol)) as session, asyncio.timeout(10):
-            run = {"run": "answer()", **arguments}
-            assert isinstance(await session.call("t", run, SendState(sent=True), print, None), Answered)
-        return received(trace)
-
-    ours, theirs = await both_ways(call, monkeypatch)
-    assert ours == theirs
-    assert {**arguments, "run": "answer()"} == ours[-1]["params"]["arguments"]
-
-
-@pytest.mark.parametrize("protocol", ERAS)
 async def test_a_cancelled_call_is_cancelled_at_the_child_and_its_answer_is_discarded(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -370,26 +343,6 @@ async def test_a_call_ends_when_the_child_has_closed_its_input_and_cannot_be_ans
         hold.write_text("")
 
 
-@pytest.mark.parametrize("anyio_backend", LOOPS, indirect=True)
-async def test_a_request_whose_write_fails_ends_at_once() -> None:
-    here, there = socket.socketpair()
-    _, writer = await asyncio.open_connection(sock=here)
-    lost: list[None] = []
-
-    class Listener(TransportListener):
-        def lost(self) -> None:
-            lost.append(None)
-
-        async def result(self, result: dict[str, Any]) -> None: ...
-
-    there.close()
-    async with asyncio.timeout(5):
-        with pytest.raises(MCPError, match="Connection closed"):
-            await LineDispatcher(writer, Listener()).send_raw_request("tools/call", {})
-    assert lost
-    writer.close()
-
-
 async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
     async with opened(peer(tmp_path / "trace")) as session, asyncio.timeout(10):
 
@@ -399,8 +352,12 @@ async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
             gc.collect()
             return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
 
-        before = await kept()
-        assert await kept() <= before
+        gc.freeze()  # what is frozen is not among the objects
+        try:
+            before = await kept()
+            assert await kept() <= before
+        finally:
+            gc.unfreeze()
 
 
 async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the_child(tmp_path: Path) -> None:

@@ -63,8 +63,7 @@ async def handling(
 
 
 @promise("only what is safe is retried, with back-off and Retry-After")
-@pytest.mark.parametrize("execution_class", CLASSES)
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("status", "execution_class"), [(429, ONCE), (503, REPEATABLE)])
 async def test_a_server_that_is_too_busy_is_asked_again_when_it_said(
     status: int, execution_class: ExecutionClass
 ) -> None:
@@ -119,16 +118,6 @@ async def test_a_once_call_that_was_refused_and_then_cut_is_not_run_again() -> N
         assert len(peer.calls("add")) == 2
 
 
-@promise("only what is safe is retried, with back-off and Retry-After")
-@pytest.mark.parametrize("execution_class", CLASSES)
-@pytest.mark.parametrize("retries", [0, 1, 3])
-async def test_no_more_retries_are_made_than_are_set(retries: int, execution_class: ExecutionClass) -> None:
-    async with handling(first(*[refusal(503)] * 9), max_retries=retries) as (bench, peer):
-        await bench.handle(hangs, execution_class=execution_class)
-        assert bench.outcome.state is CallState.FAILED
-        assert len(peer.calls("add")) == retries + 1
-
-
 async def test_a_failure_names_the_server_and_what_its_breaker_says() -> None:
     policy = replace(QUICK, first_delay=5.0, longest_delay=5.0)
     async with handling(first(*[refusal(503)] * 99), policy=policy, max_retries=0) as (bench, peer):
@@ -142,47 +131,7 @@ async def test_a_failure_names_the_server_and_what_its_breaker_says() -> None:
         assert len(peer.calls("add")) == asked
 
 
-async def never(request: Request) -> None:
-    await request.gone.wait()
-
-
-@pytest.mark.parametrize(
-    ("cut", "sent", "waiting"),
-    [
-        ("caller", CallState.UNKNOWN, CallState.CANCELLED),
-        ("lease", CallState.UNKNOWN, None),
-        ("worker", CallState.UNKNOWN, None),
-    ],
-)
-async def test_a_call_that_is_cut_off_while_it_waits_for_a_slot_was_not_run(
-    cut: str, sent: CallState, waiting: CallState | None
-) -> None:
-    async with scripted(add=never) as peer, connected(remote(peer.url, concurrency=1)) as server:
-        benches = [Bench(real=server), Bench(real=server)]
-        works: list[asyncio.Task[None]] = []
-        for bench in benches:
-            works.append(asyncio.create_task(bench.handle(hangs)))
-            await wait_until(lambda: bench.leases.holding and peer.calls("add"))  # noqa: B023 - asked within the round
-            await anyio.wait_all_tasks_blocked()
-        for bench, work in reversed(list(zip(benches, works, strict=True))):
-            match cut:
-                case "caller":
-                    bench.leases.cancel()
-                case "lease":
-                    bench.leases.lose()
-                case _:
-                    work.cancel()
-            await asyncio.wait([work])
-        assert len(peer.calls("add")) == 1
-        assert benches[0].outcome.state is sent
-        assert [outcome.state for _, outcome, _ in benches[1].ledger.outcomes] == ([waiting] if waiting else [])
-        assert bool(benches[1].ledger.released) is (waiting is None)
-
-
 # --- A child process that is killed ---
-
-LOOPS = [("asyncio", {"use_uvloop": False}), ("asyncio", {"use_uvloop": True})]
-"""They notice closed pipes at different times. The worker runs on uvloop."""
 
 LOGGED = """
 import os, pathlib
@@ -224,7 +173,7 @@ class Child:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-@pytest.mark.parametrize("anyio_backend", LOOPS)
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])  # as the worker
 @pytest.mark.parametrize("written", [False, True])
 @pytest.mark.parametrize("execution_class", CLASSES)
 async def test_only_a_repeatable_call_is_sent_again_when_its_child_is_killed_twice_in_a_row(
@@ -272,17 +221,14 @@ async def test_a_call_waits_for_a_child_that_was_killed_and_is_started_again(
     assert (bench.outcome.state, child.calls(), bench.facts.retries) == (CallState.SUCCEEDED, 1, 0)
 
 
-@pytest.mark.parametrize("execution_class", CLASSES)
-async def test_a_call_fails_unsent_when_its_child_does_not_start_again_in_time(
-    tmp_path: Path, execution_class: ExecutionClass
-) -> None:
+async def test_a_call_fails_unsent_when_its_child_does_not_start_again_in_time(tmp_path: Path) -> None:
     child = Child(tmp_path)
     os.mkfifo(child.gate)
     async with connected(child.spec(), replace(QUICK, call_wait=0.2)) as server:
         bench = Bench(real=server)
         child.kill()
         await wait_until(lambda: len(child.starts()) == 2)
-        await bench.handle(hangs, execution_class=execution_class)
+        await bench.handle(hangs, execution_class=REPEATABLE)
         child.gate.write_text("")
     assert bench.outcome.error is not None
     assert (bench.outcome.state, bench.outcome.error.code) == (CallState.FAILED, ErrorCode.NETWORK_ERROR)

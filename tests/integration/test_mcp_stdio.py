@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,42 @@ import uvloop
 
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
-from plugins_contract.messages import ExecutionClass
-from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp import Ambiguous, Answered, CallResult, McpServer, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.listing import to_catalog
+from plugins_mcp.mcp.servers_file import parse_entry
 from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Stdio
-from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, script, speaking, tool_names, traced
+from tests.integration.servers import (
+    QUICK,
+    connected,
+    demo_stdio,
+    owned,
+    ready,
+    remote,
+    script,
+    speaking,
+    tool_names,
+    traced,
+)
+from tests.integration.servers.behaviours import never
+from tests.integration.servers.every_transport import over
+from tests.integration.servers.scripted import Request, scripted
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-ERAS = ["auto", "legacy"]
 
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Path:
-    return tmp_path / "trace"
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo") / "trace"
+
+
+@pytest.fixture(scope="module", params=["auto", "legacy"])
+async def demo(trace: Path, request: pytest.FixtureRequest) -> AsyncGenerator[McpServer]:
+    """A server made with the SDK, which takes a second to start."""
+    async with connected(demo_stdio(trace, protocol=request.param)) as server:
+        yield server
 
 
 def answer_of(result: CallResult) -> Any:
@@ -40,61 +60,95 @@ def answer_of(result: CallResult) -> Any:
     return result.result.structured_content or result.result.content[0].model_dump()["text"]
 
 
-async def pid_of(server: Any) -> int:
-    return answer_of(await server.call("show_environment", {}, timeout_s=5))["pid"]
+async def test_a_tool_is_called_and_the_offer_is_known(demo: McpServer) -> None:
+    assert answer_of(await demo.call("add", {"a": 1, "b": 2}, timeout_s=5)) == {"result": 3}
+    catalog = demo.catalog
+    assert catalog is not None
+    assert (catalog.title, catalog.version, catalog.instructions) == ("demo", "7", "Be brief.")
+    assert "demo__add" in [tool.name for tool in catalog.tools]
+    assert [(item.uri, item.template) for item in catalog.resources] == [
+        ("demo://greeting", False),
+        ("demo://people/{name}", True),
+    ]
+    assert [(prompt.name, prompt.arguments) for prompt in catalog.prompts] == [("summary", ("text",))]
 
 
-@pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_is_called_and_the_offer_is_known(trace: Path, protocol: str) -> None:
-    async with connected(demo_stdio(trace, protocol=protocol, trust=True)) as server:
-        assert answer_of(await server.call("add", {"a": 1, "b": 2}, timeout_s=5)) == {"result": 3}
-        catalog = server.catalog
-        assert catalog is not None
-        assert (catalog.title, catalog.version, catalog.instructions) == ("demo", "7", "Be brief.")
-        assert {tool.name: tool.execution_class for tool in catalog.tools}["demo__add"] is ExecutionClass.REPEATABLE
-        assert [(item.uri, item.template) for item in catalog.resources] == [
-            ("demo://greeting", False),
-            ("demo://people/{name}", True),
-        ]
-        assert [(prompt.name, prompt.arguments) for prompt in catalog.prompts] == [("summary", ("text",))]
-        assert server.generation == 1
+async def test_a_failure_after_the_effect_is_the_answer_of_the_tool(demo: McpServer, trace: Path) -> None:
+    result = await demo.call("act_and_fail", {"name": demo.spec.options.protocol}, timeout_s=10)
+    assert isinstance(result, Answered)
+    assert result.result.is_error
+    assert f"{demo.spec.options.protocol} took effect" in traced(trace)
 
 
-async def test_a_failure_after_the_effect_is_the_answer_of_the_tool(trace: Path) -> None:
-    async with connected(demo_stdio(trace)) as server:
-        result = await server.call("act_and_fail", {"name": "x"}, timeout_s=10)
-        assert isinstance(result, Answered)
-        assert result.result.is_error
-        assert traced(trace) == ["x took effect"]
+async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(demo: McpServer) -> None:
+    for _ in range(3):
+        assert answer_of(await demo.call("shout", {"kilobytes": 256}, timeout_s=10)) == {"result": "shouted"}
+    assert demo.generation == 1
 
 
-async def test_a_call_whose_time_passes_before_it_gets_a_slot_was_not_sent(trace: Path) -> None:
-    async with connected(demo_stdio(trace, concurrency=1)) as server:
-        call = asyncio.create_task(server.call("wait", {"name": "w"}, timeout_s=20))
-        await wait_until(lambda: "w began" in traced(trace))
-        assert await server.call("wait", {"name": "late"}, timeout_s=0.3) == TimedOut(sent=False)
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
-        assert "late began" not in traced(trace)
+@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
+async def test_a_tool_that_is_announced_is_listed_by_a_thread(demo: McpServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that stood still for some seconds would lose the leases of all calls."""
+    threads: set[str] = set()
+
+    def checked(*args: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return to_catalog(*args)
+
+    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalog", checked)
+    await demo.call("grow", {"name": "sprout"}, timeout_s=10)
+    await wait_until(lambda: "sprout" in tool_names(demo))
+    assert threads
+    assert threading.main_thread().name not in threads
+
+
+async def test_an_unknown_tool_causes_a_new_listing(demo: McpServer) -> None:
+    await demo.call("grow", {"name": "weed", "announce": False}, timeout_s=10)
+    await demo.call("no_such_tool", {}, timeout_s=10)
+    await wait_until(lambda: "weed" in tool_names(demo))
+
+
+async def test_a_tool_that_asks_the_user_gets_a_refusal(demo: McpServer) -> None:
+    match await demo.call("ask", {}, timeout_s=10):
+        case Answered(result=answer):
+            assert answer.is_error
+        case Rejected(code=code):
+            assert code is ErrorCode.TOOL_EXECUTION_FAILED
+        case result:
+            pytest.fail(str(result))
 
 
 @promise("concurrency is bounded per server")
-async def test_no_more_calls_run_at_once_than_configured(trace: Path) -> None:
-    async with connected(demo_stdio(trace, concurrency=2)) as server:
-        calls = [server.call("wait", {"name": str(number), "seconds": 0.05}, timeout_s=20) for number in range(6)]
-        await asyncio.gather(*calls)
-        running = most = 0
-        for line in traced(trace):
-            running += 1 if line.endswith("began") else -1
-            most = max(most, running)
-        assert most == 2
+async def test_no_more_calls_run_at_once_than_configured_and_one_that_gets_no_slot_in_time_was_not_sent() -> None:
+    async def wait(request: Request) -> None:
+        await release.wait()
+        await request.text("at last")
+
+    release = asyncio.Event()
+    async with scripted(wait=wait) as peer, connected(remote(peer.url, concurrency=2)) as server:
+        calls = [asyncio.create_task(server.call("wait", {}, timeout_s=20)) for _ in range(4)]
+        await wait_until(lambda: len(peer.calls("wait")) == 2)
+        assert await server.call("wait", {"name": "late"}, timeout_s=0.3) == TimedOut(sent=False)
+        assert len(peer.calls("wait")) == 2
+        release.set()
+        assert all(isinstance(result, Answered) for result in await asyncio.gather(*calls))
+        assert len(peer.calls("wait")) == 4
 
 
-async def test_garbage_on_standard_output_and_much_standard_error_do_no_harm(trace: Path) -> None:
-    async with connected(demo_stdio(trace)) as server:
-        for _ in range(3):
-            assert answer_of(await server.call("shout", {"kilobytes": 256}, timeout_s=10)) == {"result": "shouted"}
-        assert server.generation == 1
+async def test_listings_are_repeated_without_being_asked() -> None:
+    async with scripted(one=never) as peer, connected(remote(peer.url), replace(QUICK, relist_every=0.1)) as server:
+        peer.behaviours["sprout"] = never
+        await wait_until(lambda: "sprout" in tool_names(server))
+
+
+async def test_a_disabled_tool_is_not_asked() -> None:
+    tools = {"tool": ToolOptions(disabled=True)}
+    async with scripted(tool=never, other=never) as peer, connected(remote(peer.url, tools=tools)) as server:
+        result = await server.call("tool", {}, timeout_s=5)
+        assert isinstance(result, Rejected)
+        assert result.code is ErrorCode.DISABLED
+        assert tool_names(server) == ["other"]
+        assert peer.calls("tool") == []
 
 
 ANSWER = """{"jsonrpc": "2.0", "id": %d, "result": {"content": [{"type": "text", "text": "%s"}]}}"""
@@ -114,16 +168,14 @@ async def test_a_text_that_was_cut_in_the_middle_of_a_character_is_an_answer(hal
 
 
 @promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
-@pytest.mark.parametrize("says", ["say(request, 'x' * 200_000)", "while True: sys.stdout.write('x' * 1000)"])
-async def test_a_line_that_is_too_long_to_be_held_ends_the_connection_and_the_next_one_is_as_good(
-    says: str, monkeypatch: pytest.MonkeyPatch
+async def test_a_line_without_an_end_ends_the_connection_and_the_next_one_is_as_good(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("plugins_mcp.mcp.stdio.MAX_ANSWER_BYTES", 100_000)
-    says = f"""
-            if request["params"]["arguments"]:
-                {says}
-            else:
-                say(request, {{"content": []}})
+    says = """
+            while request["params"]["arguments"]:
+                sys.stdout.write("x" * 1000)
+            say(request, {"content": []})
     """
     async with connected(speaking(says)) as server:
         begun = time.monotonic()
@@ -170,7 +222,7 @@ async def test_an_answer_has_no_credential_of_the_configuration() -> None:
 async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_instead() -> None:
     text = "Loading\x1b[1m with token=hunter22 and pass9 " + "x" * 500
     source = f"import time; print({text!r}, flush=True); time.sleep(60)"
-    spec = replace(script(source, connect_timeout_ms=2000), secrets=frozenset({"pass9"}))
+    spec = replace(script(source, connect_timeout_ms=1000, protocol="legacy"), secrets=frozenset({"pass9"}))
     async with owned(spec) as server:
         await asyncio.wait_for(server.attempted.wait(), 30)
         error = server.last_error or ""
@@ -181,85 +233,33 @@ async def test_the_catalog_says_what_a_server_that_never_speaks_mcp_writes_inste
     assert len(error) < 300
 
 
-@pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_that_is_announced_is_listed(trace: Path, protocol: str) -> None:
-    async with connected(demo_stdio(trace, protocol=protocol)) as server:
-        await server.call("grow", {"name": "sprout"}, timeout_s=10)
-        await wait_until(lambda: "sprout" in tool_names(server))
-
-
-@promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
-async def test_a_listing_that_takes_long_to_check_holds_up_nothing_else(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A loop that stood still for some seconds would lose the leases of all calls."""
-    threads: set[str] = set()
-
-    def checked(*args: Any) -> Any:
-        threads.add(threading.current_thread().name)
-        return to_catalog(*args)
-
-    monkeypatch.setattr("plugins_mcp.mcp.server.to_catalog", checked)
-    async with connected(demo_stdio(trace)) as server:
-        await server.call("grow", {"name": "sprout"}, timeout_s=10)
-        await wait_until(lambda: "sprout" in tool_names(server))
-    assert threads
-    assert threading.main_thread().name not in threads
-
-
-async def test_an_unknown_tool_causes_a_new_listing(trace: Path) -> None:
-    async with connected(demo_stdio(trace)) as server:
-        await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
-        await server.call("no_such_tool", {}, timeout_s=10)
-        await wait_until(lambda: "sprout" in tool_names(server))
-
-
-async def test_listings_are_repeated_without_being_asked(trace: Path) -> None:
-    async with connected(demo_stdio(trace, protocol="legacy"), replace(QUICK, relist_every=0.1)) as server:
-        await server.call("grow", {"name": "sprout", "announce": False}, timeout_s=10)
-        await wait_until(lambda: "sprout" in tool_names(server))
-
-
-async def test_a_disabled_tool_is_not_asked(trace: Path) -> None:
-    async with connected(demo_stdio(trace, tools={"act_and_die": ToolOptions(disabled=True)})) as server:
-        result = await server.call("act_and_die", {"name": "x"}, timeout_s=5)
-        assert isinstance(result, Rejected)
-        assert result.code is ErrorCode.DISABLED
-        assert "act_and_die" not in tool_names(server)
-        assert traced(trace) == []
-
-
-@pytest.mark.parametrize("protocol", ERAS)
-async def test_a_tool_that_asks_the_user_gets_a_refusal(trace: Path, protocol: str) -> None:
-    async with connected(demo_stdio(trace, protocol=protocol)) as server:
-        result = await server.call("ask", {}, timeout_s=10)
-        match result:
-            case Answered(result=answer):
-                assert answer.is_error
-            case Rejected(code=code):
-                assert code is ErrorCode.TOOL_EXECUTION_FAILED
-            case _:
-                pytest.fail(str(result))
-
-
-async def test_a_child_gets_its_own_variables_and_none_of_ours(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_gets_its_own_variables_and_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKER_SECRET", "hands off")
-    async with connected(demo_stdio(trace)) as server:
-        shown = answer_of(await server.call("show_environment", {}, timeout_s=5))
-        assert shown["env"]["TRACE"] == str(trace)
-        assert "WORKER_SECRET" not in shown["env"]
+    async with over("stdio", {"tool": never}) as peer:
+        spec, _ = parse_entry("scripted", peer.entry(env={"TRACE": "on"}), {})
+        async with connected(spec):
+            environment = peer.requests[0].params["env"]
+    assert environment["TRACE"] == "on"
+    assert "WORKER_SECRET" not in environment
 
 
-async def test_stopping_ends_the_child(trace: Path) -> None:
-    async with connected(demo_stdio(trace)) as server:
+TELLS_ITS_PID = """say(request, {"content": [{"type": "text", "text": str(os.getpid())}]})"""
+
+
+async def pid_of(server: McpServer) -> int:
+    return int(answer_of(await server.call("t", {}, timeout_s=5)))
+
+
+async def test_stopping_ends_the_child() -> None:
+    async with connected(speaking(TELLS_ITS_PID)) as server:
         pid = await pid_of(server)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert isinstance(await server.call("add", {"a": 1, "b": 2}, timeout_s=1), NotSent)
+    assert isinstance(await server.call("t", {}, timeout_s=1), NotSent)
 
 
 async def test_a_server_that_never_answers_the_handshake_fails_within_its_time() -> None:
-    async with owned(script("import time; time.sleep(60)", connect_timeout_ms=300)) as server:
+    async with owned(script("import sys; sys.stdin.read()", connect_timeout_ms=300)) as server:
         await server.attempted.wait()
         assert (server.state, server.last_error) == (ServerState.FAILED, "no answer in time")
 
@@ -301,7 +301,6 @@ GROWING = replace(QUICK, first_delay=0.01, longest_delay=60.0)
 EXITED = "the server process exited with code 3 during the handshake"
 
 
-@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 @pytest.mark.parametrize(
     ("source", "protocol", "error"),
     [
@@ -316,10 +315,9 @@ def test_a_child_that_dies_in_its_handshake_is_a_clear_error_and_no_internal_one
     source: str,
     protocol: str,
     error: str,
-    loop_factory: Callable[[], asyncio.AbstractEventLoop],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """uvloop, which the worker uses, raises other errors than asyncio when a message is written to a dead child."""
+    """uvloop, on which the worker runs, raises other errors than asyncio when a message is written to a dead child."""
     errors: set[str | None] = set()
     retries: set[float | None] = set()
 
@@ -330,29 +328,33 @@ def test_a_child_that_dies_in_its_handshake_is_a_clear_error_and_no_internal_one
             def failed_often() -> bool:
                 errors.add(it.last_error)
                 retries.add(it.breaker.retry_at)
-                return len(retries) > 5
+                return len(retries) > 3
 
             await wait_until(failed_often, 20)
 
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(fail_several_times())
     assert errors == {error}
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     assert [record.getMessage() for record in caplog.records if error in record.getMessage()]
 
 
-async def test_a_command_that_does_not_exist_is_named() -> None:
-    async with owned(ServerSpec("missing", Stdio("/no/such/command"))) as server:
-        await server.attempted.wait()
-        assert "/no/such/command" in (server.last_error or "")
-
-
-async def test_calls_to_a_server_that_is_down_for_long_fail_at_once() -> None:
-    async with owned(script("raise SystemExit"), replace(QUICK, call_wait=0.1)) as server:
-        await server.attempted.wait()
-        await wait_until(lambda: isinstance(server.last_error, str))
-        async with asyncio.timeout(2):
-            assert isinstance(await server.call("x", {}, timeout_s=60), NotSent)
+@pytest.mark.parametrize(
+    ("child", "error"),
+    [
+        (Stdio("no-such-program"), "the command 'no-such-program' cannot be started: No such file or directory"),
+        (
+            Stdio("true", cwd="/no/such/folder"),
+            "the command 'true' cannot be started in the folder (cwd) '/no/such/folder': No such file or directory",
+        ),
+        (Stdio("/dev/null"), "the command '/dev/null' cannot be started: Permission denied"),
+    ],
+)
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])  # as the worker
+async def test_a_command_that_cannot_be_started_is_named(child: Stdio, error: str) -> None:
+    async with owned(ServerSpec("lost", child)) as server:
+        await asyncio.wait_for(server.attempted.wait(), 10)
+        assert server.last_error == error
 
 
 OLD_SERVER = """
@@ -380,24 +382,22 @@ async def test_a_pinned_protocol_is_not_negotiated() -> None:
         assert server.generation == 1
 
 
-async def test_a_server_that_hangs_between_calls_is_started_anew(trace: Path) -> None:
+async def test_a_server_that_hangs_between_calls_is_started_anew() -> None:
     policy = replace(QUICK, relist_every=0.1, list_timeout=0.3)
-    async with connected(demo_stdio(trace, protocol="legacy"), policy) as server:
+    async with connected(speaking(TELLS_ITS_PID), policy) as server:
         pid = await pid_of(server)
         os.kill(pid, signal.SIGSTOP)
         await wait_until(lambda: server.generation >= 2 and ready(server), 20)
         assert await pid_of(server) != pid
 
 
-async def test_a_server_that_is_busy_with_a_call_is_left_alone(trace: Path) -> None:
-    policy = replace(QUICK, relist_every=0.1, list_timeout=0.2)
-    async with connected(demo_stdio(trace), policy) as server:
-        pid = await pid_of(server)
-        call = asyncio.create_task(server.call("wait", {"name": "w", "seconds": 1}, timeout_s=20))
-        await wait_until(lambda: "w began" in traced(trace))
-        os.kill(pid, signal.SIGSTOP)
+async def test_a_server_that_is_busy_with_a_call_is_left_alone(tmp_path: Path) -> None:
+    gate, says = tmp_path / "gate", f"open(request['params']['arguments']['wait']).read(); {TELLS_ITS_PID}"
+    os.mkfifo(gate)
+    async with connected(speaking(says), replace(QUICK, relist_every=0.1, list_timeout=0.2)) as server:
+        call = asyncio.create_task(server.call("t", {"wait": str(gate)}, timeout_s=20))
         await wait_until(lambda: server.state is ServerState.FAILED)
-        os.kill(pid, signal.SIGCONT)
+        gate.write_text("")
         assert isinstance(await call, Answered)
         await wait_until(lambda: ready(server))
         assert server.generation == 1

@@ -95,20 +95,3 @@ def test_when_all_workers_are_killed_the_alert_fires_and_the_panel_shows_it(stac
     wait_until_blocking(lambda: {"NoWorker", "WorkerDown"} <= scraping.firing(), 180, what="the alerts of lost workers")
     [panel] = [query for query in queries() if query.panel == "Workers" and query.dashboard == "stream"]
     assert [sample["value"][1] for sample in scraping.query(panel.runnable)] == ["0"]
-
-
-def test_when_redis_stops_the_alert_fires_and_ends_when_it_is_back(stack: Stack, scraping: Prometheus) -> None:
-    stack.redis.kill()
-    wait_until_blocking(lambda: "RedisDown" in scraping.firing(), 120, what="RedisDown")
-
-    stack.redis.start()
-    wait_until_blocking(lambda: "RedisDown" not in scraping.firing(), 120, what="the end of RedisDown")
-
-
-def test_when_postgresql_stops_the_alert_fires_and_ends_when_it_is_back(stack: Stack, scraping: Prometheus) -> None:
-    assert stack.postgres
-    stack.postgres.kill()
-    wait_until_blocking(lambda: "StoreDown" in scraping.firing(), 120, what="StoreDown")
-
-    stack.postgres.start()
-    wait_until_blocking(lambda: "StoreDown" not in scraping.firing(), 120, what="the end of StoreDown")

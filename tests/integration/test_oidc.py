@@ -20,6 +20,7 @@ from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.provider import ASK_AGAIN_SECONDS, METADATA_SECONDS, REFRESH_SECONDS, IdentityProvider
 from dialog_engine.identity.tokens import MAX_NAME, MAX_ROLES, RoleRule, TokenVerifier
+from dialog_engine.settings import Settings
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
@@ -109,18 +110,15 @@ async def test_tokens_with_unknown_keys_cause_one_request_in_some_seconds(oidc: 
 
 
 @promise("tokens of an OpenID Connect provider are accepted while its keys rotate")
-async def test_known_keys_stay_in_use_while_the_provider_is_away(oidc: OidcProvider, api: Api) -> None:
-    assert await api.subject(oidc.token()) == "ann@oidc"
+async def test_known_keys_stay_in_use_while_the_provider_is_away_and_until_it_withdraws_them(
+    oidc: OidcProvider, api: Api
+) -> None:
+    token = oidc.token(iat=1)
+    assert await api.subject(token) == "ann@oidc"
     oidc.available = False
     api.clock.now += REFRESH_SECONDS
-    assert await api.subject(oidc.token(iat=1)) == "ann@oidc"
-
-
-async def test_a_key_that_the_provider_withdraws_is_soon_refused(oidc: OidcProvider, api: Api) -> None:
-    stolen = oidc.signing
-    assert await api.subject(oidc.token()) == "ann@oidc"
-    token = oidc.token(key=stolen, iat=1)
     assert await api.subject(token) == "ann@oidc"
+    oidc.available = True
     oidc.rotate()
     api.clock.now += REFRESH_SECONDS
     assert await api.subject(token) == "", "it was accepted before"
@@ -243,29 +241,22 @@ async def test_a_hostile_answer_of_the_provider_is_refused_in_bounded_memory(
 
 
 @pytest.mark.parametrize(
-    ("claims", "roles"),
+    ("rule", "claims", "roles"),
     [
-        ({}, ("user",)),
-        ({"roles": ["staff", 7, None, "staff"]}, ("user", "staff")),
-        ({"roles": "staff admin"}, ("user", "staff", "admin")),
-        ({"roles": {"staff": True}}, ("user",)),
-        ({"roles": ["operator", "user"]}, ("user", "operator")),
+        (RULE, {}, ("user",)),
+        (RULE, {"roles": ["staff", 7, None, "staff"]}, ("user", "staff")),
+        (RULE, {"roles": "staff admin"}, ("user", "staff", "admin")),
+        (RULE, {"roles": {"staff": True}}, ("user",)),
+        (RULE, {"roles": ["operator", "user"]}, ("user", "operator")),
+        (RoleRule("realm_access.roles", "x"), {"realm_access": {"roles": ["staff"]}}, ("user", "staff")),
+        (RoleRule("https://a.example/roles", "x"), {"https://a.example/roles": ["staff"]}, ("user", "staff")),
+        (RoleRule("a.b", "x"), {"a": "text"}, ("user",)),
+        (RoleRule("roles", "admins"), {"roles": ["operator"]}, ("user",)),
+        (RoleRule("roles", "admins"), {"roles": ["admins"]}, ("user", "operator", "admins")),
     ],
 )
-def test_roles_are_read_from_a_claim(claims: dict[str, Any], roles: tuple[str, ...]) -> None:
-    assert RULE.roles(claims) == roles
-
-
-def test_the_claim_may_be_a_path_or_a_name_with_dots() -> None:
-    assert RoleRule("realm_access.roles", "x").roles({"realm_access": {"roles": ["staff"]}}) == ("user", "staff")
-    assert RoleRule("https://a.example/roles", "x").roles({"https://a.example/roles": ["staff"]}) == ("user", "staff")
-    assert RoleRule("a.b", "x").roles({"a": "text"}) == ("user",)
-
-
-def test_the_value_operator_means_nothing_when_another_one_is_configured() -> None:
-    rule = RoleRule("roles", "platform-admins")
-    assert rule.roles({"roles": ["operator"]}) == ("user",)
-    assert rule.roles({"roles": ["platform-admins"]})[:2] == ("user", "operator")
+def test_roles_are_read_from_a_claim(rule: RoleRule, claims: dict[str, Any], roles: tuple[str, ...]) -> None:
+    assert rule.roles(claims) == roles
 
 
 def test_the_number_of_roles_is_bounded() -> None:
@@ -276,16 +267,13 @@ def test_the_number_of_roles_is_bounded() -> None:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvider) -> AsyncGenerator[Engine]:
-    configured = settings(
-        tmp_path,
-        redis_url,
-        model.url,
-        oidc_issuer=oidc.issuer,
-        oidc_client_id=CLIENT_ID,
-        oidc_client_secret=CLIENT_SECRET,
-        public_url="http://localhost:8000",
-    )
+def configured(tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvider) -> Settings:
+    options = {"oidc_issuer": oidc.issuer, "oidc_client_id": CLIENT_ID, "oidc_client_secret": CLIENT_SECRET}
+    return settings(tmp_path, redis_url, model.url, public_url="http://localhost:8000", **options)
+
+
+@pytest.fixture
+async def engine(configured: Settings) -> AsyncGenerator[Engine]:
     async with running_engine(configured) as engine:
         yield engine
 
@@ -367,13 +355,14 @@ async def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(engin
     assert (await engine.client.get("/v1/me")).status_code == 401
 
 
-async def test_a_code_is_used_once(engine: Engine) -> None:
+async def test_a_code_is_used_once_and_comes_from_the_issuer(engine: Engine, oidc: OidcProvider) -> None:
+    oidc.person |= {"aud": [CLIENT_ID, "another client"], "azp": CLIENT_ID, "typ": "ID"}
     path = await sent_back(engine)
     pending = dict(engine.client.cookies)
-    assert (await engine.client.get(path)).status_code == 303
-    engine.client.cookies.clear()
-    engine.client.cookies.update(pending)
-    assert (await engine.client.get(path)).status_code == 401  # the provider is available
+    for answer, code in ((path.partition("&iss=")[0] + "&iss=https://issuer.example", 401), (path, 303), (path, 401)):
+        engine.client.cookies.clear()
+        engine.client.cookies.update(pending)
+        assert (await engine.client.get(answer)).status_code == code
 
 
 @pytest.mark.parametrize(
@@ -401,11 +390,6 @@ async def test_an_id_token_that_is_not_for_this_sign_in_is_refused(
     assert (await engine.client.get("/v1/me")).status_code == 401
 
 
-async def test_an_id_token_for_several_audiences_names_the_client(engine: Engine, oidc: OidcProvider) -> None:
-    oidc.person |= {"aud": [CLIENT_ID, "another client"], "azp": CLIENT_ID, "typ": "ID"}
-    assert (await engine.client.get(await sent_back(engine))).status_code == 303
-
-
 async def test_a_flood_of_sign_ins_hardly_reaches_the_provider(engine: Engine, oidc: OidcProvider) -> None:
     """200 requests made 200 requests."""
     path = await sent_back(engine)
@@ -414,12 +398,9 @@ async def test_a_flood_of_sign_ins_hardly_reaches_the_provider(engine: Engine, o
     answers = await asyncio.gather(*(engine.client.get("/sign-in") for _ in range(200)))
     assert {answer.status_code for answer in answers} == {303}
     assert oidc.requests == before
-    pending = dict(engine.client.cookies)
     wrong = path.replace("code=", "code=x")
-    answers = await asyncio.gather(*(engine.client.get(wrong, headers={"cookie": "x"}) for _ in range(5)))
-    assert {answer.status_code for answer in answers} == {401}
+    assert (await engine.client.get(wrong, headers={"cookie": "x"})).status_code == 401
     assert oidc.requests == before
-    assert pending
     begun = await sent_back(engine)
     before = oidc.requests
     answers = await asyncio.gather(*(engine.client.get(begun.replace("code=", "code=x")) for _ in range(200)))
@@ -428,31 +409,22 @@ async def test_a_flood_of_sign_ins_hardly_reaches_the_provider(engine: Engine, o
     assert (await engine.client.get("/sign-in")).status_code == 429
 
 
-async def test_an_answer_that_names_another_issuer_is_refused(engine: Engine) -> None:
-    path = await sent_back(engine)
-    assert (await engine.client.get(path.partition("&iss=")[0] + "&iss=https://issuer.example")).status_code == 401
-
-
 async def test_without_the_provider_signing_in_is_unavailable_and_says_so(engine: Engine, oidc: OidcProvider) -> None:
     oidc.available = False
     answer = await engine.client.get("/sign-in")
     assert answer.status_code == 503
     assert answer.json()["code"] == "IDENTITY_PROVIDER_UNAVAILABLE"
     assert CLIENT_SECRET not in answer.text
+    answer = await engine.client.get("/sign-in", headers={"accept": "text/html,*/*;q=0.8"})
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/?sign-in-refused=IDENTITY_PROVIDER_UNAVAILABLE"
 
 
 async def test_on_https_the_cookie_is_secure_and_of_this_host_only(
     tmp_path: Path, redis_url: str, model: Model, oidc: OidcProvider
 ) -> None:
-    configured = settings(
-        tmp_path,
-        redis_url,
-        model.url,
-        oidc_issuer=oidc.issuer,
-        oidc_client_id=CLIENT_ID,
-        public_url="https://chat.example",
-    )
-    async with running_engine(configured) as engine:
+    options = {"oidc_issuer": oidc.issuer, "oidc_client_id": CLIENT_ID, "public_url": "https://chat.example"}
+    async with running_engine(settings(tmp_path, redis_url, model.url, **options)) as engine:
         pending = (await engine.client.get("/sign-in")).headers["set-cookie"]
         assert pending.startswith("__Host-callstream-sign-in=")
         assert "; Secure" in pending

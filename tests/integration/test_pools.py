@@ -3,14 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
 from callstream_runtime.pool_directory import PoolDirectory
@@ -24,18 +22,12 @@ from tests.integration.demo import Demo
 from tests.support.processes import Process
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
 NO_SWEEPS = replace(QUICK, sweep=30.0, announce=30.0)
 """What one worker leaves to others lies until the end of the test: it arrives only if it moves."""
-
-
-@pytest.fixture
-async def caller(redis: Redis, redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @pytest.fixture
@@ -80,7 +72,7 @@ async def test_every_call_reaches_a_worker_that_has_its_server_and_nothing_is_ta
     one, two = config("one", "both"), config("two", "both")
     async with working(redis_url, one, NO_SWEEPS), working(redis_url, two, NO_SWEEPS):
         await are_ready(caller, "one", "two", "both")
-        requests = [await caller.call(server=server) for server in ("one", "two", "both", "two", "one") * 8]
+        requests = [await caller.call(server=server) for server in ("one", "two", "both", "two", "one") * 3]
         await all_succeed(caller, requests)
         assert await read_backlogs(caller.redis, caller.keys, [caller.keys.requests])
         assert all([await caller.starts(request) == 1 for request in requests])

@@ -181,30 +181,29 @@ async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, rig
 
 
 @promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_an_old_server_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
-    assert "the server is PostgreSQL 18: 15 or newer is needed" in await refused(url, ConfigurationError)
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_database_that_may_lose_acknowledged_commits_is_refused(url: str) -> None:
-    run(url, f"ALTER DATABASE {database_of(url)} SET synchronous_commit = off")
-    assert "synchronous_commit is off" in await refused(url, ConfigurationError)
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_server_that_does_not_sync_is_refused(server: PostgresServer, url: str) -> None:
-    server.set("fsync", "off")
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("synchronous_commit", "off", "synchronous_commit is off"),
+        ("default_transaction_read_only", "on", "target_session_attrs=read-write"),
+        ("fsync", "off", "fsync is off"),
+        (None, "", "the server is PostgreSQL 18: 15 or newer is needed"),
+    ],
+    ids=["may lose acknowledged commits", "a read-only standby", "does not sync", "too old"],
+)
+async def test_a_server_that_does_not_fit_is_refused(
+    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, setting: str | None, value: str, says: str
+) -> None:
+    if setting is None:
+        monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
+    elif setting == "fsync":  # of the whole server
+        server.set(setting, value)
+    else:
+        run(url, f"ALTER DATABASE {database_of(url)} SET {setting} = {value}")
     try:
-        assert "fsync is off" in await refused(url, ConfigurationError)
+        assert says in await refused(url, ConfigurationError)
     finally:
         server.set("fsync", "on")
-
-
-@promise("a database that does not fit is refused at the start with the reason, and without the password")
-async def test_a_read_only_standby_is_refused(url: str) -> None:
-    run(url, f"ALTER DATABASE {database_of(url)} SET default_transaction_read_only = on")
-    assert "target_session_attrs=read-write" in await refused(url, ConfigurationError)
 
 
 # --- Outages while it is open ---
@@ -389,6 +388,7 @@ async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
 async def test_a_statement_of_an_operators_command_may_take_longer(
     url: str, soon: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(driver, "ANSWER_SECONDS", 1.0)
     monkeypatch.setenv("DATABASE_URL", url)
     async with open_store(load(StoreSettings)) as database:
         assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
@@ -436,7 +436,7 @@ async def behind(
     server: PostgresServer, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncGenerator[PostgresDatabase]:
     """A database behind the proxy."""
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 3.0)
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 1.5)
     monkeypatch.setattr(driver, "POOL_SECONDS", 0.5)
     async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2) as database:
         yield database
@@ -447,16 +447,27 @@ def is_there(url: str) -> bool:
 
 
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
+@pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
 async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
-    behind: PostgresDatabase, proxy: Proxy, url: str
+    server: PostgresServer,
+    behind: PostgresDatabase,
+    proxy: Proxy,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    killed: bool,
 ) -> None:
+    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
     unit = Cut(proxy, Faults(hold_replies=True))
     writing = asyncio.create_task(behind.write(unit))
     await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
+    if killed:
+        server.kill()
     proxy.cut()
     proxy.clear()
+    if killed:
+        server.start()
 
-    async with bounded(5):
+    async with bounded(10):
         assert await writing == "the result"
     assert unit.runs == 1
 
@@ -495,23 +506,6 @@ async def test_a_commit_that_cannot_be_resolved_is_reported_as_unknown(
     assert unit.runs == 1
     proxy.clear()
     await heals(behind)
-
-
-@promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
-async def test_a_server_that_is_killed_after_a_commit_is_asked_when_it_is_back(
-    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
-    unit = Cut(proxy, Faults(hold_replies=True))
-    writing = asyncio.create_task(behind.write(unit))
-    await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
-    server.kill()
-    proxy.cut()
-    proxy.clear()
-    server.start()
-
-    assert await writing == "the result"
-    assert unit.runs == 1
 
 
 @promise("a commit that a killed PostgreSQL lost is not taken for one that it has")

@@ -86,12 +86,12 @@ def _faults(server: PostgresServer) -> list[tuple[Callable[[], None], Callable[[
 
 async def _fault(load: Load, fault: Callable[[], None], cure: Callable[[], None]) -> None:
     began = time.monotonic()
-    await wait_until(lambda: sum(status == 200 for status, _ in load.since(began)) > 50, what="answers")
+    await wait_until(lambda: sum(status == 200 for status, _ in load.since(began)) > 30, what="answers")
     began = time.monotonic()
     await asyncio.to_thread(fault)
     try:
         refused = lambda: [took for status, took in load.since(began) if status == 503]  # noqa: E731
-        await wait_until(lambda: len(refused()) > 200, what="503")
+        await wait_until(lambda: len(refused()) > 60, what="503")
     finally:
         await asyncio.to_thread(cure)
     print(f"{len(refused())} refused, the slowest after {max(refused()):.2f} s")

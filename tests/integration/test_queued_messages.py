@@ -157,6 +157,18 @@ async def test_a_message_that_does_not_wait_overtakes_none_that_does(
     assert (await line.next())[0] == "patient"
 
 
+async def test_a_session_with_a_running_turn_at_another_engine_is_deleted_once_that_is_stopped(
+    engines: tuple[Engine, Engine],
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    path = f"/v1/sessions/{session_id}"
+    refused = await there.client.delete(path)
+    assert (refused.status_code, refused.json()["turnId"]) == (409, turn_id)
+    assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
+    assert (await here.client.get(f"{path}/messages")).status_code == 404
+
+
 @promise("the place of a message that waits goes with its client, and with the engine at which it waited")
 async def test_a_message_whose_client_goes_away_is_not_accepted(
     engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
@@ -275,12 +287,40 @@ async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model,
                 return f"dialog_messages_queued {number}.0" in (await here.client.get("/metrics")).text
 
             line = Line(session_id, "")
-            for number, text in enumerate(("a", "b", "c"), 1):
+            for number, text in enumerate(("a", "b"), 1):
                 line.tasks[text] = asyncio.create_task(begin(here, session_id, text))
                 await wait_until(lambda number=number: waiting(number), 20, what=f"the place of {text!r}")
-            for text in ("a", "b", "c"):
+            for text in ("a", "b"):
                 await here.client.post(f"/v1/turns/{turn_id}/cancel")
                 begun, turn_id = await line.next()
                 assert begun == text
     finally:
         redis.stop()
+
+
+async def test_a_waiting_message_is_refused_at_once_when_its_engine_shuts_down(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    configured = settings(tmp_path, redis_url, model.url, shutdown_grace_seconds=10)
+    async with httpx2.AsyncClient(timeout=30, trust_env=False) as client:
+        async with running_engine(configured) as engine:
+            session_id = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+            await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "first"})
+            body = {"message": "next", "sessionId": session_id, "onBusy": "queue"}
+            waiting = asyncio.create_task(client.post(f"{engine.url}/v1/chat", json=body))
+
+            async def queued() -> bool:
+                return "dialog_messages_queued 1.0" in (await engine.client.get("/metrics")).text
+
+            await wait_until(queued, what="a message that waits")
+
+            async def ends_first() -> None:
+                await waiting
+                model.held.set()  # the first turn runs until the message is refused
+
+            ends = asyncio.create_task(ends_first())
+        await ends
+    answer = waiting.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "ENGINE_STOPPING")
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert int(answer.headers["retry-after"]) > 0

@@ -24,7 +24,6 @@ from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import Model
 from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT, Process, running
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, exhaustive("real processes that wait for each other")]
@@ -52,7 +51,7 @@ class Pair:
         self.folder, self.model = folder, model
         self.port = free_port()
         self.http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=30, trust_env=False)
-        self._redis_url = redis_url
+        self.redis_url = redis_url
         self._stack = stack
         self.gate = folder / "gate"
         stack.push_async_callback(self.http.aclose)
@@ -89,7 +88,7 @@ class Pair:
         return {tool["function"]["name"].partition("__")[0] for tool in self.model.asked[-1].get("tools", [])}
 
     async def _start(self, name: str, env: dict[str, str], ready_url: str | None) -> Process:
-        env |= {"REDIS_URL": self._redis_url}
+        env |= {"REDIS_URL": self.redis_url}
         return await self._stack.enter_async_context(
             running([BIN / name], env=env, cwd=self.folder, ready_url=ready_url)
         )
@@ -122,39 +121,6 @@ async def test_a_server_that_does_not_start_is_named_and_holds_nothing_up(pair: 
     assert await pair.offered() == {"demo"}
     [never] = [each for each in (await pair.http.get("/v1/tools")).json()["servers"] if each["server"] == "never"]
     assert never["error"] == "the server process exited with code 1 during the handshake"
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_a_server_that_takes_too_long_is_named_and_waited_for_no_longer(pair: Pair) -> None:
-    await pair.start_worker(demo=DEMO, slow=held_back(pair.gate))
-    await pair.start_engine(TOOLS_WAIT_SECONDS="2")
-    await pair.becomes(200, "degraded", {"slow": "connecting"})
-
-    pair.gate.touch()
-    await pair.becomes(200, "ready", {})
-    assert await pair.offered() == {"demo", "slow"}
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_without_a_worker_the_engine_waits_a_moment_and_is_degraded_then(pair: Pair) -> None:
-    await pair.start_engine(TOOLS_WAIT_SECONDS="4")
-    assert await pair.status() == (503, "starting", {})
-    await pair.becomes(200, "degraded", {})
-
-    await pair.start_worker(slow=held_back(pair.gate))
-    await pair.becomes(200, "degraded", {"slow": "connecting"})  # it has been ready, and stays so
-
-
-@promise("the engine waits for tools at its start only, and for a bounded time")
-async def test_without_redis_the_engine_waits_a_moment_and_is_degraded_then(
-    tmp_path: Path, own_redis: LocalServer, model: Model
-) -> None:
-    own_redis.kill()
-    async with AsyncExitStack() as stack:
-        pair = Pair(tmp_path, own_redis.url, model, stack)
-        await pair.start_engine(TOOLS_WAIT_SECONDS="4")
-        assert await pair.status() == (503, "starting", {})
-        await pair.becomes(200, "degraded", {})
 
 
 # --- What lies beneath: of a worker that appears, all servers are seen or none ---

@@ -101,28 +101,6 @@ def test_both_services_start_serve_and_connect_later_when_redis_is_absent(tmp_pa
     redis.stop()
 
 
-@promise("both services start without Redis, say why it does not answer, and connect when it does")
-def test_a_wrong_password_is_an_outage_that_ends_when_it_is_put_right(tmp_path: Path) -> None:
-    redis = local_server(tmp_path, "redis")
-    start_with_password(redis, "another")
-    with services({"REDIS_URL": redis.url, "REDIS_PASSWORD": PASSWORD}) as stack:
-        both_say(stack, "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD")
-        with Redis.from_url(redis.url, password="another") as admin:
-            admin.config_set("requirepass", PASSWORD)
-
-        wait_for_both(stack)
-        assert a_call_completes(stack)
-        show_no_secret(stack)
-    redis.stop()
-
-
-def start_with_password(redis: LocalServer, password: str) -> None:
-    """A server that answers no client without this password."""
-    redis.start()
-    with Redis.from_url(redis.url) as admin:
-        admin.config_set("requirepass", password)
-
-
 # TLS
 
 
@@ -172,20 +150,16 @@ def test_a_call_completes_over_tls_with_certificates_of_both_sides(tls_redis: st
         assert a_call_completes(stack)
 
 
-def test_a_server_whose_certificate_is_not_trusted_is_an_outage_that_names_its_setting(
-    tls_redis: str, certificates: Certificates
-) -> None:
-    env = tls_env(tls_redis, certificates)
-    del env["REDIS_TLS_CA_FILE"]
-    with services(env) as stack:
-        both_say(stack, "its certificate is not trusted: check REDIS_TLS_CA_FILE")
-
-
 @pytest.mark.parametrize(("check", "answers_ping"), [(True, False), (False, True)])
 def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
     tls_redis: str, certificates: Certificates, check: bool, answers_ping: bool
 ) -> None:
     port = int(tls_redis.rpartition(":")[2].partition("/")[0])
+    with (
+        thread_client(RedisAddress((("localhost", port),), tls=Tls())) as client,
+        pytest.raises(RedisError, match="its certificate is not trusted: check REDIS_TLS_CA_FILE"),
+    ):
+        client.ping()
     tls = Tls(str(certificates.ca), str(certificates.client), str(certificates.client_key), check_hostname=check)
     with thread_client(RedisAddress((("127.0.0.1", port),), tls=tls)) as client:
         if answers_ping:

@@ -90,6 +90,13 @@ async def bench(redis_url: str) -> AsyncGenerator[Bench]:
         yield bench
 
 
+@pytest.fixture
+def frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay polls so often that a test need not wait for it."""
+    for module in (publish_queue, relay):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+
+
 @promise("the relay wakes on a commit")
 @pytest.mark.every_redis
 async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench, rare_polls: None) -> None:
@@ -122,11 +129,8 @@ async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench, rare_
 
 
 @promise("a row of the outbox that was not offered is found, whatever its number")
-async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench: Bench, frequent_polls: None) -> None:
     """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
-    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 0.02)
     deadline = await bench.deadline()
     late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
     bench.outbox.remove(late.event_id)
@@ -135,20 +139,6 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(
         bench.outbox.put(late)
         await wait_until(lambda: late.event_id in bench.answers)
     assert await bench.backlog() == 2
-
-
-async def test_facts_reach_the_streams_of_their_routes(bench: Bench) -> None:
-    turn = bench.outbox.add(TURN_FINISHED, "turn-1", b'{"a": 1}')
-    tool = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b'{"b": 2}')
-    async with at_work(bench.relay.run):
-        bench.relay.offer([turn, tool])
-        await wait_until(bench.empty)
-
-    for stream, row in (("events.ltm", turn), ("events.analytics", tool)):
-        [(_, fields)] = await bench.redis.xrange(stream)
-        assert fields == {
-            b"eventType": row.event_type.encode(), b"id": row.event_id.encode(), b"event": row.payload,
-        }  # fmt: skip
 
 
 async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_deleted_in_one_commit(
@@ -176,16 +166,23 @@ async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_del
     assert [row.event_type for row in marked] == [TOOL_CALL_FINISHED] * len(calls)
 
 
-async def test_facts_are_published_together(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_facts_are_published_together_to_the_streams_of_their_routes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(publish_queue, "FACTS_SECONDS", 0.5)
+    turn = bench.outbox.add(TURN_FINISHED, "turn-1", b'{"a": 1}')
     async with at_work(bench.relay.run):
         await wait_until(lambda: bench.outbox.looks == 1)
-        for number in range(5):
-            bench.relay.offer([bench.outbox.add(TOOL_CALL_FINISHED, f"call-{number}", b"{}")])
+        for row in (turn, *(bench.outbox.add(TOOL_CALL_FINISHED, f"call-{number}", b"{}") for number in range(5))):
+            bench.relay.offer([row])
             await asyncio.sleep(0)
             assert await bench.redis.xlen("events.analytics") == 0
         await wait_until(bench.empty)
     assert await bench.redis.xlen("events.analytics") == 5
+    [(_, fields)] = await bench.redis.xrange("events.ltm")
+    assert fields == {
+        b"eventType": turn.event_type.encode(), b"id": turn.event_id.encode(), b"event": turn.payload,
+    }  # fmt: skip
 
 
 @promise("the relay survives Redis being away")
@@ -329,7 +326,7 @@ async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 
 
-async def test_a_key_of_the_wrong_type_holds_up_its_own_rows_only(bench: Bench) -> None:
+async def test_a_key_of_the_wrong_type_holds_up_its_own_rows_only(bench: Bench, frequent_polls: None) -> None:
     await bench.redis.set("events.ltm", "somebody else's")
     stuck = bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     free = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b"{}")
@@ -373,7 +370,7 @@ async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(be
     assert await bench.backlog() == 1
 
 
-async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench) -> None:
+async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench, frequent_polls: None) -> None:
     bench.outbox.store.refuse["published"] = StorageUnavailableError("full")
     bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     async with at_work(bench.relay.run):
@@ -415,7 +412,7 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
 
 
 @promise("a call that was refused never runs, and is not taken for lost")
-async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:
+async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str, frequent_polls: None) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
         first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
         bench.calls.waited_for = False
@@ -433,7 +430,9 @@ async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> Non
 
 @promise("a call that was refused never runs, and is not taken for lost")
 @pytest.mark.parametrize("window", [0, 1], ids=["refused by the ledger", "refused at the door"])
-async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, window: int) -> None:
+async def test_a_call_that_was_answered_as_refused_never_runs(
+    redis_url: str, window: int, frequent_polls: None
+) -> None:
     async with aclosing(Bench(redis_url, backlog_limit=1, window=window)) as bench:
         deadline = await bench.deadline()
         async with at_work(bench.relay.run):
@@ -454,32 +453,6 @@ async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, wi
             bench.relay.offer([bench.outbox.answer(refused.event_id)])
             await wait_until(bench.empty)
         assert await bench.backlog() == 0
-
-
-async def test_a_refusal_during_a_read_of_the_table_is_delivered_at_once(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publish_queue, "POLL_SECONDS", 4.0)
-    async with aclosing(Bench(redis_url, backlog_limit=1, window=1)) as bench:
-        deadline = await bench.deadline()
-        refused: list[tuple[str, float]] = []
-        look = bench.outbox.waiting
-
-        async def waiting(limit: int, *, after: int = 0) -> Sequence[OutboxRow]:
-            rows = await look(limit, after=after)
-            if bench.answers and not refused:
-                row = bench.outbox.call(request(deadline))
-                refused.append((row.event_id, asyncio.get_running_loop().time()))
-                bench.relay.offer([row])
-            return rows
-
-        bench.outbox.waiting = waiting  # type: ignore[method-assign]
-        async with at_work(bench.relay.run):
-            bench.relay.offer([bench.outbox.call(request(deadline))])
-            await wait_until(lambda: len(bench.answers) == 2)
-            [(correlation_id, offered_at)] = refused
-            assert isinstance(bench.answers[correlation_id][0], replies.Overloaded)
-            assert asyncio.get_running_loop().time() - offered_at < publish_queue.POLL_SECONDS / 2
 
 
 async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:

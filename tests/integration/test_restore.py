@@ -74,8 +74,9 @@ ROWS = {
 
 
 @promise("a restored backup has its sessions and messages, continues, and runs no once call twice")
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("execution_class", ["once", "repeatable"])
+@pytest.mark.parametrize(
+    ("execution_class", "row"), [*(("once", row) for row in ROWS), ("repeatable", "it was published")]
+)
 async def test_a_once_call_of_a_backup_is_unknown_and_a_repeatable_one_runs_again(
     configured: Settings, model: Model, tmp_path: Path, redis_url: str, row: str, execution_class: str
 ) -> None:
@@ -138,37 +139,24 @@ async def test_a_call_that_may_have_been_approved_after_the_backup_is_not_run_as
 
 
 @promise("a backup that is none, or is that of a later release, changes nothing")
-@pytest.mark.parametrize("wrong", [b"", b"no backup", b"SQLite format 3\0 and no more"])
-async def test_what_is_no_backup_is_refused_and_the_file_stays(configured: Settings, wrong: bytes) -> None:
+async def test_what_is_no_backup_is_refused_and_the_file_stays(configured: Settings, tmp_path: Path) -> None:
     async with engine_with(configured, "once"):
-        pass
+        for refused in (restore(configured.store, io.BytesIO(backup_of(configured))), restored(configured.store)):
+            with pytest.raises(StorageUnavailableError, match="another engine is using it"):
+                await refused
     before = backup_of(configured)
 
-    with pytest.raises(StorageUnavailableError, match="cannot be restored"):
-        await restore(configured.store, io.BytesIO(wrong))
+    for wrong in (b"", b"no backup", b"SQLite format 3\0 and no more"):
+        with pytest.raises(StorageUnavailableError, match="cannot be restored"):
+            await restore(configured.store, io.BytesIO(wrong))
+    later = edited(before, tmp_path / "backup", "PRAGMA user_version = 9999")
+    with pytest.raises(ConfigurationError, match="9999"):
+        await restore(configured.store, io.BytesIO(later))
 
     assert backup_of(configured) == before
     assert {each.name for each in configured.store.outbox_path.parent.glob("engine.sqlite3*")} <= {
         "engine.sqlite3", "engine.sqlite3-wal", "engine.sqlite3-shm", "engine.sqlite3.lock",
     }  # fmt: skip
-
-
-@promise("a backup that is none, or is that of a later release, changes nothing")
-async def test_a_backup_of_a_later_release_is_refused(configured: Settings, tmp_path: Path) -> None:
-    async with engine_with(configured, "once"):
-        backup = edited(backup_of(configured), tmp_path / "backup", "PRAGMA user_version = 9999")
-
-    with pytest.raises(ConfigurationError, match="9999"):
-        await restore(configured.store, io.BytesIO(backup))
-
-
-@promise("a backup that is none, or is that of a later release, changes nothing")
-async def test_nothing_is_restored_under_an_engine(configured: Settings) -> None:
-    async with engine_with(configured, "once"):
-        with pytest.raises(StorageUnavailableError, match="another engine is using it"):
-            await restore(configured.store, io.BytesIO(backup_of(configured)))
-        with pytest.raises(StorageUnavailableError, match="another engine is using it"):
-            await restored(configured.store)
 
 
 def test_a_postgresql_is_left_to_its_own_tools(tmp_path: Path, redis_url: str) -> None:

@@ -77,18 +77,6 @@ async def asked(engine: Engine, turn_id: str, headers: dict[str, str]) -> dict[s
     raise AssertionError("it was not asked")
 
 
-async def test_tools_are_listed_offered_and_counted_as_the_role_allows(place: Place) -> None:
-    async with place.engine() as engine:
-        assert await tools(engine, place.user) == ["files__read"]
-        assert await tools(engine, place.staff) == ["files__read", "files__delete"]
-        for headers, number in ((place.user, 1), (place.staff, 2)):
-            about = (await engine.client.get("/v1/about", headers=headers)).json()
-            assert about["mcp"]["tools"] == number
-            place.model.will_say("Hello")
-            await engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=headers)
-            assert len(place.model.asked[-1]["tools"]) == number
-
-
 @promise("a tool that a sender may not use is neither offered nor requested nor run")
 async def test_a_request_carries_the_roles_of_its_turn_also_after_a_restart(place: Place) -> None:
     place.model.will_call(DELETE.name)

@@ -41,6 +41,7 @@ async def test_a_new_reader_reads_the_lists_and_then_gets_what_changes(
 ) -> None:
     async with engine.stream("GET", "/v1/events") as stream:
         first = [await anext(stream.__aiter__()) for _ in range(2)]
+        assert "dialog_session_readers 1.0" in (await engine.client.get("/metrics")).text
         assert [(event.name, event.data) for event in first] == [("reset", {}), ("tools", {"servers": []})]
 
         started = (await engine.chat("Buy milk"))[0].data

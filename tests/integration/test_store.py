@@ -5,7 +5,6 @@ import base64
 import json
 import threading
 from collections.abc import AsyncGenerator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -24,11 +23,9 @@ from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutc
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
-    DIALECTS,
     EngineStore,
     NotedOffers,
     OpenDatabase,
-    opener,
     question,
     requested,
     store_of,
@@ -42,11 +39,6 @@ MARKER = "the-hidden-marzipan"
 IN_BASE64 = base64.b64encode(MARKER.encode()).decode()
 CIPHER = cipher_of(["k" * 32])
 EVENT = AuditEvent(AuditAction.SIGNED_IN, "ada")
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
 
 
 @pytest.fixture

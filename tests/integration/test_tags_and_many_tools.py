@@ -53,10 +53,10 @@ async def rain(execution: Execution) -> ToolOutcome:
     return succeeded(f"Rain in {execution.arguments['city']}.")
 
 
-def engine(model: ScriptedModel, dialect: str, mode: ExposureMode, *, stop: bool) -> FakeEngine:
+def engine(model: ScriptedModel, dialect: str, *, stop: bool) -> FakeEngine:
     llm = in_prompt_mode(model, DIALECTS[dialect], stop=stop)
     worker = FakeWorker({FORECAST.name: rain})
-    return FakeEngine(llm, tools=FakeCatalog(*TOOLS), worker=worker, exposure=Exposure(mode))
+    return FakeEngine(llm, tools=FakeCatalog(*TOOLS), worker=worker, exposure=Exposure(ExposureMode.GATEWAY))
 
 
 def cut_at(stop: str, reply: str) -> str:
@@ -76,7 +76,7 @@ def offered(model: ScriptedModel) -> list[list[str]]:
 async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool) -> None:
     call = written(dialect, "mcp_query", resource="weather", operation="forecast", params={"city": "Oslo"})
     model = ScriptedModel(says(cut_at(DIALECTS[dialect].stop, call) if stop else call), says("It rains."))
-    async with engine(model, dialect, ExposureMode.GATEWAY, stop=stop) as there:
+    async with engine(model, dialect, stop=stop) as there:
         events = await there.turn("Weather?")
         assert len(there.worker.executed) == 1
 
@@ -87,26 +87,6 @@ async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool
     assert "mcp_query" in asked.content
     assert "mcp_query" in result.content
     assert "Rain in Oslo." in result.content
-
-
-@promise("prompt mode: in both dialects, behind a gateway and with a search")
-@dialects
-@stops
-async def test_found_tools_are_described_in_the_next_request_and_can_be_called(dialect: str, stop: bool) -> None:
-    calls = [
-        written(dialect, "tool_search", query="what will the days be like", limit=1),
-        written(dialect, FORECAST.name, city="Oslo"),
-    ]
-    cut = [cut_at(DIALECTS[dialect].stop, call) if stop else call for call in calls]
-    model = ScriptedModel(*map(says, cut), says("It rains."))
-    async with engine(model, dialect, ExposureMode.SEARCH, stop=stop) as there:
-        events = await there.turn("Weather?")
-        assert len(there.worker.executed) == 1
-
-    assert (steps_of(events, "tool_search")[-1], steps_of(events, FORECAST.name)[-1]) == ("succeeded", "succeeded")
-    assert text_of(events) == "Let me see.\nLet me see.\nIt rains."
-    assert offered(model) == [["tool_search"], *[["tool_search", FORECAST.name]] * 2]
-    assert "Rain in Oslo." in model.requests[2].messages[-1].content
 
 
 # --- A whole engine, by its settings ---------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.chat.replay import replay
 from dialog_engine.event_log import turn_logs as turn_logs_module
+from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http import sse
@@ -65,7 +66,7 @@ class Engine:
     """One engine, as far as logs are concerned."""
 
     def __init__(self, redis: Any, store: Store) -> None:
-        self.frames = RedisTurnLogs(redis, Keys(), cipher=CLEAR)
+        self.frames = RedisTurnLogs(LogStore(redis, Keys(), CLEAR))
         self.archive = store
         self.clients: set[asyncio.Task[None]] = set()
         self._work = asyncio.create_task(self.frames.run())

@@ -43,7 +43,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import Engine, Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS, EngineStore, opener
+from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -61,9 +61,9 @@ call = 0.004
 """
 
 
-@pytest.fixture(params=DIALECTS)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
-    async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
+@pytest.fixture
+async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
+    async with open_database() as database:
         yield EngineStore(database)
 
 

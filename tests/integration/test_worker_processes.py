@@ -7,10 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.processes import Process, answers
 from tests.support.quick_worker import QUICK
 from tests.support.stack import BIN, Stack, running_stack
@@ -98,52 +97,28 @@ async def test_a_worker_that_was_stopped_past_its_lease_neither_completes_nor_st
 
 
 @promise("SIGTERM drains a worker")
-@promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
-    stack: Stack, caller: Caller, number: signal.Signals
-) -> None:
-    worker = await start(stack)
-    running = await caller.call("slow_job", seconds=1.5, steps=3, token=f"drain after {number.name}")
-    await effects(stack, f"drain after {number.name}")
-    worker.send(number)
-    await wait_until(lambda: "waiting up to" in worker.output())
-    late = await caller.call()
-    assert await worker.ended() == 0
-    assert "\x1b" not in worker.output()
-    assert (await caller.outcome(running)).state is CallState.SUCCEEDED
-    assert await caller.starts(late) == 0
-    assert await caller.consumers() == {}
-    await start(stack)
-    assert (await caller.outcome(late)).state is CallState.SUCCEEDED
-
-
 @promise("leases are kept while a worker drains")
-async def test_a_drain_that_is_longer_than_a_lease_keeps_its_leases(stack: Stack, caller: Caller) -> None:
-    worker = await start(stack)
-    running = await caller.call("slow_job", seconds=2 * QUICK.lease, steps=3, token="long drain")
-    await effects(stack, "long drain")
-    await start(stack)
-    worker.send(signal.SIGTERM)
-    assert (await caller.outcome(running)).state is CallState.SUCCEEDED
-    assert await caller.starts(running) == 1
-    assert await worker.ended() == 0
-
-
-@exhaustive("slow, and the tests of the handler prove it of one call")
-async def test_what_has_not_ended_when_the_time_to_drain_is_over_is_cut_off_and_answered_soon(
+@promise("SIGHUP drains as SIGTERM does, and no text reaches the terminal through a log")
+async def test_a_worker_that_is_terminated_finishes_its_calls_and_takes_no_new_one(
     stack: Stack, caller: Caller
 ) -> None:
-    stack.worker_env = {"DRAIN_SECONDS": "0.1"}
     worker = await start(stack)
-    request = await caller.call("slow_job", seconds=60, steps=60, token="cut")
-    await effects(stack, "cut")
-    await start(stack)
+    running = await caller.call("slow_job", seconds=1.5 * QUICK.lease, steps=3, token="drain")
+    await effects(stack, "drain")
     worker.send(signal.SIGTERM)
-    assert (await caller.outcome(request)).state is CallState.UNKNOWN
-    assert await worker.ended() == 0
-    await effects(stack, "cut", 2)
-    assert [effect["status"] for effect in stack.effects("cut")] == ["started", "cancelled"]
+    await wait_until(lambda: "waiting up to" in worker.output())
+    late = await caller.call("slow_job", seconds=1, steps=2, token="late")
+    assert await caller.starts(late) == 0
+    second = await start(stack)
+    await effects(stack, "late")
+    second.send(signal.SIGHUP)
+    for request in (late, running):
+        assert (await caller.outcome(request)).state is CallState.SUCCEEDED
+        assert await caller.starts(request) == 1
+    for process in (worker, second):
+        assert await process.ended() == 0
+        assert "\x1b" not in process.output()
+    assert await caller.consumers() == {}
 
 
 @pytest.mark.usefixtures("caller")
@@ -162,22 +137,6 @@ async def _answers(port: int, path: str) -> bool:
     return await anyio.to_thread.run_sync(answers, f"http://127.0.0.1:{port}/{path}")
 
 
-async def _refuses(tmp_path: Path, **env: str) -> str:
-    """What a worker writes that cannot start."""
-    worker = Process([BIN / "plugins-mcp"], env={"HEALTH_PORT": "0", **env}, cwd=tmp_path)
-    try:
-        assert await worker.ended(30) == 2
-        return worker.output()
-    finally:
-        worker.close()
-
-
-async def test_bad_settings_are_named_and_end_the_start(tmp_path: Path) -> None:
-    said = await _refuses(tmp_path, MCP_SERVER_ENDPOINT="http://127.0.0.1:9/mcp", WORKER_CONCURRENCY="none")
-    assert "WORKER_CONCURRENCY: " in said
-    assert "Traceback" not in said
-
-
 async def test_an_address_that_is_taken_is_said_with_its_setting(stack: Stack, tmp_path: Path) -> None:
     env = {"MCP_SERVER_ENDPOINT": "http://127.0.0.1:9/mcp", "HEALTH_PORT": str(stack.demo_port)}
     worker = Process([BIN / "plugins-mcp"], env=env, cwd=tmp_path)
@@ -185,16 +144,5 @@ async def test_an_address_that_is_taken_is_said_with_its_setting(stack: Stack, t
         assert await worker.ended(30) == 1
         assert "HEALTH_HOST, HEALTH_PORT" in worker.output()
         assert "Traceback" not in worker.output()
-    finally:
-        worker.close()
-
-
-async def test_the_console_script_starts_with_production_leases(stack: Stack, tmp_path: Path) -> None:
-    port = free_port()
-    env = {"REDIS_URL": stack.redis.url, "MCP_SERVER_ENDPOINT": stack.demo_url, "HEALTH_PORT": str(port)}
-    worker = Process([BIN / "plugins-mcp"], env=env, cwd=tmp_path)
-    try:
-        await wait_until(lambda: _answers(port, "readyz"), 30)
-        assert worker.stop() == 0
     finally:
         worker.close()

@@ -22,7 +22,7 @@ from plugins_contract.outcomes import CallState, TextBlock
 from plugins_mcp.pins import PinKeeper
 from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
@@ -38,12 +38,6 @@ def written(folder: Path, **servers: object) -> Path:
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": servers}))
     return path
-
-
-@pytest.fixture
-async def caller(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @asynccontextmanager
@@ -74,7 +68,10 @@ async def publish(caller: Caller, seen: ServerCatalog) -> None:
     await caller.redis.hset(KEYS.catalog_of(seen.server), mapping=fields)
 
 
-async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: Caller) -> None:
+async def test_a_call_is_run_and_answered(
+    redis_url: str, config: Path, caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     request = await caller.call("add", a=20, b=22)
     async with ready(redis_url, config, caller):
         outcome = await caller.outcome(request)
@@ -88,6 +85,8 @@ async def test_a_call_is_run_and_answered(redis_url: str, config: Path, caller: 
         assert progress == sorted(progress)
     assert await caller.backlog() == 0
     assert await caller.consumers() == {}
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warnings == ["REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis"]
 
 
 async def test_the_catalog_is_published_with_what_the_operator_trusts_and_taken_back_at_the_end(
@@ -181,7 +180,7 @@ async def test_a_call_waits_until_the_tools_of_its_server_were_compared_with_the
     async with working(redis_url, config, mcp_max_retries=0):
         await caller.started(request)
         with pytest.raises(TimeoutError):
-            await wait_until(lambda: caller.has_ended(request), 1)
+            await wait_until(lambda: caller.has_ended(request), 0.3)
         compared.set()
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
@@ -225,11 +224,15 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
         assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
 
 
-async def test_a_worker_that_comes_and_goes_leaves_no_error_in_the_log(
-    redis_url: str, config: Path, caller: Caller, caplog: pytest.LogCaptureFixture
+async def test_a_server_that_its_operator_has_disabled_is_no_error_and_a_mistake_is_one(
+    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    path = tmp_path / "mcp.json"
+    path.write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}, "wrong": {}}}')
     caplog.set_level(logging.INFO)
-    async with ready(redis_url, config, caller):
-        await caller.outcome(await caller.call())
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == ["REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis"]
+    async with working(redis_url, path):
+        await wait_until(lambda: "is running" in caplog.text)
+    levels = {
+        record.getMessage().split("'")[1]: record.levelname for record in caplog.records if "not used" in record.msg
+    }
+    assert levels == {"off": "INFO", "wrong": "ERROR"}

@@ -6,23 +6,17 @@ and then repeats the results. A model whose name begins with `busy` is overloade
 """
 
 import json
-import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.json_provider import JsonProvider
 
 Json = dict[str, Any]
 
 
-class Provider(BaseHTTPRequestHandler):
+class Provider(JsonProvider):
     """Answers every POST as the Messages API."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self._answer(200, "application/json", b"{}")
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def reply(self, request: Any) -> None:
         if self.path != "/v1/messages" or not self.headers["anthropic-version"]:
             self._refuse(404, "not_found_error", self.path)
         elif request["model"].startswith("busy"):
@@ -30,24 +24,13 @@ class Provider(BaseHTTPRequestHandler):
         elif wrong := _wrong(request):
             self._refuse(400, "invalid_request_error", wrong)
         else:
-            body = b"".join(
-                b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in _reply(request)
-            )
-            self._answer(200, "text/event-stream; charset=utf-8", body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class names it
-        """Say nothing."""
+            events = _reply(request)
+            body = b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+            self.answer(200, "text/event-stream; charset=utf-8", body)
 
     def _refuse(self, status: int, kind: str, message: str) -> None:
         body = json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
-        self._answer(status, "application/json", body)
-
-    def _answer(self, status: int, content_type: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(status, "application/json", body)
 
 
 def _blocks(message: Json, kind: str) -> list[Json]:
@@ -104,4 +87,4 @@ def _text(content: str | list[Json]) -> str:
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Provider).serve_forever()
+    Provider.serve()

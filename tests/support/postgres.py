@@ -1,4 +1,9 @@
-"""A real PostgreSQL server, started by the tests themselves from the binaries of a Python package."""
+"""A real PostgreSQL server, started by the tests themselves from the binaries of a Python package.
+
+`pytest-postgresql` over the package's `pg_ctl` works for a user, but not for root, whom PostgreSQL refuses. It would
+replace start and stop only: kills, standstills, settings and emptied databases, and the servers that scenarios and
+benchmarks start outside pytest, would stay here.
+"""
 
 import atexit
 import os

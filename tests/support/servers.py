@@ -19,7 +19,6 @@ from tests.support.processes import Process
 KINDS = ("valkey", "redis-server", "redis:8")
 """The embedded Valkey, a `redis-server` on this machine's path, and the official image where Docker is."""
 IMAGE = "redis:8"
-WRITTEN_MS = 10_000
 
 
 class LocalServer:
@@ -53,15 +52,6 @@ class LocalServer:
         except BaseException:
             self.stop()
             raise
-
-    def write_down(self) -> None:
-        """Wait until all writes are in its append-only file; of a busy disk that can be a second behind.
-
-        For servers that know WAITAOF: the embedded one does.
-        """
-        with Redis.from_url(self.url) as client:
-            client.set("written-down", 1, px=1)  # it waits for what its own connection has written
-            client.execute_command("WAITAOF", 1, 0, WRITTEN_MS)
 
     def kill(self) -> None:
         """End it as `kill -9` does."""

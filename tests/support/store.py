@@ -12,8 +12,8 @@ import psycopg
 from tests.support.postgres import CONNECT_SECONDS
 
 Kind = Literal["sqlite", "postgres"]
-AWAY = (sqlite3.OperationalError, psycopg.OperationalError)
-"""What a look raises while the database cannot be asked."""
+AWAY = (sqlite3.OperationalError, psycopg.OperationalError, psycopg.errors.UndefinedTable)
+"""What a look raises while the database cannot be asked, or has no tables yet."""
 
 
 class Store:

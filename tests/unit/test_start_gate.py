@@ -51,23 +51,6 @@ def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
     assert gate.opened([READY, view], workers=1, redis=True) is opened
 
 
-def test_it_waits_for_servers_for_a_bounded_time(gate: StartGate, watch: Watch) -> None:
-    watch.seconds += WAIT_SECONDS - 0.1
-    assert not gate.opened([STARTING], workers=1, redis=True)
-    watch.seconds += 0.1
-    assert gate.opened([STARTING], workers=1, redis=True)
-
-
-@pytest.mark.parametrize(("workers", "redis"), [(0, True), (0, False), (1, False)])
-def test_it_waits_for_redis_and_a_first_worker_for_a_short_time_only(
-    gate: StartGate, watch: Watch, workers: int, redis: bool
-) -> None:
-    watch.seconds += FIRST_WORKER_SECONDS - 0.1
-    assert not gate.opened([], workers=workers, redis=redis)
-    watch.seconds += 0.1
-    assert gate.opened([], workers=workers, redis=redis)
-
-
 def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate: StartGate, watch: Watch) -> None:
     watch.seconds += FIRST_WORKER_SECONDS - 0.1
     assert not gate.opened([], workers=0, redis=True)
@@ -84,8 +67,3 @@ def test_once_open_it_stays_open(gate: StartGate) -> None:
 
 def test_without_tools_there_is_nothing_to_wait_for(gate: StartGate) -> None:
     assert gate.opened([], workers=None, redis=False)
-
-
-def test_a_wait_of_zero_opens_at_once() -> None:
-    assert StartGate(0).opened([], workers=0, redis=False)
-    assert StartGate(0).opened([STARTING], workers=1, redis=True)

@@ -57,13 +57,20 @@ class Instance:
     """What does not hold, by kind: the calls or sessions."""
     notes: list[str] = field(default_factory=list[str])
 
+    def __str__(self) -> str:
+        found = self.violations or "held" if self.counts else "hit nothing"
+        return (
+            f"{self.store} {self.pair} seed {self.seed}: gap {self.gap_seconds:.2f} s,"
+            f" {self.unknown} of {self.open} unknown, {found} {' '.join(self.notes)}"
+        )
+
     @property
     def counts(self) -> bool:
         """Whether both faults hit open calls, and where one engine or worker was struck, calls of its own."""
         return all(self.open_at) and all(number != 0 for number in self.held)
 
 
-class Trial:
+class PairTrial:
     """Runs pairs on one stack, one after the other. `within_seconds` of the first fault the second one strikes."""
 
     def __init__(self, stack: PairStack, artifacts: Path, within_seconds: float) -> None:

@@ -5,12 +5,11 @@ master keeps the connections that it has, and answers them until it is killed.
 """
 
 import os
+import re
 import time
-from collections import deque
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 from redis import Redis
@@ -23,10 +22,10 @@ from tests.support.waiting import wait_until_blocking
 
 LOST_SECONDS = 1.0
 """How far the replica is behind, and how much a restart loses."""
-LOOK_SECONDS = 0.05
 SYNC_SECONDS = 60.0
-OPTIONS = ("--appendfsync", "no", "--repl-diskless-sync-delay", "0")
-"""Each command is in the file before it is answered, so that the size of the file is a point in time."""
+OPTIONS = ("--appendfsync", "no", "--aof-timestamp-enabled", "yes", "--repl-diskless-sync-delay", "0")
+"""Each command is in the file before it is answered, and the file says when each second began."""
+STAMP = re.compile(rb"^#TS:(\d+)\r$", re.MULTILINE)
 
 
 @contextmanager
@@ -36,45 +35,15 @@ def client_of(server: LocalServer) -> Generator[Any]:
         yield client
 
 
-class Recorder:
-    """Knows how long the append-only file of a server was some time ago."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._sizes: deque[tuple[float, Path, int]] = deque(maxlen=round(4 * LOST_SECONDS / LOOK_SECONDS))
-        self._stop = Event()
-        self._thread = Thread(target=self._run, name="sizes", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Look no more."""
-        self._stop.set()
-        self._thread.join()
-
-    def cut(self, seconds: float) -> int:
-        """Shorten the file, whose server is dead, to what it was so long ago. How many bytes were lost."""
-        path = self._file()
-        known = self.known(seconds)
-        size = path.stat().st_size
-        kept = min(size, known[-1] if known else 0)
-        os.truncate(path, kept)
-        return size - kept
-
-    def known(self, seconds: float) -> list[int]:
-        """The sizes that the file had so long ago and before."""
-        path, until = self._file(), time.monotonic() - seconds
-        return [size for at, file, size in list(self._sizes) if file == path and at <= until]
-
-    def _run(self) -> None:
-        while not self._stop.wait(LOOK_SECONDS):
-            path = self._file()
-            if path.exists():
-                self._sizes.append((time.monotonic(), path, path.stat().st_size))
-
-    def _file(self) -> Path:
-        """The part of the append-only file that grows: the one with the highest number."""
-        parts = self._folder.glob("appendonlydir/*.incr.aof")
-        return max(parts, key=lambda path: int(path.name.split(".")[-3]), default=self._folder / "none")
+def cut(folder: Path, since: float) -> int:
+    """Shorten the append-only file of a dead server by what it wrote from that Unix time on: so many bytes."""
+    parts = folder.glob("appendonlydir/*.incr.aof")
+    path = max(parts, key=lambda path: int(path.name.split(".")[-3]))  # the part that grows
+    data = path.read_bytes()
+    later = (found.start() for found in STAMP.finditer(data) if int(found[1]) >= since)
+    kept = next(later, len(data))
+    os.truncate(path, kept)
+    return len(data) - kept
 
 
 class RedisPair:
@@ -85,19 +54,15 @@ class RedisPair:
         self._folders = {id(master): master_folder, id(replica): replica_folder}
         self._late = Proxy(master.port, redis=False)
         self._running = ExitStack()
-        self._recorders: dict[int, Recorder] = {}
 
     def start(self) -> None:
         """Start the replica; the master runs. Returns when the replica is as near as it will be."""
         self._running.enter_context(self._late)
         self._late.set(Faults(delay_replies=LOST_SECONDS))
-        self._recorders = {server: Recorder(folder) for server, folder in self._folders.items()}
         self.settle()
 
     def close(self) -> None:
         """End both."""
-        for recorder in self._recorders.values():
-            recorder.close()
         self._running.close()
         self.replica.stop()
         self.master.stop()
@@ -109,10 +74,10 @@ class RedisPair:
             client.flushall()
 
     def kill(self) -> int:
-        """Kill the master; its last second is lost, of which the number of bytes is returned."""
+        """Kill the master; its last second or two are lost, of which the number of bytes is returned."""
         wait_until_blocking(self._answers, SYNC_SECONDS)
         self.master.kill()
-        return self._recorders[id(self.master)].cut(LOST_SECONDS)
+        return cut(self._folders[id(self.master)], time.time() - 1 - LOST_SECONDS)
 
     def fail_over(self) -> tuple[LocalServer, int]:
         """Promote the replica. The old master, which others still reach, and how many bytes the new one is behind."""
@@ -136,10 +101,6 @@ class RedisPair:
         wait_until_blocking(self._follows, SYNC_SECONDS, what="the replica to follow")
         written = self._offset(self.master)
         wait_until_blocking(lambda: self._offset(self.replica) >= written, SYNC_SECONDS, what="the replica's offset")
-        for recorder in self._recorders.values():  # of both: the one that takes over may be killed at once
-            wait_until_blocking(
-                lambda recorder=recorder: recorder.known(LOST_SECONDS), SYNC_SECONDS, what="the size of a second ago"
-            )
 
     def _start_replica(self) -> None:
         try:

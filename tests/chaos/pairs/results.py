@@ -2,15 +2,16 @@
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from tests.chaos.pairs.instance import Instance, Pair
 from tests.chaos.pairs.strikes import Fault
-from tests.chaos.pairs.verdict import DIFFERENT, DOUBLE, UNTRUE, WITHOUT_END
+from tests.chaos.pairs.verdict import KINDS
 from tests.support.processes import ROOT
 from tests.support.store import Kind
 
@@ -24,6 +25,8 @@ WORST = frozenset(
     }
 )
 """Of these MANY instances of each order must count, of the others FEW."""
+COUNTED, NOT_COUNTED, OPEN, UNKNOWN, SECONDS = "counted", "not counted", "open calls", "`unknown`", "seconds"
+COLUMNS = (COUNTED, NOT_COUNTED, OPEN, UNKNOWN, *KINDS, SECONDS)
 
 
 def pairs_on(store: Kind) -> list[Pair]:
@@ -46,88 +49,54 @@ def product() -> str:
     return git("log", "-1", "--format=%h", "--", "services") + "+" * bool(git("status", "--porcelain", "services"))
 
 
-@dataclass
-class Sums:
-    """What came of one pair so far."""
-
-    counted: int = 0
-    not_counted: int = 0
-    open: int = 0
-    unknown: int = 0
-    doubles: int = 0
-    without_end: int = 0
-    told_differently: int = 0
-    untrue: int = 0
-    seconds: float = 0.0
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take one instance. Violations of one that does not count are violations all the same."""
-        found = {kind: len(each) for kind, each in row["violations"].items()}
-        self.doubles += found.get(DOUBLE, 0)
-        self.without_end += found.get(WITHOUT_END, 0)
-        self.told_differently += found.get(DIFFERENT, 0)
-        self.untrue += found.get(UNTRUE, 0)
-        self.seconds += row["seconds"]
-        if row["counts"]:
-            self.counted += 1
-            self.open += row["open"]
-            self.unknown += row["unknown"]
-        else:
-            self.not_counted += 1
-
-    @property
-    def violations(self) -> int:
-        """How many things did not hold."""
-        return self.doubles + self.without_end + self.told_differently + self.untrue
-
-
 class Results:
     """The instances of one store, of one commit of the services; those of others stay in the file, apart."""
 
     def __init__(self, folder: Path, store: Kind, commit: str) -> None:
         self.store: Kind = store
-        self.commit = commit
+        self._commit = commit
         self._file = folder / f"fault_pairs-{store}.jsonl"
-        self.sums: dict[str, Sums] = {}
-        for row in self._rows():
+        self.sums: dict[str, Counter[str]] = defaultdict(Counter)
+        """What came of each pair so far, by COLUMNS."""
+        for line in self._file.read_text().splitlines() if self._file.exists() else ():
+            row = json.loads(line)
             if row["commit"] == commit:
-                self.sums.setdefault(row["pair"], Sums()).add(row)
+                self._take(row)
 
     def add(self, instance: Instance) -> None:
         """Keep one more."""
-        row = {"commit": self.commit, "counts": instance.counts, **asdict(instance)}
+        row = {"commit": self._commit, "counts": instance.counts, **asdict(instance)}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        self.sums.setdefault(instance.pair, Sums()).add(row)
+        self._take(row)
 
-    def of(self, pair: Pair) -> Sums:
+    def of(self, pair: Pair) -> Counter[str]:
         """What came of this pair so far."""
-        return self.sums.get(str(pair), Sums())
+        return self.sums[str(pair)]
+
+    def violations(self) -> Iterator[str]:
+        """What did not hold, in a sentence for each pair."""
+        for pair, sums in self.sums.items():
+            if found := {kind: sums[kind] for kind in KINDS if sums[kind]}:
+                yield f"{pair}: {found}"
 
     def table(self) -> Iterator[str]:
         """The lines of the table, in markdown."""
-        head = ("first, second", "counted", "not counted", "open calls", "`unknown`", "doubles", "without end")
-        head += ("told differently", "untrue", "seconds each")
-        yield _line(head)
-        yield "|---" * len(head) + "|"
-        total = Sums()
+        yield _line(("first, second", *COLUMNS))
+        yield "|---" * (len(COLUMNS) + 1) + "|"
         for pair in map(str, pairs_on(self.store)):
-            if sums := self.sums.get(pair):
-                yield _line([pair.replace("+", ", "), *_cells(sums)])
-                for name, value in asdict(sums).items():
-                    setattr(total, name, getattr(total, name) + value)
-        yield _line(["all", *_cells(total)])
+            if pair in self.sums:
+                yield _line((pair.replace("+", ", "), *(self.sums[pair][column] for column in COLUMNS)))
+        total = sum(self.sums.values(), Counter[str]())
+        yield _line(("all", *(total[column] for column in COLUMNS)))
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        if self._file.exists():
-            yield from map(json.loads, self._file.read_text().splitlines())
-
-
-def _cells(sums: Sums) -> Sequence[object]:
-    instances = sums.counted + sums.not_counted
-    numbers = [sums.counted, sums.not_counted, sums.open, sums.unknown, sums.doubles, sums.without_end]
-    return [*numbers, sums.told_differently, sums.untrue, f"{sums.seconds / max(1, instances):.0f}"]
+    def _take(self, row: Mapping[str, Any]) -> None:
+        """Violations of one that does not count are violations all the same."""
+        sums = self.sums[row["pair"]]
+        sums.update({kind: len(each) for kind, each in row["violations"].items()})
+        sums[SECONDS] += round(row["seconds"])
+        sums.update({COUNTED: 1, OPEN: row["open"], UNKNOWN: row["unknown"]} if row["counts"] else {NOT_COUNTED: 1})
 
 
 def _line(cells: Iterable[object]) -> str:

@@ -1,9 +1,8 @@
 """A cluster that lives through many pairs of faults: what a fault has broken is mended, and it is used again."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,13 @@ from typing import Any
 import httpx2
 
 from plugins_contract.keys import GROUP, Keys
-from plugins_mcp.leases import LeaseTimes
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import backlog
 from tests.chaos.load import running_turns
 from tests.chaos.observer import pid_of
 from tests.chaos.pairs.redis_pair import OPTIONS, RedisPair
 from tests.chaos.trial import engines_on
-from tests.support import quick_engine, quick_worker, stack
+from tests.support import quick_engine, stack
 from tests.support.processes import Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS
@@ -50,11 +48,6 @@ class PairStack(Cluster):
         self.dead: list[Process] = []
         """Engines that were killed since the last mending."""
         self._pool = ThreadPoolExecutor(thread_name_prefix="later")
-
-    @property
-    def worker_lease(self) -> float:
-        """The lease of a call, in seconds."""
-        return (quick_worker.QUICK if self.quick else LeaseTimes()).lease
 
     @property
     def living(self) -> list[int]:
@@ -163,13 +156,7 @@ def _has_tools(port: int) -> bool:
         return False
 
 
-@contextmanager
-def running_pair_stack(folder: Path, store: Kind, *, quick: bool, source: str = "") -> Generator[PairStack]:
-    """A stack for as long as the block; `quick`: with short leases."""
+def pair_stack(folder: Path, store: Kind, *, quick: bool, source: str = "") -> PairStack:
+    """A stack that is not started; `quick`: with short leases."""
     program = QUICK_ENGINE if quick else stack.ENGINE
-    pairs = PairStack(folder, quick=quick, source=source, program=program, **engines_on(store))
-    try:
-        pairs.start()
-        yield pairs
-    finally:
-        pairs.close()
+    return PairStack(folder, quick=quick, source=source, program=program, **engines_on(store))

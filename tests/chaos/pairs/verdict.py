@@ -22,6 +22,7 @@ AGAIN_SECONDS = 0.3
 FINAL = frozenset({"succeeded", "failed", "timeout", "cancelled", "refused", "unknown"})
 """What a call is shown as when it has ended."""
 DOUBLE, WITHOUT_END, DIFFERENT, UNTRUE = "doubles", "without end", "told differently", "untrue"
+KINDS = (DOUBLE, WITHOUT_END, DIFFERENT, UNTRUE)
 """What may not be. `untrue` is `succeeded` without an effect, or one of a call that is said not to have run."""
 Violation = tuple[str, str]
 """Its kind, and the call, turn or session with what does not hold of it."""

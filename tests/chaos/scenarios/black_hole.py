@@ -7,18 +7,20 @@ it lasts users chat, stop a turn and wait for tools. What was held arrives late,
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from plugins_mcp.leases import LeaseTimes
-from tests.chaos.behind_proxies import Proxied, behind_proxies
+from tests.chaos.behind_proxies import Proxies, behind_proxies
 from tests.chaos.faults import BLACK_HOLE, NO_FAULTS, Faults
-from tests.chaos.parts import Part, merged, ready
+from tests.chaos.parts import Asked, Part, merged, timed
 from tests.chaos.proxy import Proxy
 from tests.chaos.report import Report, Size
-from tests.chaos.users import Asked, Timed, last_status, timed
 from tests.support.quick_worker import QUICK
+from tests.support.stack import Stack
 from tests.support.waiting import wait_until_blocking
 
 NOTICED_SECONDS = 8.0
@@ -63,10 +65,11 @@ def run(size: Size, folder: Path) -> Report:
     brief = {"trust": True, "timeoutMs": int(BRIEF_SECONDS * 1000)}
     config = {"mcpServers": {"demo": demo | {"callstream": {"trust": True}}, "brief": demo | {"callstream": brief}}}
     quick = size is Size.SHORT
-    with behind_proxies(folder, quick=quick, config=config) as proxied, ThreadPoolExecutor(20) as pool:
-        proxied.stack.start()
-        parts: list[Part] = [_Silence(proxied, pool, case) for case in CASES[size]]
-        parts.append(_OneOfTwo(proxied, pool, QUICK if quick else LeaseTimes()))
+    stack = Stack(folder, quick=quick, config=config)
+    with closing(stack), behind_proxies(stack) as proxies, ThreadPoolExecutor(20) as pool:
+        stack.start()
+        parts: list[Part] = [_Silence(stack, pool, proxies, case) for case in CASES[size]]
+        parts.append(_OneOfTwo("one worker of two", stack, pool, QUICK if quick else LeaseTimes()))
         for part in parts:
             part.run()
     return merged("black_hole", parts)
@@ -75,59 +78,56 @@ def run(size: Size, folder: Path) -> Report:
 class _Silence(Part):
     """Everybody of a kind hears nothing."""
 
-    def __init__(self, proxied: Proxied, pool: ThreadPoolExecutor, case: Case) -> None:
-        super().__init__(case.name, proxied.stack, pool)
+    def __init__(self, stack: Stack, pool: ThreadPoolExecutor, proxies: Proxies, case: Case) -> None:
+        super().__init__(case.name, stack, pool)
         self._case = case
-        self._proxied = proxied
+        self._proxies = proxies
 
     def run(self) -> None:
         """Silence, what users do meanwhile, and the end of it."""
-        known = self.ask("Hello").end().value.events[0].data["sessionId"]
+        known = self.ask("Hello").end().events[0].data["sessionId"]
         before, stopped = self.count("before", 2), self.count("stopped", 60)
-        for name in ("before", "stopped"):
-            self.stack.wait_for_effect(self.token(name))
-        self._proxied.engine.set(self._case.engine)
-        self._proxied.workers.set(self._case.workers)
+        for asked in (before, stopped):
+            asked.wait_for_effect()
+        self._proxies.engine.set(self._case.engine)
+        self._proxies.workers.set(self._case.workers)
         ends_at = time.monotonic() + self._case.seconds
         again = self.ask("Hello again", known)
         noticed = self._notices()
         chat, brief = self.ask("Hello, who are you?"), self.ask('call brief__echo {"text": "hello"}')
         meanwhile = self.count("meanwhile")
-        self.within("a stop takes", stopped.stop().seconds, STOPPED_SECONDS)
+        self.within("a stop takes", stopped.stop(), STOPPED_SECONDS)
         for who, notice in noticed.items():
-            self.within(f"{who} notices it after", notice.result().seconds, NOTICED_SECONDS)
-        self.within("a new turn without tools takes", chat.end().seconds, TEXT_SECONDS)
+            self.within(f"{who} notices it after", notice.result(), NOTICED_SECONDS)
+        self.within("a new turn without tools takes", chat.seconds, TEXT_SECONDS)
         self.within("text of a new turn comes after", chat.first_text, TEXT_SECONDS)
         again.end()
         self.within("text of a session's next turn comes after", again.first_text, TEXT_SECONDS)
         time.sleep(max(0.0, ends_at - time.monotonic()))
-        self._proxied.engine.clear()
-        self._proxied.workers.clear()
-        self.check_healed(self._all_ready, HEALED_SECONDS)
-        self.within("a call with a short limit is answered after", brief.end().seconds, BRIEF_ANSWER_SECONDS)
-        self.figures["a call with a short limit is"] = last_status(brief.end().value)
-        self.check_call("before", before, "before")
-        self.check_call("meanwhile", meanwhile, "meanwhile")
+        self._proxies.engine.clear()
+        self._proxies.workers.clear()
+        self.check_healed(HEALED_SECONDS)
+        self.within("a call with a short limit is answered after", brief.seconds, BRIEF_ANSWER_SECONDS)
+        self.figures["a call with a short limit is"] = brief.status
+        self.check_call("before", before)
+        self.check_call("meanwhile", meanwhile)
 
-    def _notices(self) -> "dict[str, Future[Timed[bool]]]":
+    def _notices(self) -> "dict[str, Future[float]]":
         """When each that is cut off says so."""
         conditions: dict[str, Callable[[], bool]] = {}
         if self._case.engine != NO_FAULTS:
-            conditions["the engine"] = lambda: self.stack.http.get("/readyz").json()["parts"]["redis"] != "ok"
+            conditions["the engine"] = lambda: self.redis_state() != "ok"
         if self._case.workers != NO_FAULTS:
-            conditions["a worker"] = lambda: not all(ready(port) for port in self.stack.workers)
-        return {who: self._pool.submit(timed, _until(condition)) for who, condition in conditions.items()}
-
-    def _all_ready(self) -> bool:
-        engine = self.stack.http.get("/readyz").json()["status"] == "ready"
-        return engine and all(ready(port) for port in self.stack.workers)
+            conditions["a worker"] = lambda: self.ready_workers() < len(self.stack.workers)
+        waits = {who: partial(wait_until_blocking, condition) for who, condition in conditions.items()}
+        return {who: self._pool.submit(timed, wait) for who, wait in waits.items()}
 
 
 class _OneOfTwo(Part):
     """One worker hears nothing, the other is well: it takes over, and nothing runs in two places."""
 
-    def __init__(self, proxied: Proxied, pool: ThreadPoolExecutor, times: LeaseTimes) -> None:
-        super().__init__("one worker of two", proxied.stack, pool)
+    def __init__(self, name: str, stack: Stack, pool: ThreadPoolExecutor, times: LeaseTimes) -> None:
+        super().__init__(name, stack, pool)
         self._times = times
 
     def run(self) -> None:
@@ -138,10 +138,10 @@ class _OneOfTwo(Part):
         with Proxy(stack.redis.port) as own:
             env, stack.worker_env = stack.worker_env, {**stack.worker_env, "REDIS_URL": own.url}
             silent = stack.start_worker()
-            once = self.call("increment_counter", token=self.token("once"), answer_after_seconds=5 * times.lease)
-            again = self.call("slow_job", token=self.token("again"), seconds=60, steps=60)
-            for name in ("once", "again"):
-                stack.wait_for_effect(self.token(name))
+            once = self.count("once", 5 * times.lease)
+            again = self.call("slow_job", "again", seconds=60, steps=60)
+            for asked in (once, again):
+                asked.wait_for_effect()
             stack.worker_env = env
             stack.start_worker()
             own.set(BLACK_HOLE)
@@ -149,23 +149,22 @@ class _OneOfTwo(Part):
             self._check_once(once, began)
             self._check_again(again, began_at)
             own.clear()
-            back = timed(lambda: wait_until_blocking(lambda: ready(silent), 30, what="the worker"))
-            self.within("the silent worker is ready again after", back.seconds, HEALED_SECONDS)
+            back = timed(lambda: wait_until_blocking(lambda: self.ready_workers() == 2, what="the worker"))
+            self.within("the silent worker is ready again after", back, HEALED_SECONDS)
             stack.workers.pop(silent).kill()
 
     def _check_once(self, once: Asked, began: float) -> None:
-        said = once.end().value
+        once.end()
         limit = self._times.lease + 2 * self._times.sweep + 1
         self.within("the call that may not run twice is answered after", time.monotonic() - began, limit)
-        self.expect(last_status(said) == "unknown", f"the call that may not run twice is {last_status(said)}")
-        effects = len(self.stack.effects(self.token("once")))
-        self.expect(effects == 1, f"the call that may not run twice has {effects} effects")
+        self.expect(once.status == "unknown", f"the call that may not run twice is {once.status}")
+        self.expect(once.effects == 1, f"the call that may not run twice has {once.effects} effects")
 
     def _check_again(self, again: Asked, began_at: datetime) -> None:
-        token, times = self.token("again"), self._times
-        wait_until_blocking(lambda: len(self.stack.effects(token)) >= 3, 60, what="the second run")
+        times = self._times
+        wait_until_blocking(lambda: again.effects >= 3, 60, what="the second run")
         again.stop()
-        steps = self.stack.effects(token)
+        steps = self.stack.effects(again.token)
         states = [step["status"] for step in steps]
         self.expect(
             states == ["started", "cancelled", "started", "cancelled"], f"the call that may run again: {states}"
@@ -175,7 +174,3 @@ class _OneOfTwo(Part):
         )
         self.within("a call that may run again is given up after", given_up, times.give_up + 2 * times.heartbeat + 0.5)
         self.within("and taken over after", taken_over, times.lease + 2 * times.sweep + 1)
-
-
-def _until(condition: Callable[[], bool]) -> Callable[[], bool]:
-    return lambda: wait_until_blocking(condition, 30, what="the notice")

@@ -7,14 +7,15 @@ Nothing may be missing from what a client put together, and nothing may come twi
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import StreamingStack, running_stack
-from tests.chaos.text_model import Essay, without_stamps
+from tests.chaos.resource_usage import memory, processor_seconds
+from tests.chaos.streaming import running_engines
 from tests.chaos.trial import quantile
 
 
@@ -30,7 +31,7 @@ class Form:
 
     streams: int
     engines: int
-    essay: Essay
+    essay: Order
     begin_seconds: float
     life_seconds: float
     resume_seconds: float
@@ -38,37 +39,41 @@ class Form:
 
 FORMS = {
     Size.SHORT: Form(
-        40, 2, Essay(words=50, every_ms=200, stamped=True), begin_seconds=0.5, life_seconds=0.6, resume_seconds=3
+        40, 2, Order(words=50, word_ms=200, stamped=True), begin_seconds=0.5, life_seconds=0.6, resume_seconds=3
     ),
     Size.FULL: Form(
-        500, 1, Essay(words=120, every_ms=500, stamped=True), begin_seconds=10, life_seconds=2.4, resume_seconds=0.3
+        500, 1, Order(words=120, word_ms=500, stamped=True), begin_seconds=10, life_seconds=2.4, resume_seconds=0.3
     ),
 }
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Edit streams, and compare what the clients put together with what was said."""
+    """Cut streams, and compare what the clients put together with what was said."""
     form = FORMS[size]
-    with running_stack(folder, behind_nginx=True, engines=form.engines) as (target, port):
+    with running_engines(folder, behind_nginx=True, engines=form.engines) as (cluster, port):
+        assert cluster.engine
         readers = [
-            Reader("127.0.0.1", port, str(form.essay), lambda: random.uniform(0, form.life_seconds))
-            for _ in range(form.streams)
+            Reader(port, str(form.essay), lambda: random.uniform(0, form.life_seconds)) for _ in range(form.streams)
         ]
-        began, computed = time.monotonic(), target.engine_seconds()
+        began, computed = time.monotonic(), processor_seconds(cluster.engine)
         asyncio.run(_read(readers, form))
         seconds = time.monotonic() - began
-        return _report(form, readers, seconds, (target.engine_seconds() - computed) / seconds, target)
+        figures = {
+            "load of the first engine (cores)": (processor_seconds(cluster.engine) - computed) / seconds,
+            "memory of the first engine (MiB)": memory(cluster.engine) / 2**20,
+        }
+    return _report(form, readers, seconds, figures)
 
 
 async def _read(readers: Sequence[Reader], form: Form) -> None:
-    longest = form.begin_seconds + form.essay.words * form.essay.every_ms / 1000 + 60
+    longest = form.begin_seconds + form.essay.words * form.essay.word_ms / 1000 + 60
     async with asyncio.timeout(longest), asyncio.TaskGroup() as tasks:
         for reader in readers:
             tasks.create_task(reader.run())
             await asyncio.sleep(form.begin_seconds / len(readers))
 
 
-def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, target: StreamingStack) -> Report:
+def _report(form: Form, readers: Sequence[Reader], seconds: float, used: Mapping[str, float]) -> Report:
     resumes = [each for reader in readers for each in reader.resumes]
     delays = [delay for reader in readers for _, delay in reader.delays]
     figures: dict[str, float | int | str] = {
@@ -85,8 +90,7 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
         "delay of a word p50 (ms)": 1000 * quantile(delays, 0.5),
         "delay of a word p99 (ms)": 1000 * quantile(delays, 0.99),
         "engines": form.engines,
-        "load of the first engine (cores)": load,
-        "memory of the first engine (MiB)": target.engine_bytes() / 2**20,
+        **used,
     }
     findings = [f"{reader.turn_id}: {problem}" for reader in readers for problem in _problems(reader, form.essay)]
     if quantile(resumes, 0.99) > form.resume_seconds:
@@ -94,7 +98,7 @@ def _report(form: Form, readers: Sequence[Reader], seconds: float, load: float, 
     return Report("cut_streams", figures, tuple(findings))
 
 
-def _problems(reader: Reader, essay: Essay) -> list[str]:
+def _problems(reader: Reader, essay: Order) -> list[str]:
     transcript = reader.transcript
     problems = [f"repeated: {transcript.repeats}"] if transcript.repeats else []
     if (text := without_stamps(transcript.text)) != essay.text:

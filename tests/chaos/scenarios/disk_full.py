@@ -20,10 +20,9 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from plugins_mcp.leases import LeaseTimes
-from tests.chaos.parts import Part, merged, ready
+from tests.chaos.parts import Asked, Part, merged, timed
 from tests.chaos.report import Report, Size
 from tests.chaos.small_disk import SmallDisk, mounting, small_disk
-from tests.chaos.users import timed
 from tests.support.processes import ROOT
 from tests.support.quick_worker import QUICK
 from tests.support.servers import LocalServer, embedded_binary
@@ -97,7 +96,7 @@ class DatabaseFull(Part):
     def run(self) -> None:
         """Nothing is accepted, and a call that is under way ends as it really did."""
         running = self.count("running", 2)
-        self.stack.wait_for_effect(self.token("running"))
+        running.wait_for_effect()
         before = self._sessions()
         self._disk.fill()
         # The file has a little room inside: what still fits is accepted, and then it is kept.
@@ -112,23 +111,22 @@ class DatabaseFull(Part):
         )
         self.expect(self.stack.http.get("/readyz").status_code == 503, "the engine says that it is ready")
         self.expect(self._sessions() == before + accepted, "a question that was refused has left a session")
-        ended = running.end()
-        self.figures["the turn that was under way ends as"] = ended.value.reason
+        self.figures["the turn that was under way ends as"] = running.end().reason
         self._disk.free()
-        self._heal(ended.value.events[0].data)
+        self._heal(running)
 
-    def _heal(self, turn: dict[str, Any]) -> None:
-        healed = timed(lambda: wait_until_blocking(lambda: self._post().status_code == 200, 30))
-        self.within("questions are accepted again after", healed.seconds, HEALED_SECONDS)
+    def _heal(self, running: Asked) -> None:
+        turn = running.events[0][1].data
+        healed = timed(lambda: wait_until_blocking(lambda: self._post().status_code == 200))
+        self.within("questions are accepted again after", healed, HEALED_SECONDS)
         path = f"/v1/turns/{turn['turnId']}"
-        ended = timed(lambda: wait_until_blocking(lambda: self.stack.http.get(path).json()["status"] != "running", 30))
-        self.within("the turn's end is written after", ended.seconds, HEALED_SECONDS)
+        ended = timed(lambda: wait_until_blocking(lambda: self.stack.http.get(path).json()["status"] != "running"))
+        self.within("the turn's end is written after", ended, HEALED_SECONDS)
         session = self.stack.http.get(f"/v1/sessions/{turn['sessionId']}/messages").json()
         calls = [call["status"] for message in session["messages"] for call in message["toolCalls"]]
         self.figures["its call is"] = ", ".join(calls)
         self.expect(calls == ["succeeded"], f"a call that had succeeded is remembered as {calls}")
-        effects = len(self.stack.effects(self.token("running")))
-        self.expect(effects == 1, f"its call has {effects} effects")
+        self.expect(running.effects == 1, f"its call has {running.effects} effects")
         again = self.stack.ask("What is 17 * 23?", turn["sessionId"])
         self.expect("391" in again.text, f"the session cannot go on: {again.text!r}")
 
@@ -156,8 +154,8 @@ class RedisFull(Part):
         # Either their leases outlive the outage, or their results are in hand before the leases would have run out.
         seconds = self._seconds + 1 if brief else self._times.give_up / 3
         kept = [self.count(f"kept-{n}", seconds + n / 20) for n in range(KEPT)]
-        for n in range(KEPT):
-            self.stack.wait_for_effect(self.token(f"kept-{n}"))
+        for asked in kept:
+            asked.wait_for_effect()
         taken_over = self._taken_over()
         self._disk.fill()
         began = time.monotonic()
@@ -168,31 +166,24 @@ class RedisFull(Part):
             self._check_outage()
         time.sleep(max(0.0, began + self._seconds - time.monotonic()))
         self._disk.free()
-        self.check_healed(self._all_ready, HEALED_SECONDS)
-        for n, asked in enumerate(kept):
-            self.check_call("before", asked, f"kept-{n}")
-        self.check_call("meanwhile", waiting, "waiting")
+        self.check_healed(HEALED_SECONDS)
+        for asked in kept:
+            self.check_call("before", asked)
+        self.check_call("meanwhile", waiting)
         self.figures["entries taken over"] = self._taken_over() - taken_over
         self.expect(self._taken_over() == taken_over, "a call was taken over from a worker that lives")
 
     def _check_outage(self) -> None:
         chat = self.ask("Hello, who are you?")
-        engine = timed(lambda: wait_until_blocking(lambda: self._redis_state() != "ok", 30))
-        self.within("the engine notices it after", engine.seconds, NOTICED_SECONDS)
-        ports = self.stack.workers
-        worker = timed(lambda: wait_until_blocking(lambda: not any(ready(port) for port in ports), 30))
-        self.within("the workers notice it after", worker.seconds, NOTICED_SECONDS)
-        self.within("a new turn without tools takes", chat.end().seconds, TEXT_SECONDS)
-        self.within("a stop takes", self.count("stopped").stop().seconds, STOPPED_SECONDS)
+        engine = timed(lambda: wait_until_blocking(lambda: self.redis_state() != "ok"))
+        self.within("the engine notices it after", engine, NOTICED_SECONDS)
+        workers = timed(lambda: wait_until_blocking(lambda: not self.ready_workers()))
+        self.within("the workers notice it after", workers, NOTICED_SECONDS)
+        self.within("a new turn without tools takes", chat.seconds, TEXT_SECONDS)
+        self.within("a stop takes", self.count("stopped").stop(), STOPPED_SECONDS)
 
     def _taken_over(self) -> int:
         return sum(worker.output().count("tool call is delivered again") for worker in self.stack.workers.values())
-
-    def _redis_state(self) -> str:
-        return self.stack.http.get("/readyz").json()["parts"]["redis"]
-
-    def _all_ready(self) -> bool:
-        return self._redis_state() == "ok" and all(ready(port) for port in self.stack.workers)
 
 
 def _refuses_writes(redis: "Redis") -> bool:

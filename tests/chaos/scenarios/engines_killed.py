@@ -1,34 +1,30 @@
 """An engine is killed at each step of a tool turn, and started again; or it stays dead, and another goes on.
 
-Several engines share one PostgreSQL; on SQLite each has a file of its own, and can only be started again.
+Several engines share one PostgreSQL; on SQLite there is one, which can only be started again.
 
 Clients read on over as many connections as it takes, from whichever engine is there. In the end each must have
-received exactly what is stored, every turn must have its end, and each tool must have run once. In the end every
-engine must return the same for every session.
+received exactly what is stored, every turn must have its end, each tool must have run once, and the model must be shown
+the whole history with the next question. In the end every engine must return the same for every session.
 """
 
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, Queue
+from typing import Any
 
-from tests.chaos.agreement import disagreement
 from tests.chaos.kill import CrashingReplica, Kill, Recovery
+from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
+from tests.chaos.tools import ASKING, SERVER, mcp_config
 from tests.chaos.transitions import TRANSITIONS, Transition
-from tests.chaos.trial import quantile
+from tests.chaos.trial import in_lanes, quantile, trial
 from tests.support.replicas import Replica
-from tests.support.stack import Stack
 from tests.support.store import Kind
-from tests.support.waiting import wait_until_blocking
 
 STORES: Sequence[Kind] = ("postgres", "sqlite")
-SAME_SECONDS = 30.0
-LOOKED_AT_ONCE = 8
 Job = tuple[Transition, Recovery]
 
 
@@ -58,96 +54,57 @@ FORMS = {
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
     """Kill engines."""
-    form = FORMS[size]
-    stack = Stack(folder, quick=True, token_delay_ms=5, database=store)
-    try:
-        stack.start()
-        with ExitStack() as clients:
-            survivor = clients.enter_context(closing(Replica(stack, "survivor")))
-            victims = [clients.enter_context(closing(CrashingReplica(stack, f"victim-{n}"))) for n in range(form.lanes)]
-            for engine in (survivor, *victims):
-                engine.wait_for_tools()
-            shared = store == "postgres"
-            jobs = [(step, recovery if shared else Recovery.RESTART) for step, recovery in form.jobs]
-            kills = _kill_all(jobs, form.turns, victims, survivor)
-            findings = [finding for kill in kills for finding in kill.findings]
-            findings += _in_the_end(kills, [survivor, *victims] if shared else [])
-    finally:
-        stack.close()
-    return Report("engines_killed", _figures(kills), tuple(findings))
+    form, shared = FORMS[size], store == "postgres"
+    options: dict[str, Any] = {"config": mcp_config(SERVER, ASKING), "database": store, "engines": 0}
+    with trial(folder, Work(), calls=0, workers=1, quick=True, **options) as under_fire, ExitStack() as clients:
+        # On SQLite each engine has a file of its own, and that of this name is the trial's.
+        names = [f"victim-{number}" for number in range(form.lanes)] if shared else ["engine"]
+        victims = [clients.enter_context(closing(CrashingReplica(under_fire.cluster, name))) for name in names]
+        survivor = clients.enter_context(closing(Replica(under_fire.cluster, "survivor"))) if shared else victims[0]
+        engines = {survivor.port: survivor} | {victim.port: victim for victim in victims}
+        for engine in engines.values():
+            engine.wait_for_tools()
+        jobs = form.jobs if shared else [(step, Recovery.RESTART) for step, _ in form.jobs]
+        kills = _kill_all(jobs, form.turns, victims, survivor)
+        history = under_fire.judge()
+        under_fire.check_agreement(engines)
+        for kill in kills:
+            under_fire.expect(not kill.findings, "turn", "; ".join(kill.findings))
+        for call in history.calls.values():
+            under_fire.expect(call.effects == 1, "effects", f"a tool ran {call.effects} times", call.correlation_id)
+        under_fire.figures |= dict(_figures(kills))
+        return under_fire.report("engines_killed")
 
 
 def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[CrashingReplica], survivor: Replica) -> list[Kill]:
-    jobs: Queue[Job] = Queue()
-    for job in random.Random(0).sample(wanted, len(wanted)):
-        jobs.put(job)
+    kills: list[Kill] = []
 
-    def lane(victim: CrashingReplica) -> list[Kill]:
-        kills: list[Kill] = []
-        while True:
-            try:
-                transition, recovery = jobs.get_nowait()
-            except Empty:
-                return kills
-            kill = Kill(victim, survivor, transition, recovery, turns)
-            kills.append(kill)
-            kill.run()
-            print(
-                f"{recovery}, {transition.name}: {kill.findings or 'held'}; {jobs.qsize()} kills are left", flush=True
-            )
+    def do(victim: CrashingReplica, job: Job) -> None:
+        kill = Kill(victim, survivor, *job, turns)
+        kills.append(kill)
+        kill.run()
+        print(
+            f"{kill.recovery}, {kill.transition.name}: {kill.findings or 'held'}; it is kill {len(kills)}", flush=True
+        )
 
-    with ThreadPoolExecutor(len(victims)) as pool:
-        return [kill for kills in pool.map(lane, victims) for kill in kills]
+    in_lanes(victims, random.Random(0).sample(wanted, len(wanted)), do)
+    return kills
 
 
-def _in_the_end(kills: Sequence[Kill], engines: Sequence[Replica]) -> Iterator[str]:
-    """All engines are there. What they tell differently of a session, what has no end even now, what ran twice.
-
-    `engines` are those that know every session; without them a session is known to its own engine only. It is over
-    SAME_SECONDS after every session was looked at, whatever is missing then.
-    """
-    everyone = [(kill, client) for kill in kills for client in kill.clients]
-    unlike = [(kill, client, "") for kill, client in everyone]
-
-    def look() -> bool:
-        """Look again at the sessions that were not as they should be. Whether all are."""
-        known_to = [engines or [kill.victim] for kill, _, _ in unlike]
-        found = list(pool.map(disagreement, known_to, [client.session_id for _, client, _ in unlike]))
-        unlike[:] = [
-            (kill, client, problem) for (kill, client, _), problem in zip(unlike, found, strict=True) if problem
-        ]
-        return not unlike
-
-    with ThreadPoolExecutor(LOOKED_AT_ONCE) as pool, suppress(TimeoutError):
-        if not look():
-            wait_until_blocking(look, SAME_SECONDS)
-    for kill, _, problem in unlike:
-        yield f"{kill.recovery}, {kill.transition.name}: in the end the engines return {problem}"
-    for kill, client in everyone:
-        if (runs := len(kill.victim.stack.effects(client.token))) != 1:
-            yield f"{kill.recovery}, {kill.transition.name}: turn {client.turn_id}: the tool ran {runs} times"
-
-
-def _figures(kills: Sequence[Kill]) -> dict[str, float | int | str]:
+def _figures(kills: Sequence[Kill]) -> Iterator[tuple[str, float | int | str]]:
     turns = [client for kill in kills for client in kill.clients]
-    figures: dict[str, float | int | str] = {
-        "kills": len(kills),
-        "turns killed": len(turns),
-        "resets received": sum(client.received.resets for client in turns),
-    }
+    yield "kills", len(kills)
+    yield "turns killed", len(turns)
+    yield "resets received", sum(client.received.resets for client in turns)
     for recovery in sorted({kill.recovery for kill in kills}):
-        seconds = [
-            v.seconds for kill in kills if kill.recovery is recovery for v in kill.clients if v.seconds is not None
-        ]
-        figures[f"{recovery}: end of the turn after the kill, p50 s"] = quantile(seconds, 0.5)
-        figures[f"{recovery}: end of the turn after the kill, max s"] = max(seconds, default=0.0)
-        killed = Counter(kill.transition for kill in kills if kill.recovery is recovery for _ in kill.clients)
-        adoptions = [
-            kill.adopted_after for kill in kills if kill.recovery is recovery and kill.adopted_after is not None
-        ]
+        of_this = [kill for kill in kills if kill.recovery is recovery]
+        seconds = [turn.seconds for kill in of_this for turn in kill.clients if turn.seconds is not None]
+        adoptions = [kill.adopted_after for kill in of_this if kill.adopted_after is not None]
+        killed = Counter(kill.transition for kill in of_this for _ in kill.clients)
+        yield f"{recovery}: end of the turn after the kill, p50 s", quantile(seconds, 0.5)
+        yield f"{recovery}: end of the turn after the kill, max s", max(seconds, default=0.0)
         if adoptions:
-            figures["its turns belong to another engine after, p50 s"] = quantile(adoptions, 0.5)
-            figures["its turns belong to another engine after, max s"] = max(adoptions)
-        figures[f"{recovery}: transitions"] = len(killed)
-        figures[f"{recovery}: turns killed at each, at least"] = min(killed.values(), default=0)
-    return figures
+            yield "its turns belong to another engine after, p50 s", quantile(adoptions, 0.5)
+            yield "its turns belong to another engine after, max s", max(adoptions)
+        yield f"{recovery}: transitions", len(killed)
+        yield f"{recovery}: turns killed at each, at least", min(killed.values(), default=0)

@@ -4,35 +4,31 @@ Their turns belong to others by then. An engine that wakes up writes nothing of 
 the log that clients read. It is kept from noticing by itself what has happened, so that the fences alone must hold.
 """
 
-import json
 import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from queue import Empty, Queue
 from signal import SIGCONT
 
 import httpx2
 
 from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
+from tests.chaos.followed import Followed
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
-from tests.chaos.model_server import Order
-from tests.chaos.recorded_writes import Became, Note, notes_in
+from tests.chaos.model import ASIDE, Order, calls_of
+from tests.chaos.notes import Note, What, notes_in
 from tests.chaos.report import Report, Size
-from tests.chaos.trial import Trial, quantile, trial
+from tests.chaos.trial import Trial, in_lanes, quantile, trial
 from tests.support.processes import Process
-from tests.support.replicas import read_to_the_end
 from tests.support.stack import events_of
 from tests.support.store import Kind, quoted
-from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 STORES: Sequence[Kind] = ("postgres",)
@@ -72,13 +68,9 @@ FORMS = {
 
 
 @dataclass
-class Sleeper:
+class Sleeper(Followed):
     """A turn whose engine stands still."""
 
-    order: Order
-    session_id: str = ""
-    turn_id: str = ""
-    received: Transcript = field(default_factory=Transcript)
     pid: int = 0
     """The engine that stood still with it."""
     epoch: int = 0
@@ -107,15 +99,13 @@ class Lane:
         sleepers = [Sleeper(_order(form, dice, talks=bool(n % 2)), pid=self.engine.pid) for n in range(form.turns)]
         with httpx2.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60) as http:
             for each in sleepers:
-                each.session_id = http.post("/v1/sessions").json()["sessionId"]
-                answer = http.post(f"/v1/sessions/{each.session_id}/turns", json={"message": str(each.order)})
-                each.turn_id = answer.json()["turnId"]
+                each.begin(http)
         with (
             ThreadPoolExecutor(form.turns) as pool,
             httpx2.Client(base_url=url, timeout=60, limits=httpx2.Limits(max_connections=2 * form.turns)) as http,
         ):
             # They are followed where they do not run.
-            ends = [pool.submit(read_to_the_end, http, each.turn_id, each.received, END_SECONDS) for each in sleepers]
+            ends = [pool.submit(each.follow, http, END_SECONDS) for each in sleepers]
             time.sleep(dice.uniform(0.2, 2.0))  # anywhere in the turns
             self.engine.freeze()
             stopped_at = time.monotonic()
@@ -158,17 +148,19 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
     ) as under_fire:
         # A turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
         ports = under_fire.cluster.start_others(form.lanes, (*program, "--adopt-nothing"))
+        for port in ports:
+            under_fire.cluster.wait_for_tools_at(port)
         lanes = [Lane(under_fire.cluster, form, port) for port in ports]
         _stop_all(under_fire, form, lanes)
         sleepers = [each for lane in lanes for each in lane.sleepers]
         under_fire.findings += _refused(form, sleepers, notes)
         history = under_fire.judge()
         under_fire.check_agreement()
-        under_fire.findings += _received_wrongly(under_fire.cluster, sleepers)
+        _check_received(under_fire, sleepers)
         adoptions = [seconds for lane in lanes for seconds in lane.adopted_after]
-        if adoptions and max(adoptions) > form.lease + LATE_SECONDS:
-            under_fire.findings.append(Finding("adoption", f"it came only after {max(adoptions):.1f} s", "-"))
-        written = Counter(note.became for note in notes_in(notes))
+        latest = max(adoptions, default=0.0)
+        under_fire.expect(latest <= form.lease + LATE_SECONDS, "adoption", f"it came only after {latest:.1f} s")
+        written = Counter(note.what for note in notes_in(notes))
         passed = sum(finding.what == TAKEN for finding in under_fire.findings)
         under_fire.figures |= {
             "stops": form.stops,
@@ -176,7 +168,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
             "seconds of the lease": form.lease,
             "turns followed": len(sleepers),
             "their owner is another one after, p50 s": quantile(adoptions, 0.5),
-            "their owner is another one after, max s": max(adoptions, default=0.0),
+            "their owner is another one after, max s": latest,
             "turns of which a write after that was taken": passed,
             "messages twice": sum(finding.rule == "twice" for finding in under_fire.findings),
             "calls that ended": sum(call.outcome is not None for call in history.calls.values()),
@@ -184,8 +176,8 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         under_fire.must_have_struck(
             {
                 "turns that ran and were adopted": sum(each.epoch > 0 for each in sleepers),
-                "writes that were refused": written[Became.FENCED],
-                "entries that a turn log refused": written[Became.LOG_REFUSED],
+                "writes that were refused": written[What.FENCED],
+                "entries that a turn log refused": written[What.LOG_REFUSED],
             }
         )
         return under_fire.report("engines_stopped")
@@ -193,29 +185,20 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
 
 def _order(form: Form, dice: random.Random, *, talks: bool) -> Order:
     longest_ms = round(dice.uniform(100, 500 * form.seconds))
-    words, rounds = (form.words, 1) if talks else (5, 2)
-    return Order(new_id(), 2, "both", 50, longest_ms, words=words, word_ms=form.word_ms, rounds=rounds)
+    tag, words, rounds = new_id(), *((form.words, 1) if talks else (5, 2))
+    calls = [calls_of(f"{tag}.{number}", 2, "both", 50, longest_ms) for number in range(rounds)]
+    return Order(tag, calls, words=words, word_ms=form.word_ms)
 
 
 def _stop_all(under_fire: Trial, form: Form, lanes: Sequence[Lane]) -> None:
-    jobs: Queue[int] = Queue()
-    for number in range(form.stops):
-        jobs.put(number)
+    def do(lane: Lane, number: int) -> None:
+        try:
+            lane.stop(random.Random(number))
+        except Exception as error:  # noqa: BLE001 -- whatever it is became of this stop: the others go on
+            what = f"a stop could not be seen through: {type(error).__name__} {error}"
+            under_fire.expect(False, "stop", what, str(number))
 
-    def work(lane: Lane) -> None:
-        while True:
-            try:
-                number = jobs.get_nowait()
-            except Empty:
-                return
-            try:
-                lane.stop(random.Random(number))
-            except Exception as error:  # noqa: BLE001 -- whatever it is became of this stop: the others go on
-                what = f"a stop could not be seen through: {type(error).__name__} {error}"
-                under_fire.findings.append(Finding("stop", what, str(number)))
-
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        list(pool.map(work, lanes))
+    in_lanes(lanes, range(form.stops), do)
 
 
 def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Finding]:
@@ -225,7 +208,7 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
     def theirs() -> dict[tuple[int, str, int], list[Note]]:
         found: dict[tuple[int, str, int], list[Note]] = {key: [] for key in asleep}
         for note in notes_in(notes):
-            key = (note.pid, note.turn, note.epoch)
+            key = (note.pid, note.token, note.epoch)
             if key in found and note.at >= asleep[key].woken_at:
                 found[key].append(note)
         return found
@@ -237,45 +220,27 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
     for (_, turn_id, _), written in theirs().items():
         if not written:
             findings.append(Finding("fence", "an engine that woke up never wrote, so that no fence was tried", turn_id))
-        if any(note.became is Became.TAKEN for note in written):
+        if any(note.what is What.TAKEN for note in written):
             findings.append(Finding("fence", TAKEN, turn_id))
     return findings
 
 
-def _received_wrongly(cluster: Cluster, sleepers: Sequence[Sleeper]) -> list[Finding]:
-    """Turns of which clients, here or elsewhere, did not receive exactly what happened, once."""
-    with (
-        ThreadPoolExecutor(LOOKED_AT_ONCE) as pool,
-        closing(httpx2.Client(base_url=cluster.url, timeout=60)) as here,
-        closing(httpx2.Client(base_url=f"http://127.0.0.1:{next(iter(cluster.others))}", timeout=60)) as there,
-    ):
-        found = pool.map(partial(_wrong, engines=(here, there)), sleepers)
-        return [finding for findings in found for finding in findings]
+def _check_received(under_fire: Trial, sleepers: Sequence[Sleeper]) -> None:
+    """Clients, here or elsewhere, must have received exactly what happened, once."""
+    urls = (under_fire.cluster.url, f"http://127.0.0.1:{next(iter(under_fire.cluster.others))}")
+    with ExitStack() as clients, ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
+        engines = [clients.enter_context(closing(httpx2.Client(base_url=url, timeout=60))) for url in urls]
 
+        def look(each: Sleeper) -> None:
+            for what in each.differences(engines[0]):
+                under_fire.expect(False, "received", what, each.turn_id)
+            said = [*each.received.messages.values()]
+            whole = [*[ASIDE] * len(each.order.rounds), each.order.text]
+            under_fire.expect(said == whole, "twice", f"its messages are {said}", each.turn_id)
+            under_fire.expect(each.reason == "stop", "end", f"it ended with {each.received.done}", each.turn_id)
+            for http in engines:
+                with http.stream("GET", f"/v1/turns/{each.turn_id}/events") as response:
+                    ends = sum(event.name == "done" for event in events_of(response.iter_lines()))
+                under_fire.expect(ends == 1, "ends", f"its log tells of {ends} ends", each.turn_id)
 
-def _wrong(each: Sleeper, engines: Sequence[httpx2.Client]) -> list[Finding]:
-    messages = engines[0].get(f"/v1/sessions/{each.session_id}/messages").json()["messages"]
-    said = {message["messageId"]: message["content"] for message in messages if message["role"] == "assistant"}
-    received, findings = each.received, list[Finding]()
-
-    def expect(rule: str, what: str, *, holds: bool) -> None:
-        if not holds:
-            findings.append(Finding(rule, what, each.turn_id))
-
-    users = [json.loads(message["content"]) for message in messages if message["role"] == "user"]
-    expect("twice", f"the user is said to have said {len(users)} messages", holds=len(users) == 1)
-    expect("twice", f"its messages are {said}", holds=[*said.values()] == [*[""] * each.order.rounds, each.order.text])
-    expect(
-        "text",
-        f"received {received.messages}, stored {said}",
-        holds=received.messages == said and not received.open_text,
-    )
-    expect("received", f"received twice: {received.repeats}", holds=not received.repeats)
-    expect(
-        "end", f"it ended with {received.done}", holds=received.done is not None and received.done["reason"] == "stop"
-    )
-    for http in engines:
-        with http.stream("GET", f"/v1/turns/{each.turn_id}/events") as response:
-            names = Counter(event.name for event in events_of(response.iter_lines()))
-        expect("ends", f"its log tells of {names['done']} ends", holds=names["done"] == 1)
-    return findings
+        list(pool.map(look, sleepers))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.chaos.pairs.instance import Pair
-from tests.chaos.pairs.lanes import Lanes, Plan, missing
+from tests.chaos.pairs.lanes import Lanes, Plan
 from tests.chaos.pairs.results import Results, pairs_on, product, wanted
 from tests.chaos.pairs.strikes import Fault
 from tests.chaos.report import Report, Size
@@ -38,13 +38,8 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         results, artifacts = Results(ARTIFACTS, store, product()), ARTIFACTS / "fault_pairs"
     lanes = Lanes(plan, results, folder, artifacts)
     processor = lanes.run()
-    findings = [
-        f"{pair}: {sums.doubles} doubles, {sums.without_end} without end, {sums.told_differently} told differently,"
-        f" {sums.untrue} untrue"
-        for pair, sums in results.sums.items()
-        if sums.violations
-    ]
-    findings += (f"not enough instances count: {pair}" for pair in missing(plan, results))
+    findings = [*results.violations()]
+    findings += (f"not enough instances count: {pair}" for pair in lanes.missing())
     findings += (f"the harness failed: {failure}" for failure in lanes.failures)
     figures: dict[str, float | int | str] = {
         "instances": lanes.instances,

@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.cluster import Cluster
+from tests.chaos.model import Order, without_stamps
 from tests.chaos.readers import Reader, clients_of
 from tests.chaos.report import Report, Size
-from tests.chaos.streaming import StreamingStack, running_stack
-from tests.chaos.text_model import Essay, without_stamps
+from tests.chaos.resource_usage import memory
+from tests.chaos.streaming import running_engines
 from tests.chaos.trial import quantile
 from tests.support.waiting import wait_until
 
@@ -43,13 +45,13 @@ class Form:
     send_timeout: float | None = None
 
     @property
-    def loud(self) -> Essay:
+    def loud(self) -> Order:
         """What the frozen clients follow: it fills all buffers, then it is short of words."""
-        return Essay(words=100, every_ms=50, loud=80, length=2000)
+        return Order(words=100, word_ms=50, loud=80, length=2000)
 
-    def quiet(self, seconds: float) -> Essay:
+    def quiet(self, seconds: float) -> Order:
         """What the others follow."""
-        return Essay(words=round(seconds * 2), every_ms=500, stamped=True)
+        return Order(words=round(seconds * 2), word_ms=500, stamped=True)
 
 
 FORMS = {
@@ -78,19 +80,20 @@ def run(size: Size, folder: Path) -> Report:
     """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
-    with running_stack(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
-        others = [Reader("127.0.0.1", port, str(essay)) for _ in range(form.others)]
+    with running_engines(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):
+        others = [Reader(port, str(essay)) for _ in range(form.others)]
         reading, frozen = (
-            [Reader("127.0.0.1", port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
+            [Reader(port, "", receive_buffer=RECEIVE_BUFFER) for _ in range(form.frozen)] for _ in range(2)
         )
         times = asyncio.run(_freeze(form, target, others, reading, frozen))
     return _report(form, essay, others, frozen, times)
 
 
 async def _freeze(
-    form: Form, target: StreamingStack, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
+    form: Form, target: Cluster, others: Sequence[Reader], reading: Sequence[Reader], frozen: Sequence[Reader]
 ) -> _Times:
-    times = _Times()
+    times, engine = _Times(), target.engine
+    assert engine
     async with asyncio.timeout(4 * form.window_seconds + 60), asyncio.TaskGroup() as tasks:
         for asking in others[: form.turns]:
             tasks.create_task(asking.run())
@@ -102,7 +105,7 @@ async def _freeze(
 
         # First those that freeze: memory that was used before would be used again, and hide what they cost.
         begun = time.monotonic()
-        times.bytes_before = target.engine_bytes()
+        times.bytes_before = memory(engine)
         await _follow_a_loud_turn(form, target, frozen, tasks)
         times.frozen_at = time.monotonic()
         for reader in frozen:
@@ -120,11 +123,9 @@ async def _freeze(
     return times
 
 
-async def _follow_a_loud_turn(
-    form: Form, target: StreamingStack, readers: Sequence[Reader], tasks: asyncio.TaskGroup
-) -> None:
+async def _follow_a_loud_turn(form: Form, target: Cluster, readers: Sequence[Reader], tasks: asyncio.TaskGroup) -> None:
     """Ask for one, and wait until every reader has heard of it."""
-    asks = Reader("127.0.0.1", target.engine_port, str(form.loud))
+    asks = Reader(target.engine_port, str(form.loud))
     tasks.create_task(asks.run())
     await wait_until(lambda: asks.turn_id)
     for reader in readers:
@@ -133,23 +134,23 @@ async def _follow_a_loud_turn(
     await wait_until(lambda: all(reader.transcript.last_id for reader in readers), 30)
 
 
-def _dropped_by_its_own_count(target: StreamingStack) -> float:
+def _dropped_by_its_own_count(target: Cluster) -> float:
     lines = target.http.get("/metrics").text.splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith("dialog_clients_dropped_total "))
 
 
-async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times: _Times) -> None:
-    waiting = [reader.connection for reader in frozen if reader.connection]
+async def _until_dropped(target: Cluster, frozen: Sequence[Reader], times: _Times) -> None:
+    waiting, engine = {reader.connection.port for reader in frozen if reader.connection}, target.engine
+    assert engine
 
     def look() -> bool:
         """Count the clients that were dropped since the last look. Whether all are."""
         nonlocal waiting
-        times.bytes_most = max(times.bytes_most, target.engine_bytes())
+        times.bytes_most = max(times.bytes_most, memory(engine))
         # The kernel drops a connection without a word to its client: only the engine's end of it shows that it is gone.
-        served = clients_of(target.engine_port)
-        gone = [connection for connection in waiting if connection.port not in served]
+        gone = waiting - clients_of(target.engine_port)
         times.dropped += [time.monotonic() - times.frozen_at for _ in gone]
-        waiting = [connection for connection in waiting if connection not in gone]
+        waiting -= gone
         return not waiting
 
     with suppress(TimeoutError):
@@ -159,7 +160,7 @@ async def _until_dropped(target: StreamingStack, frozen: Sequence[Reader], times
             reader.connection.leave()  # they wake up, and ask again
 
 
-def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
+def _report(form: Form, essay: Order, others: Sequence[Reader], frozen: Sequence[Reader], times: _Times) -> Report:
     arrivals = [each for reader in others for each in reader.delays]
     under, without = (
         [delay for at, delay in arrivals if begun <= at < ended] for begun, ended in (times.under, times.without)
@@ -188,7 +189,7 @@ def _report(form: Form, essay: Essay, others: Sequence[Reader], frozen: Sequence
     return Report("frozen_clients", figures, tuple(findings))
 
 
-def _whole(reader: Reader, essay: Essay) -> bool:
+def _whole(reader: Reader, essay: Order) -> bool:
     transcript = reader.transcript
     return (
         without_stamps(transcript.text) == essay.text

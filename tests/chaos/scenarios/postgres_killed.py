@@ -18,15 +18,13 @@ import httpx2
 
 from dialog_engine.chat.ownership import LEASE_SECONDS
 from plugins_contract.messages import new_id
-from plugins_contract.outcomes import CallState
-from tests.chaos.invariants import Finding
+from tests.chaos.followed import Followed
 from tests.chaos.load import NOT_KNOWN, Work
-from tests.chaos.model_server import Order
+from tests.chaos.model import Order, calls_of
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, trial
-from tests.support.replicas import TryAgainError, read_to_the_end
+from tests.support.replicas import TryAgainError
 from tests.support.store import Kind
-from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 STORES: Sequence[Kind] = ("postgres",)
@@ -36,8 +34,6 @@ END_SECONDS = 150.0
 READERS = 4
 TRIED_AGAIN = 20
 """In so many sessions something more is asked in the end."""
-ACCEPTED = 202
-FINAL = frozenset(state for state in CallState if state.terminal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +68,6 @@ FORMS = {
 
 
 @dataclass
-class Followed:
-    """A turn as a client receives it from the engine that did not begin it."""
-
-    order: Order
-    session_id: str
-    turn_id: str
-    received: Transcript = field(default_factory=Transcript)
-
-
-@dataclass
 class Readers:
     """Clients that ask at one engine and read at the other, each in its session, until they are to stop."""
 
@@ -100,14 +86,14 @@ class Readers:
                     self._turn(session_id, clients[number % 2], clients[1 - number % 2])
 
     def _turn(self, session_id: str, here: httpx2.Client, there: httpx2.Client) -> None:
-        order = Order(new_id(), 2, "both", 50, 1_500, words=10, word_ms=100)
-        answer = here.post(f"/v1/sessions/{session_id}/turns", json={"message": str(order)})
-        if answer.status_code == ACCEPTED:
-            turn = Followed(order, session_id, answer.json()["turnId"])
+        tag = new_id()
+        turn = Followed(Order(tag, [calls_of(tag, 2, "both", 50, 1_500)], words=10, word_ms=100), session_id)
+        answer = turn.begin(here)
+        if turn.turn_id:
             self.turns.append(turn)
-            read_to_the_end(there, turn.turn_id, turn.received, END_SECONDS)
+            turn.follow(there, END_SECONDS)
         elif answer.headers.get("retry-after") and NOT_KNOWN not in answer.text:
-            self.refused.append(order.tag)
+            self.refused.append(tag)
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
@@ -178,8 +164,8 @@ def _away(under_fire: Trial, form: Form, outage: Outage) -> Came:
         lambda: all(map(_accepts, cluster.running_engines)), 3 * HEALED_SECONDS, what="accepted questions"
     )
     healed = time.monotonic() - back
-    if healed > HEALED_SECONDS:
-        under_fire.findings.append(Finding("healing", f"questions were accepted again only after {healed:.1f} s", "-"))
+    what = f"questions were accepted again only after {healed:.1f} s"
+    under_fire.expect(healed <= HEALED_SECONDS, "healing", what)
     came = Came(healed)
     if outage.engine:
         theirs = f"turns WHERE status = 'running' AND owner = '{killed_id}'"
@@ -212,12 +198,11 @@ def _judge_adoptions(under_fire: Trial, outages: Sequence[Came]) -> None:
     orphans = sum(came.orphans for came in outages)
     from_the_living = sum(came.taken_before for came in outages) + _taken_over(last)
     from_the_living += abs(_taken_over(cluster.engine_port) - orphans)
-    if from_the_living:
-        what = f"{from_the_living} turns were not adopted from dead engines only ({orphans} were left by them)"
-        under_fire.findings.append(Finding("adoption", what, "-"))
+    what = f"{from_the_living} turns were not adopted from dead engines only ({orphans} were left by them)"
+    under_fire.expect(not from_the_living, "adoption", what)
     slowest = max((came.adopted_seconds for came in outages), default=0.0)
-    if slowest > ADOPTED_SECONDS:
-        under_fire.findings.append(Finding("adoption", f"it came only {slowest:.1f} s after the return", "-"))
+    what = f"it came only {slowest:.1f} s after the return"
+    under_fire.expect(slowest <= ADOPTED_SECONDS, "adoption", what)
     under_fire.must_have_struck({"turns that ran on engines killed meanwhile": orphans})
     under_fire.figures |= {
         "turns taken from living engines": from_the_living,
@@ -234,48 +219,29 @@ def _judge_promises(under_fire: Trial, readers: Readers) -> None:
     accepted = [*load.accepted, *(turn.turn_id for turn in readers.turns)]
     refused = [*load.refused, *readers.refused]
     lost = [turn_id for turn_id in accepted if turn_id not in statuses]
-    under_fire.findings += (Finding("promise", "a question that was accepted is lost", turn_id) for turn_id in lost)
-    under_fire.findings += (
-        Finding("promise", "a turn that was accepted has not ended", turn_id)
-        for turn_id in accepted
-        if statuses.get(turn_id) == "running"
-    )
-    under_fire.findings += (
-        Finding("promise", "a question that was refused was begun", tag) for tag in refused if tag in begun
-    )
-    for turn in readers.turns:
-        under_fire.findings += _received_and_not_stored(under_fire, turn, statuses.get(turn.turn_id, ""))
-    failed = [
-        turn for turn in readers.turns if turn.received.done is not None and turn.received.done["reason"] == "error"
-    ]
+    for turn_id in accepted:
+        under_fire.expect(turn_id in statuses, "promise", "a question that was accepted is lost", turn_id)
+        what = "a turn that was accepted has not ended"
+        under_fire.expect(statuses.get(turn_id) != "running", "promise", what, turn_id)
+    for tag in refused:
+        under_fire.expect(tag not in begun, "promise", "a question that was refused was begun", tag)
+    with closing(httpx2.Client(base_url=under_fire.cluster.url, timeout=60)) as http:
+        for turn in readers.turns:
+            # Every message and every end of a call that a client received was committed before.
+            for what in turn.differences(http, whole=False):
+                under_fire.expect(False, "promise", what, turn.turn_id)
+            status = statuses.get(turn.turn_id, "")
+            ended = turn.reason is not None and (turn.reason != "stop" or status == "done")
+            what = f"a turn is {status}, its events end with {turn.received.done}"
+            under_fire.expect(ended, "promise", what, turn.turn_id)
     under_fire.figures |= {
         "questions accepted": len(accepted),
         "of them lost": len(lost),
         "turns followed": len(readers.turns),
-        "of them ended as failed": len(failed),
+        "of them ended as failed": sum(turn.reason == "error" for turn in readers.turns),
     }
     under_fire.must_have_struck({"questions refused with Retry-After": len(refused)})
     under_fire.figures["resets received"] = sum(turn.received.resets for turn in readers.turns)
-
-
-def _received_and_not_stored(under_fire: Trial, turn: Followed, status: str) -> list[Finding]:
-    """Every message and every end of a call that a client received was committed before."""
-    url = f"{under_fire.cluster.url}/v1/sessions/{turn.session_id}/messages"
-    messages = httpx2.get(url, timeout=60).json()["messages"]
-    said = {message["messageId"]: message["content"] for message in messages}
-    calls = {call["correlationId"]: call["status"] for message in messages for call in message["toolCalls"]}
-    received = turn.received
-    final = {call: status for call, status in received.statuses.items() if status in FINAL}
-    findings: list[Finding] = []
-    if missing := {number for number, text in received.messages.items() if said.get(number) != text}:
-        findings.append(Finding("promise", f"received and not stored: messages {missing}", turn.turn_id))
-    if wrong := {call: status for call, status in final.items() if calls.get(call) != status}:
-        findings.append(Finding("promise", f"received and not stored: {wrong}", turn.turn_id))
-    if received.repeats:
-        findings.append(Finding("promise", "events came twice", turn.turn_id))
-    if received.done is None or (received.done["reason"] == "stop" and status != "done"):
-        findings.append(Finding("promise", f"a turn is {status}, its events end with {received.done}", turn.turn_id))
-    return findings
 
 
 def _judge_sessions(under_fire: Trial) -> None:
@@ -284,14 +250,11 @@ def _judge_sessions(under_fire: Trial) -> None:
     sessions = cluster.store.rows("SELECT session_id FROM turns ORDER BY created_at DESC")[:TRIED_AGAIN]
     ports = [*cluster.running_engines]
     for number, (session_id,) in enumerate(sessions):
-        received = Transcript()
+        turn = Followed(Order(new_id()), session_id)
         with closing(httpx2.Client(base_url=f"http://127.0.0.1:{ports[number % 2]}", timeout=60)) as http:
-            order = Order(new_id(), 1, "once", 1, 1)
-            answer = http.post(f"/v1/sessions/{session_id}/turns", json={"message": str(order)})
-            if answer.status_code == ACCEPTED:
-                read_to_the_end(http, answer.json()["turnId"], received, END_SECONDS)
-        if received.done is None or received.done["reason"] != "stop":
-            under_fire.findings.append(
-                Finding("sessions", f"one cannot go on: {answer.text} {received.done}", session_id)
-            )
+            answer = turn.begin(http)
+            if turn.turn_id:
+                turn.follow(http, END_SECONDS)
+        what = f"one cannot go on: {answer.text} {turn.received.done}"
+        under_fire.expect(turn.reason == "stop", "sessions", what, session_id)
     under_fire.figures["sessions in which more was asked"] = len(sessions)

@@ -20,8 +20,8 @@ from benchmarks.pair import Parts, engine_parts
 from callstream_runtime.garbage import tune_gc
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
-from plugins_contract.outcomes import CallState, TextBlock
-from tests.chaos.calls_through import AnsweredCall, Caller, caller
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.chaos.calls_through import Caller, caller
 from tests.chaos.report import Report, Size
 from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
 from tests.support.servers import LocalServer, embedded_binary
@@ -61,17 +61,15 @@ class Seen:
     def __len__(self) -> int:
         return len(self.notified) + len(self.unnotified) + len(self.wrong)
 
-    def take(self, answered: AnsweredCall) -> None:
-        """Note an answer."""
-        if answered.outcome.state is not CallState.SUCCEEDED:
-            self.wrong.append(
-                f"call {answered.request.correlation_id} is {answered.outcome.state}: {answered.outcome.error}"
-            )
+    def take(self, outcome: ToolOutcome, at: float) -> None:
+        """Note an answer that came at this monotonic time."""
+        if outcome.state is not CallState.SUCCEEDED:
+            self.wrong.append(f"a call is {outcome.state}: {outcome.error}")
             return
-        (block,) = answered.outcome.content
+        (block,) = outcome.content
         assert isinstance(block, TextBlock)
         kind, sent_at = block.text.split()
-        (self.unnotified if kind == MUTE else self.notified).append(answered.at - float(sent_at))
+        (self.unnotified if kind == MUTE else self.notified).append(at - float(sent_at))
 
 
 def run(size: Size, folder: Path) -> Report:
@@ -118,7 +116,7 @@ async def waiting_calls(parts: Parts, client: Any, count: int, seen: Seen) -> As
 
 async def _keep_calling(caller: Caller, seen: Seen) -> None:
     while True:
-        seen.take(await caller.call(TOOL, {"text": "hello"}))
+        seen.take(*await caller.call(TOOL, {"text": "hello"}))
 
 
 async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures:

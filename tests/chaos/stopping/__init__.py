@@ -1,1 +1,1 @@
-"""What the scenario `stops` is played on: a model, an MCP server, their notes, and users who press Stop."""
+"""Users of the scenario `stops`: when they press Stop, and what must be then."""

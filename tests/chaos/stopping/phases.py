@@ -3,11 +3,9 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tests.chaos.stopping.model import Plan
-from tests.chaos.stopping.server import EFFECT_FIRST, IGNORES, OBEYS
-from tests.chaos.stopping.stack import ASKING, BEFORE, NARROW, TODAY
+from tests.chaos.model import ENDLESS, Call, Order
+from tests.chaos.tools import ASKING, BEFORE, IGNORES, NARROW, OBEYS, ONCE, SERVER
 from tests.support.stack import Event
 
 WORDS = 5
@@ -62,15 +60,16 @@ class Phase:
     elsewhere: bool = False
     held: bool = False
 
-    def plan(self, number: int) -> Plan:
+    def order(self, number: int) -> Order:
         """What the turn with this number asks for."""
-        calls: list[tuple[str, dict[str, Any]]] = []
+        calls: list[Call] = []
         for place, (server, tool) in enumerate(self.tools):
-            before = server == TODAY and (number + place) % 2
+            before = server == SERVER and (number + place) % 2
             work_ms = LONG_MS if tool == IGNORES else self.work_ms
             arguments = {"token": f"{self.token(number)}-{place}", "work_ms": work_ms}
             calls.append((f"{BEFORE if before else server}__{tool}", arguments))
-        return Plan(self.token(number), tuple(calls), self.word_ms)
+        rounds, words = [calls] if calls else [], ENDLESS if self.word_ms else 0
+        return Order(self.token(number), rounds, words, self.word_ms)
 
     def token(self, number: int) -> str:
         """The name of that turn."""
@@ -92,20 +91,20 @@ def _words(progress: Progress) -> bool:
 PHASES = (
     Phase("during text", _words, word_ms=WORD_MS),
     Phase("during text, from the other engine", _words, word_ms=WORD_MS, elsewhere=True),
-    Phase("during text after a tool", _words, [(TODAY, EFFECT_FIRST)], work_ms=SHORT_MS, word_ms=WORD_MS),
-    Phase("before START", _calls("queued"), [(TODAY, OBEYS)], held=True),
-    Phase("around START", _calls("pending"), [(TODAY, OBEYS)], late_ms=(0, 15)),
-    Phase("a tool that obeys", _calls("progress"), [(TODAY, OBEYS)]),
-    Phase("a tool that obeys, from the other engine", _calls("progress"), [(TODAY, OBEYS)], elsewhere=True),
-    Phase("a tool that ignores it", _calls("progress"), [(TODAY, IGNORES)]),
-    Phase("after the effect", _calls("progress"), [(TODAY, EFFECT_FIRST)]),
-    Phase("as it answers", _calls("progress"), [(TODAY, EFFECT_FIRST)], work_ms=SHORT_MS, late_ms=(10, 60)),
+    Phase("during text after a tool", _words, [(SERVER, ONCE)], work_ms=SHORT_MS, word_ms=WORD_MS),
+    Phase("before START", _calls("queued"), [(SERVER, OBEYS)], held=True),
+    Phase("around START", _calls("pending"), [(SERVER, OBEYS)], late_ms=(0, 15)),
+    Phase("a tool that obeys", _calls("progress"), [(SERVER, OBEYS)]),
+    Phase("a tool that obeys, from the other engine", _calls("progress"), [(SERVER, OBEYS)], elsewhere=True),
+    Phase("a tool that ignores it", _calls("progress"), [(SERVER, IGNORES)]),
+    Phase("after the effect", _calls("progress"), [(SERVER, ONCE)]),
+    Phase("as it answers", _calls("progress"), [(SERVER, ONCE)], work_ms=SHORT_MS, late_ms=(10, 60)),
     # The calls of a round come to the worker together: while one of them works, the other one waits there.
     Phase("waiting for its server", _calls("progress"), [(NARROW, OBEYS), (NARROW, OBEYS)], late_ms=(10, 30)),
-    Phase("waiting for approval", _calls("asked"), [(ASKING, EFFECT_FIRST)]),
+    Phase("waiting for approval", _calls("asked"), [(ASKING, ONCE)]),
     Phase(
         "several at once",
         _calls("progress", 3),
-        [(TODAY, OBEYS), (TODAY, IGNORES), (TODAY, EFFECT_FIRST)],
+        [(SERVER, OBEYS), (SERVER, IGNORES), (SERVER, ONCE)],
     ),
 )

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tests.chaos.stopping.notes import Noted, What
-from tests.chaos.stopping.users import Stopped, went_on
+from tests.chaos.invariants import Finding
+from tests.chaos.model import DONE
+from tests.chaos.notes import Noted, What
+from tests.chaos.stopping.users import Stopped
 
 LAST = frozenset({"succeeded", "cancelled", "unknown"})
 """What may become of a call here: its tool never fails, and there is time enough."""
@@ -12,56 +14,47 @@ SOON_SECONDS = 1.0
 """A tool that ends so soon after Stop may do so before its server has read that it is stopped."""
 
 
-def judged(turn: Stopped, noted: Noted) -> Iterator[str]:
+def judged(turn: Stopped, noted: Noted) -> Iterator[Finding]:
     """Everything that is wrong with it."""
-    for what in (*_of_the_turn(turn), *_of_the_text(turn, noted), *_of_the_store(turn)):
-        yield f"{turn.phase.name}: {what} ({turn.token})"
-    for token, step in turn.calls:
+    for what in (*_of_the_turn(turn), *_of_the_text(turn, noted), *turn.problems):
+        yield Finding(turn.phase.name, what, turn.order.tag)
+    for _, token, step in turn.calls:
         for what in _of_a_call(turn, token, step, noted):
-            yield f"{turn.phase.name}: {what} ({token})"
+            yield Finding(turn.phase.name, what, token)
 
 
 def missed(turn: Stopped, noted: Noted) -> int:
     """How many of its calls came to the MCP server when they had been stopped, and went on to their end there."""
     return sum(
         not noted.times(What.CANCELLED, token) and bool(noted.times(What.EFFECT, token))
-        for token, step in turn.calls
+        for _, token, step in turn.calls
         if step.get("status") == "unknown" and all(at > turn.pressed_at for at in noted.times(What.CALLED, token))
     )
 
 
 def _of_the_turn(turn: Stopped) -> Iterator[str]:
-    reason = turn.received.done["reason"] if turn.received.done else None
+    reason, again = turn.reason, turn.next_turn
     in_time = not turn.phase.late_ms[1]
     if not turn.pressed_at:
         yield f"Stop was never pressed: the turn ended with {reason}"
-    elif reason != "cancelled" and (in_time or reason != "stop"):
+    elif reason is None or (reason != "cancelled" and (in_time or reason != "stop")):
         yield f"it ended with {reason}"
     elif turn.answer.get("status") != {"cancelled": "cancelled", "stop": "done"}[reason]:
         yield f"the stop was answered with {turn.answer}"
-    if turn.received.repeats:
-        yield f"received twice: {turn.received.repeats}"
-    if not went_on(turn):
-        yield f"the next turn of its session: {turn.next_turn}"
+    if again.reason != "stop" or again.received.text != DONE:
+        yield f"the next turn of its session: {again.received}"
 
 
 def _of_the_text(turn: Stopped, noted: Noted) -> Iterator[str]:
     if not turn.phase.word_ms:
         return
-    if not noted.times(What.LEFT, turn.token):
+    if not noted.times(What.LEFT, turn.order.tag):
         yield "the model's stream was not closed"
-    last = turn.stored[-1]
+    said, last = turn.said.get(turn.last["messageId"]), turn.last
     if not last["interrupted"]:
         yield "what was said until Stop is not marked as interrupted"
-    if not last["content"] or turn.said.get(last["messageId"]) != last["content"]:
-        yield f"received {turn.said.get(last['messageId'])!r}, stored {last['content']!r}"
-
-
-def _of_the_store(turn: Stopped) -> Iterator[str]:
-    said = {each["messageId"]: each["content"] for each in turn.stored if each["role"] == "assistant"}
-    calls = {call["correlationId"]: call["status"] for each in turn.stored for call in each["toolCalls"]}
-    if (turn.received.messages, turn.received.statuses) != (said, calls):
-        yield f"received {turn.received.messages} {turn.received.statuses}, stored {said} {calls}"
+    if not last["content"] or said != last["content"]:
+        yield f"received {said!r}, stored {last['content']!r}"
 
 
 def _of_a_call(turn: Stopped, token: str, step: dict[str, Any], noted: Noted) -> Iterator[str]:

@@ -10,27 +10,21 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from callstream_runtime.clock import RedisClock, RedisWatch
-from callstream_runtime.connections import blocking_client
-from dialog_engine.calls.executor import CallExecutor, ExecutorTimes
-from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.recent_ends import RecentEnds
-from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
+from dialog_engine.calls.executor import ExecutorTimes
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.ports import TurnLogs
+from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
-from tests.integration.engines import MemoryOutbox
+from tests.integration.executor_harness import Harness
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.fakes import Behaviour, Execution, FakeWorker
-from tests.support.ledger import CANCELLED, ENGINE, Bench
-from tests.support.publishers import FakePublisher
+from tests.support.ledger import CANCELLED, Bench
 from tests.support.waiting import wait_until
 
 
@@ -69,7 +63,7 @@ class Logs:
 
 @pytest.fixture
 async def logs(redis: Redis) -> AsyncGenerator[Logs]:
-    here, elsewhere = RedisTurnLogs(redis, Keys(), cipher=CLEAR), RedisTurnLogs(redis, Keys(), cipher=CLEAR)
+    here, elsewhere = (RedisTurnLogs(LogStore(redis, Keys(), CLEAR)) for _ in range(2))
     async with at_work(here.run, elsewhere.run):
         yield Logs(here, here, elsewhere)
 
@@ -88,7 +82,7 @@ class Calls:
 
 
 @pytest.fixture(params=["twin", "redis"])
-async def calls(request: pytest.FixtureRequest, redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerator[Calls]:
+async def calls(request: pytest.FixtureRequest, redis_url: str) -> AsyncGenerator[Calls]:
     if request.param == "twin":
         worker = FakeWorker()
         worker.staffed = False
@@ -99,56 +93,31 @@ async def calls(request: pytest.FixtureRequest, redis: Redis, redis_url: str, be
         yield Calls(worker, commit, worker.staff, worker.executed)
         await worker.close()
         return
-    async with real_calls(redis, redis_url, bench) as real:
+    async with real_calls(redis_url) as real:
         yield real
 
 
 @asynccontextmanager
-async def real_calls(redis: Redis, redis_url: str, bench: Bench) -> AsyncGenerator[Calls]:
+async def real_calls(redis_url: str) -> AsyncGenerator[Calls]:
     """The executor of an engine on a real server, and a worker made of its ledger."""
     async with AsyncExitStack() as stack:
-        blocking = blocking_client(redis_url, block_seconds=BLOCK_SECONDS)
-        stack.push_async_callback(blocking.aclose)
-        calls = Subscriptions()
-        mailbox = Mailbox(
-            blocking,
-            redis,
-            bench.keys,
-            ENGINE,
-            MemoryOutbox(),
-            calls,
-            publisher=FakePublisher(),
-            cipher=CLEAR,
-        )
-        worker = ScriptedWorker(bench)
-        clock = RedisClock()
-        watch = RedisWatch(redis, bench.keys, clock)
-        blocked, ended = BlockedCalls(watch, DisabledTools()), RecentEnds(bench.engine, watch)
-        executor = CallExecutor(
-            bench.engine,
-            calls,
-            mailbox,
-            blocked,
-            bench.keys,
-            clock,
-            ended,
-            default_timeout_ms=60_000,
-            cipher=CLEAR,
-            times=ExecutorTimes(grace=0.2, cancel=0.5),
-        )
-        await stack.enter_async_context(at_work(mailbox.run))
+        harness = Harness(redis_url, ExecutorTimes(grace=0.2, cancel=0.5))
+        stack.push_async_callback(harness.aclose)
+        await harness.bench.open()
+        worker = ScriptedWorker(harness.bench)
+        await stack.enter_async_context(at_work(harness.mailbox.run))
         # On Python 3.11 a cancellation that comes while redis-py sends a command is lost: cancel readers that wait.
-        await at_rest(bench)
-        stack.push_async_callback(at_rest, bench)
+        await at_rest(harness.bench)
+        stack.push_async_callback(at_rest, harness.bench)
 
         async def commit(request: ToolCallRequested) -> None:
-            calls.enqueued(request.correlation_id, await bench.engine.enqueue(request))
+            harness.calls.enqueued(request.correlation_id, await harness.ledger.enqueue(request))
 
         async def staff(behaviours: Mapping[str, Behaviour]) -> None:
             worker.begin(behaviours)
             stack.push_async_callback(worker.end)
 
-        yield Calls(executor, commit, staff, worker.executed)
+        yield Calls(harness.executor, commit, staff, worker.executed)
 
 
 async def at_rest(bench: Bench) -> None:

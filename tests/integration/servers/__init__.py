@@ -13,17 +13,16 @@ from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
-from tests.support.processes import ROOT, Process, running
+from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 
 DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
-KINDS = DEMO.with_name("kinds.py")
 QUICK = ConnectionPolicy(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain_timeout=1.0)
 
 
 def demo_stdio(trace: Path, *, name: str = "demo", **options: object) -> ServerSpec:
     """The demo server as a child process."""
-    child = Stdio(sys.executable, (str(DEMO), "stdio"), env={"TRACE": str(trace)})
+    child = Stdio(sys.executable, (str(DEMO),), env={"TRACE": str(trace)})
     return ServerSpec(name, child, ServerOptions(**options))  # type: ignore[arg-type]
 
 
@@ -33,7 +32,7 @@ def script(source: str, **options: object) -> ServerSpec:
 
 
 _SPEAKER = """
-import json, sys, time
+import json, os, sys, time
 
 def say(request, result):
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
@@ -91,14 +90,6 @@ def ready(server: McpServer) -> bool:
 
 def tool_names(server: McpServer) -> list[str]:
     return [tool.tool for tool in server.catalog.tools] if server.catalog else []
-
-
-@asynccontextmanager
-async def demo_over_http(kind: str, port: int, trace: Path) -> AsyncGenerator[Process]:
-    """The demo server on a port, entered once it accepts connections."""
-    async with running([sys.executable, DEMO, kind, str(port)], env={"TRACE": str(trace)}) as process:
-        await wait_until(lambda: process.ready(lambda: accepts(port)), what=f"a listener on {port}")
-        yield process
 
 
 def accepts(port: int) -> bool:

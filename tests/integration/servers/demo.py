@@ -1,13 +1,10 @@
-"""A real MCP server with tools that take time, leave traces and die.
+"""A real MCP server with tools that leave traces and misbehave.
 
-Run as `demo.py stdio`, `demo.py streamable-http PORT` or `demo.py sse PORT`. Traces go to the file named by `TRACE`.
+It speaks over stdio. Traces go to the file named by `TRACE`.
 """
 
-import asyncio
 import os
-import sys
 from pathlib import Path
-from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import ToolAnnotations
@@ -28,49 +25,10 @@ def add(a: int, b: int) -> int:
 
 
 @server.tool()
-async def wait(name: str, seconds: float = 60.0) -> str:
-    """Wait, and trace the beginning and the end."""
-    trace(f"{name} began")
-    try:
-        await asyncio.sleep(seconds)
-    except BaseException:
-        trace(f"{name} cancelled")
-        raise
-    trace(f"{name} ended")
-    return name
-
-
-@server.tool()
-async def count(ctx: Context, to: int, every: float = 0.0) -> str:
-    """Report progress up to a number."""
-    try:
-        for step in range(1, to + 1):
-            await asyncio.sleep(every)
-            await ctx.report_progress(step, to, f"step {step}")
-    except BaseException:
-        trace("count cancelled")
-        raise
-    return "counted"
-
-
-@server.tool()
 def act_and_fail(name: str) -> str:
     """Take effect, then fail."""
     trace(f"{name} took effect")
     raise RuntimeError("after the effect")
-
-
-@server.tool()
-def act_and_die(name: str) -> str:
-    """Take effect, then kill the server before it can answer."""
-    trace(f"{name} took effect")
-    os._exit(1)
-
-
-@server.tool()
-def show_environment() -> dict[str, Any]:
-    """The environment and the working directory of this server."""
-    return {"env": dict(os.environ), "cwd": str(Path.cwd()), "pid": os.getpid()}
 
 
 @server.tool()
@@ -118,12 +76,4 @@ def summary(text: str) -> str:
 
 
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["stdio"]:
-            server.run("stdio")
-        case ["streamable-http", port]:
-            server.run("streamable-http", port=int(port))
-        case ["sse", port]:
-            server.run("sse", port=int(port))
-        case _:
-            sys.exit(__doc__)
+    server.run("stdio")

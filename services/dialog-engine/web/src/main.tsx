@@ -10,7 +10,10 @@ declare const ICON_ADDRESS: string;
 
 const page = new Page();
 effect(() => {
-  document.title = page.title.value ? `${page.title.value} · Callstream` : "Callstream";
+  const [count, name] = [page.waiting.value, page.title.value];
+  document.title = `${count ? `(${count}) ` : ""}${name ? `${name} · ` : ""}Callstream`;
+  const { setAppBadge } = navigator as { setAppBadge?: (count: number) => Promise<void> };
+  setAppBadge?.call(navigator, count).catch(() => {});
 });
 const root = document.getElementById("page");
 if (root) render(<App page={page} icon={ICON_ADDRESS} />, root);

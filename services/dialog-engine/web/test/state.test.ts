@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { needsApproval } from "../src/core/calls";
-import { backOff } from "../src/core/follow";
+import { backOff } from "../src/core/pause";
 import { initial, reduce } from "../src/core/state";
 import { toolLabel } from "../src/core/status";
 import type { Action, Call, State } from "../src/core/types";

@@ -22,6 +22,7 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
+    WaitingForUser,
 )
 
 TEXT = "text"
@@ -47,6 +48,8 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "tool", "status": status, **_of_call(call, server, number), **details}
         case ApprovalStep(status, call, server, number, details):
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
+        case WaitingForUser(approvals):
+            return "control", {"type": "waiting", "approvals": approvals}
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
         case Reset(reason, events):

@@ -32,6 +32,7 @@ from dialog_engine.model import (
     TurnFailed,
     TurnStarted,
     Usage,
+    WaitingForUser,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
@@ -98,7 +99,7 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self._spent(usage)
-            case RoundComplete() | ToolCallEvent() | TurnStarted() | Reset() | TurnFailed() | Done():
+            case WaitingForUser() | RoundComplete() | ToolCallEvent() | TurnStarted() | Reset() | TurnFailed() | Done():
                 pass
 
     @property

@@ -90,6 +90,11 @@ class SessionFeed:
         self._closed = False
         self._outages = OutageLog(log, "looking for changed sessions")
 
+    @property
+    def readers(self) -> int:
+        """How many."""
+        return sum(map(len, self._readers.values())) // 2  # each is there by its subject and by its digest
+
     def announce(self) -> None:
         """Some engine has committed a change."""
         self._announced.set()

@@ -40,6 +40,9 @@ class HttpSettings(Subject):
         ge=1,
         description="Largest number of open connections from one address, such as that of a proxy.",
     )
+    stream_ping_seconds: float = Field(
+        15, ge=0.1, le=15, description="How often a quiet event stream sends something, so that no proxy ends it."
+    )
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
 
     @model_validator(mode="after")

@@ -146,11 +146,6 @@ class LogTails:
         self._wanted = asyncio.Event()
         self._closed = False
 
-    @property
-    def followed(self) -> int:
-        """How many logs."""
-        return len(self._tails)
-
     def release_readers(self) -> None:
         """Readers, now and later, get the entries that were read, and then their streams end."""
         self._closed = True

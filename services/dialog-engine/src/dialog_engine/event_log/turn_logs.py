@@ -7,8 +7,6 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from redis.asyncio import Redis
-
 from callstream_runtime.loops import kept_running
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.tracing import turn_ids
@@ -18,8 +16,6 @@ from dialog_engine.event_log.growing_log import batches_of
 from dialog_engine.event_log.stored_logs import LogStore, LogTails
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.model import Turn
-from plugins_contract.encryption import Cipher
-from plugins_contract.keys import Keys
 
 log = logging.getLogger(__name__)
 
@@ -39,28 +35,13 @@ FIRST_EPOCH = 1
 class RedisTurnLogs(TurnLogs, TurnFrames):
     """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
-    def __init__(self, redis: Redis, keys: Keys, cipher: Cipher) -> None:
-        self._store = LogStore(redis, keys, cipher)
+    def __init__(self, store: LogStore) -> None:
+        self._store = store
         self._tails = LogTails(self._store)
         self._live: dict[str, LiveLog] = {}
         self._grown: dict[LiveLog, None] = {}
         self._wake = asyncio.Event()
         self._closed = False
-
-    @property
-    def in_memory(self) -> int:
-        """How many logs are in memory."""
-        return len(self._live)
-
-    @property
-    def unstored(self) -> int:
-        """How many logs wait to be stored."""
-        return len(self._grown)
-
-    @property
-    def followed_elsewhere(self) -> int:
-        """How many logs of other engines are followed here."""
-        return self._tails.followed
 
     def open(self, turn: Turn) -> LiveLog:
         live = LiveLog(turn, self._note_growth)

@@ -1,14 +1,21 @@
 """The routes of sessions."""
 
+import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query
 
+from dialog_engine.errors import TurnRunningError
 from dialog_engine.http import described, views
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Sender, Subject, large_answer
+from dialog_engine.http.services import Engine, Sender, Services, Subject, large_answer
+from dialog_engine.identity.principal import Principal
+from dialog_engine.personal_data.service import Left
+
+STOP_SECONDS = 10.0
+"""How long a deletion waits for the ends of turns that it stops."""
 
 T = TypeVar("T")
 
@@ -56,13 +63,42 @@ async def messages(
     status_code=HTTPStatus.ACCEPTED,
     responses=described.ERASURE | described.NOT_FOUND | described.CONFLICT,
 )
-async def delete(session_id: str, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def delete(
+    session_id: str,
+    engine: Engine,
+    sender: Sender,
+    stop: Annotated[
+        bool, Query(description="Stop its running turn first, which otherwise is answered with 409.")
+    ] = False,
+) -> dict[str, Any]:
     """Delete a session with all its messages. What it left in Redis is erased within seconds, or when Redis is back.
 
     The answer is what is left to do for the subject. Until nothing is left of the session, a repetition is answered in
     the same way, and then with 404. Backups keep what they have.
     """
+    if stop:
+        return views.erasure(await _stopped_and_deleted(session_id, engine, sender))
     return views.erasure(await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id))
+
+
+async def _stopped_and_deleted(session_id: str, engine: Services, sender: Principal) -> Left:
+    """Stop the turn that runs in the session, and those that begin meanwhile, until the session can be deleted.
+
+    Raises:
+        TurnRunningError: a turn does not end within STOP_SECONDS, as when the database cannot store its end.
+        EngineError: from `Erasures.delete` and `RunningTurns.cancel`.
+    """
+    loop = asyncio.get_running_loop()
+    ends_at = loop.time() + STOP_SECONDS
+    while True:
+        try:
+            return await engine.personal_data.delete(sender.subject, session_id, key_id=sender.key_id)
+        except TurnRunningError as error:
+            try:
+                async with asyncio.timeout_at(ends_at):
+                    await engine.turns.cancel(error.turn_id)
+            except TimeoutError:
+                raise error from None
 
 
 def _place(parse: Callable[[str], T], before: str) -> T:

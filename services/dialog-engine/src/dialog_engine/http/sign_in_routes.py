@@ -1,15 +1,18 @@
 """The routes by which people sign in on the page, and sign out."""
 
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.config.identity import SIGN_IN_CALLBACK
-from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
+from dialog_engine.errors import EngineError, TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.http.admission import cookie_of
+from dialog_engine.http.problems import note, problem_of
 from dialog_engine.http.services import Engine, Sender
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.sign_in import PAGE, SIGN_IN_SECONDS, SignIn
@@ -18,9 +21,28 @@ EXCHANGES_PER_MINUTE = 30
 """How many answers of the provider one address may bring in a minute that turn out to be none."""
 
 
+class _InWords(APIRoute):
+    """A browser whose sign-in is refused goes back to the page, which says why; other clients get the problem."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler of the route's requests."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except EngineError as error:
+                if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+                    raise
+                refusal = note(request, problem_of(error))
+                return RedirectResponse(f"/?sign-in-refused={refusal.code}", HTTPStatus.SEE_OTHER)
+
+        return handled
+
+
 def sign_in_router(sign_in: SignIn) -> APIRouter:
     """The routes; browsers navigate to them, so that they are no part of the API's description."""
-    router = APIRouter(include_in_schema=False)
+    router = APIRouter(include_in_schema=False, route_class=_InWords)
     exchanges = FailedAttempts(EXCHANGES_PER_MINUTE)
 
     def address_of(request: Request) -> str:

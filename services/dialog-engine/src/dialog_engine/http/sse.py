@@ -29,8 +29,6 @@ RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
 HINT_RETRY_MS = (200, 1200)
 """The range of the same after a reconnect hint: each client gets its own time, so that not all come back at once."""
-PING_SECONDS = 15.0
-"""How often a comment is sent, so that proxies and clients can tell a quiet stream from a dead one."""
 REBUILT_EPOCH = 1_000_000_000
 """The epoch of events rebuilt from the database, for a new reader; for other readers it is the next one.
 
@@ -59,7 +57,7 @@ class EventStream(EventSourceResponse, OpenStream):
             _events(batches),
             headers=HEADERS | dict(headers or {}),
             sep=NEWLINE,
-            ping=PING_SECONDS,
+            ping=streams.ping_seconds,
             ping_message_factory=_ping,
         )
         self._scope: Scope = {}

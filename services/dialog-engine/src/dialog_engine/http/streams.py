@@ -38,10 +38,14 @@ class OpenStream(Protocol):
 
 
 class Streams:
-    """The open event streams of one engine. `on_drop` is called for each client that does not read."""
+    """The open event streams of one engine. `on_drop` is called for each client that does not read.
 
-    def __init__(self, on_drop: Callable[[], None] = lambda: None) -> None:
+    A comment is sent each `ping_seconds`, so that proxies and clients can tell a quiet stream from a dead one.
+    """
+
+    def __init__(self, ping_seconds: float, on_drop: Callable[[], None]) -> None:
         self.open: set[OpenStream] = set()
+        self.ping_seconds = ping_seconds
         self.on_drop = on_drop
 
     async def check(self) -> None:

@@ -61,6 +61,13 @@ class ApprovalStep:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingForUser:
+    """The turn goes on only when its user decides: so many calls wait for approval, and no other call is open."""
+
+    approvals: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundComplete:
     """Every call of the round is answered."""
 
@@ -113,6 +120,7 @@ TurnEvent = (
     | MessageFinished
     | ToolStep
     | ApprovalStep
+    | WaitingForUser
     | RoundComplete
     | Reset
     | TurnFailed
@@ -121,5 +129,7 @@ TurnEvent = (
 """Every event of a turn."""
 
 
-ChatEvent = LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | RoundComplete
+ChatEvent = (
+    LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | WaitingForUser | RoundComplete
+)
 """The events of a chat stream. A plain model yields LLM events only, an enhanced one also the steps of its calls."""

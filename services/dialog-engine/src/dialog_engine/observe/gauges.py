@@ -10,6 +10,7 @@ from redis.asyncio import Redis
 from callstream_runtime.clock import RedisWatch
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
+from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.streams import Streams
@@ -82,6 +83,7 @@ class Gauges:
     approvals: PendingApprovals
     queue: SessionQueue
     streams: Streams
+    feed: SessionFeed
     watch: RedisWatch
     tools: ToolDirectory
     catalog: CatalogReader
@@ -100,6 +102,7 @@ class Gauges:
         metrics.calls_held.set(self.relay.held)
         metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(len(self.streams.open))
+        metrics.session_readers.set(self.feed.readers)
         metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.unsigned_catalogs.set(self.accepts_unsigned)
         metrics.redis_up.set(self.watch.available)

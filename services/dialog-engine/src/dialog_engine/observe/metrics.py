@@ -58,6 +58,8 @@ class Metrics:
         )
         # Open event streams: connections of clients that follow a turn.
         self.event_streams = Gauge("dialog_event_streams", "Open event streams.", registry=registry)
+        # Those of them that follow the sessions of their subject, about one for each browser.
+        self.session_readers = Gauge("dialog_session_readers", "Open streams of /v1/events.", registry=registry)
         # Clients that were disconnected because they read nothing for 20 seconds while events waited. They reconnect.
         self.clients_dropped = Counter(
             "dialog_clients_dropped", "Clients that were disconnected because they did not read.", registry=registry

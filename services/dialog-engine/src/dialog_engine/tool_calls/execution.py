@@ -1,13 +1,22 @@
 """Step 5, tool_execution: commit the calls of a round, wait for their results, commit each result."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
-from dialog_engine.model import AssistantMessage, CallAnswered, ChatEvent, MessageFinished, ToolCall, Turn
+from dialog_engine.model import (
+    AssistantMessage,
+    CallAnswered,
+    ChatEvent,
+    MessageFinished,
+    ToolCall,
+    Turn,
+    WaitingForUser,
+)
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
 from dialog_engine.tool_calls.bounded_validation import validating
@@ -211,20 +220,33 @@ class Rounds:
         """
         if not asked:
             return await self._run(turn, open_calls, steps, emit, late=late)
+        undecided = {each.call.correlation_id for each in asked}
+        running: list[asyncio.Task[Results]] = []
+
+        def wait_for_user(ended: asyncio.Task[Results] | None = None) -> None:
+            failed = ended is not None and (ended.cancelled() or ended.exception())
+            if undecided and not failed and all(task.done() for task in running):
+                emit(WaitingForUser(len(undecided)))
+
         try:
             async with asyncio.TaskGroup() as tasks:
-                work = self._run(turn, open_calls, steps, emit, late=late)
-                running = [tasks.create_task(work, name="calls of the round")]
+
+                def start(work: Coroutine[Any, Any, Results], name: str) -> None:
+                    running.append(task := tasks.create_task(work, name=name))
+                    task.add_done_callback(wait_for_user)
+
+                start(self._run(turn, open_calls, steps, emit, late=late), "calls of the round")
                 results: Results = {}
                 async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
                     async for decided in decisions:
+                        undecided.discard(decided.call.correlation_id)
                         match decided:
                             case CallResult():
                                 results[decided.call.correlation_id] = decided
+                                wait_for_user()
                             case Approved():
-                                name = f"approved call {decided.call.correlation_id}"
                                 work = self._run_approved(turn, decided, steps, emit)
-                                running.append(tasks.create_task(work, name=name))
+                                start(work, f"approved call {decided.call.correlation_id}")
         except ExceptionGroup as group:
             raise group.exceptions[0] from group  # the first one cancelled the other tasks
         for task in running:

@@ -14,6 +14,7 @@ from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
+from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.llm.opening import Wrap, open_llm, rooms_of
 from dialog_engine.llm.routing import guarded, in_tool_modes
@@ -103,7 +104,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
             settings.models.options.history_max_tokens or max(rooms_of(settings.models).values()),
         ),
     )
-    logs = RedisTurnLogs(base.connections.commands, base.keys, base.cipher)
+    logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher))
     turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
     engines = SqlEngines(base.engine)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))

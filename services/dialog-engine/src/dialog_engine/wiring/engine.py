@@ -99,7 +99,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.http.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
-        streams = Streams(on_drop=base.facts.client_dropped)
+        streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped)
         await stack.enter_async_context(kept_running(streams.check))
         store_gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
         stack.push_async_callback(store_gauges.close)

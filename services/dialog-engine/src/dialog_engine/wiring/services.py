@@ -36,6 +36,7 @@ def services_of(
         chat.pending,
         chat.turns.queue,
         streams,
+        chat.feed,
         calls.watch,
         calls.tools,
         calls.catalog,

@@ -28,8 +28,10 @@ export class ApiError extends Error {
   fields: FieldProblem[];
   turnId: string | null;
   signIn: boolean;
+  /** Method and path of what was asked. */
+  request: string;
 
-  constructor(status: number, { title, detail, code, errors, turnId, signIn }: Problem = {}) {
+  constructor(status: number, request = "", { title, detail, code, errors, turnId, signIn }: Problem = {}) {
     super(typeof detail === "string" ? detail : title || "The request failed.");
     this.status = status;
     this.title = title || `The server answered ${status}.`;
@@ -38,6 +40,7 @@ export class ApiError extends Error {
     this.fields = Array.isArray(errors) ? errors : [];
     this.turnId = turnId || null;
     this.signIn = signIn === SIGN_IN;
+    this.request = request;
   }
 }
 
@@ -56,15 +59,27 @@ interface Options {
 /** Where the key of requests comes from. */
 export interface KeySource {
   current(): string | null;
-  /** Asks the user for a key after a 401: whether one was refused, and whether people can sign in instead. */
-  ask(rejected: boolean, signIn: boolean): Promise<boolean>;
+  /** The engine has not accepted this key: it is not the current one any more. */
+  rejected(key: string): void;
+  /** Asks the user for a key, or to sign in where people can; true once there is a key. */
+  ask(signIn: boolean): Promise<boolean>;
 }
 
 export class Api {
   #keys: KeySource;
+  #answered: (request: string) => void;
 
-  constructor(keys: KeySource) {
+  /** `answered(request)` is called with the method and path of each request that succeeds. */
+  constructor(keys: KeySource, answered: (request: string) => void = () => {}) {
     this.#keys = keys;
+    this.#answered = answered;
+  }
+
+  /** Asks the engine once whether it accepts this key. Throws the ApiError of a refusal. */
+  async check(key: string): Promise<void> {
+    const headers = { Accept: "application/json", Authorization: `Bearer ${key}` };
+    const response = await reach("GET /v1/me", "/v1/me", { headers, cache: "no-store", redirect: "error" });
+    if (!response.ok) throw await failure(response, "GET /v1/me");
   }
 
   about = () => this.#json<About>("/v1/about");
@@ -72,21 +87,25 @@ export class Api {
   signOut = () => this.#request("/sign-out", { method: "POST" });
   models = () => this.#json<Offer>("/v1/models");
 
-  sessions = (before?: string | null) =>
-    this.#json<{ sessions: Session[]; nextCursor: string | null }>(
-      before ? `/v1/sessions?before=${encodeURIComponent(before)}` : "/v1/sessions",
-    );
+  /** A page of conversations: those before the cursor, or the newest, as many as `limit` if that is given. */
+  sessions = ({ before, limit }: { before?: string | null; limit?: number } = {}) => {
+    const query = before ? `?before=${encodeURIComponent(before)}` : limit ? `?limit=${limit}` : "";
+    return this.#json<{ sessions: Session[]; nextCursor: string | null }>(`/v1/sessions${query}`);
+  };
 
-  createSession = (signal: AbortSignal) =>
-    this.#json<{ sessionId: string }>("/v1/sessions", { method: "POST", signal });
+  createSession = () => this.#json<{ sessionId: string }>("/v1/sessions", { method: "POST" });
 
   messages = (sessionId: string, signal?: AbortSignal, before?: string) => {
     const url = `/v1/sessions/${encodeURIComponent(sessionId)}/messages`;
     return this.#json<History>(before ? `${url}?before=${encodeURIComponent(before)}` : url, { signal });
   };
 
-  deleteSession = (sessionId: string) =>
-    this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}`, { method: "DELETE" });
+  /** `stop`: its running turn is stopped first; otherwise that is a reason to refuse. */
+  deleteSession = (sessionId: string, stop: boolean) =>
+    this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}${stop ? "?stop=true" : ""}`, { method: "DELETE" });
+
+  turn = (turnId: string, signal: AbortSignal) =>
+    this.#json<{ status: string }>(`/v1/turns/${encodeURIComponent(turnId)}`, { signal });
 
   cancel = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
 
@@ -97,7 +116,7 @@ export class Api {
     });
 
   /** Starts a turn; the response is its event stream. While another turn runs `onBusy` decides: "refuse" or "queue". */
-  chat = (sessionId: string | null, message: string, choice: Choice, signal: AbortSignal, onBusy = "refuse") =>
+  chat = (sessionId: string | null, message: string, choice: Choice, signal?: AbortSignal, onBusy = "refuse") =>
     this.#request("/v1/chat", {
       method: "POST",
       body: { sessionId, message, onBusy, ...choice },
@@ -129,9 +148,10 @@ export class Api {
     path: string,
     { method = "GET", body, headers = {}, accept = "application/json", signal }: Options = {},
   ): Promise<Response> {
+    const request = `${method} ${path.split("?")[0]}`;
     for (;;) {
       const key = this.#keys.current();
-      const response = await reach(path, {
+      const response = await reach(request, path, {
         method,
         signal: signal ?? null,
         cache: "no-store",
@@ -144,24 +164,28 @@ export class Api {
           ...headers,
         },
       });
-      if (response.ok) return response;
-      const error = await failure(response);
+      if (response.ok) {
+        this.#answered(request);
+        return response;
+      }
+      const error = await failure(response, request);
       if (response.status !== 401) throw error;
-      // Another request may have been given a new key in the meantime: try that one before asking again.
-      if (this.#keys.current() === key && !(await this.#keys.ask(key !== null, error.signIn))) throw error;
+      // A wrong key must not stand before a sign-in, nor an old one before that which another request has got.
+      if (key !== null) this.#keys.rejected(key);
+      else if (this.#keys.current() === null && !(await this.#keys.ask(error.signIn))) throw error;
     }
   }
 }
 
-async function reach(path: string, init: RequestInit): Promise<Response> {
+async function reach(request: string, path: string, init: RequestInit): Promise<Response> {
   try {
     return await fetch(path, init);
   } catch (error) {
-    throw isAbort(error) ? error : new ApiError(0, UNREACHABLE);
+    throw isAbort(error) ? error : new ApiError(0, request, UNREACHABLE);
   }
 }
 
-async function failure(response: Response): Promise<ApiError> {
+async function failure(response: Response, request: string): Promise<ApiError> {
   const problem = await response.json().catch(() => null);
-  return new ApiError(response.status, problem ?? { title: `The server answered ${response.status}.` });
+  return new ApiError(response.status, request, problem ?? { title: `The server answered ${response.status}.` });
 }

@@ -1,15 +1,21 @@
 /** What the user can do with a conversation; answers of the engine become actions for the state. Touches no DOM. */
 
 import { type Api, ApiError, isAbort } from "./api";
-import { backOff, follow, pause, withRetries } from "./follow";
+import { follow, withRetries } from "./follow";
+import { backOff, pause } from "./pause";
+import type { Places } from "./places";
 import type { Store } from "./state";
 import type { Choice, TurnToFollow } from "./types";
 
 const UNANSWERED: ReadonlySet<number> = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
 
+/** Gives back a text that was not accepted, in the conversation (null: a new one) in which it was written. */
+type OnRejected = (sessionId: string | null) => void;
+
 export interface Dependencies {
   api: Api;
   store: Store;
+  places: Pick<Places, "take" | "waiting">;
   onError: (error: unknown) => void;
   onSessions: () => void;
 }
@@ -17,15 +23,19 @@ export interface Dependencies {
 export class Chat {
   #api: Api;
   #store: Store;
+  #places: Dependencies["places"];
   #onError: Dependencies["onError"];
   #onSessions: Dependencies["onSessions"];
   #scope = new AbortController();
   #queueing = new AbortController();
+  /** Whether the conversation that was opened last has come, or is still asked for. */
+  loads = false;
 
   /** `onError(error)` shows what failed; `onSessions()` is called when the list of conversations may have changed. */
-  constructor({ api, store, onError, onSessions }: Dependencies) {
+  constructor({ api, store, places, onError, onSessions }: Dependencies) {
     this.#api = api;
     this.#store = store;
+    this.#places = places;
     this.#onError = onError;
     this.#onSessions = onSessions;
   }
@@ -39,9 +49,19 @@ export class Chat {
   /** Shows a stored conversation and follows its running turn. */
   async open(sessionId: string): Promise<void> {
     const signal = this.#leave();
+    this.loads = true;
     this.#store.dispatch({ type: "loading", sessionId });
-    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
-    if (!signal.aborted && this.#store.state.phase === "loading") this.#store.dispatch({ type: "cleared" });
+    try {
+      await this.#watch(sessionId, null, signal);
+    } catch (error) {
+      if (signal.aborted || isAbort(error)) return;
+      this.loads = false;
+      this.#onError(error);
+      const { phase } = this.#store.state;
+      if (phase === "running") this.#store.dispatch({ type: "detached" });
+      // Without a key or a sign-in it stays what is to be opened: it is, once there is one.
+      else if (phase === "loading" && !needsKey(error)) this.#store.dispatch({ type: "cleared" });
+    }
   }
 
   /** Follows the running turn of the conversation on the screen, which another tab may have started. */
@@ -56,12 +76,13 @@ export class Chat {
    * Sends a message with the model and tool mode chosen for it, and follows its answer to the end. While a turn runs
    * the message is queued. Calls `onRejected` when the message was not accepted.
    */
-  async send(text: string, choice: Choice, onRejected: () => void): Promise<void> {
+  async send(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
     if (this.#store.state.phase === "running") return this.#queue(text, choice, onRejected);
     const signal = this.#leave();
+    const sent = { from: this.#store.state.sessionId };
     const reject = () => {
-      this.#store.dispatch({ type: "rejected" });
-      onRejected();
+      if (!signal.aborted) this.#store.dispatch({ type: "rejected" });
+      onRejected(signal.aborted ? sent.from : this.#store.state.sessionId);
     };
     this.#store.dispatch({ type: "submitted", text });
     await this.#attempt(signal, async () => {
@@ -73,6 +94,7 @@ export class Chat {
         this.#explain(error, { reject, queue }, signal),
       );
       this.#onSessions();
+      signal.throwIfAborted();
       const { sessionId } = this.#store.state;
       if (sessionId) await this.#watch(sessionId, turn, signal);
     });
@@ -109,15 +131,22 @@ export class Chat {
     this.#queueing.abort();
   }
 
-  /** Deletes a conversation, and clears the screen if it is shown there. */
-  async delete(sessionId: string): Promise<void> {
+  /**
+   * Deletes a conversation, and clears the screen if it is shown there. With `stop` its running turn is stopped first.
+   * Returns "runs" when that would be needed, "done" or "failed".
+   */
+  async delete(sessionId: string, stop: boolean): Promise<"done" | "runs" | "failed"> {
     try {
-      await this.#api.deleteSession(sessionId);
+      await this.#api.deleteSession(sessionId, stop);
       if (sessionId === this.#store.state.sessionId) this.clear();
+      return "done";
     } catch (error) {
+      if (!stop && error instanceof ApiError && error.code === "TURN_RUNNING") return "runs";
       this.#onError(error);
+      return "failed";
+    } finally {
+      this.#onSessions();
     }
-    this.#onSessions();
   }
 
   #leave(): AbortSignal {
@@ -127,26 +156,34 @@ export class Chat {
   }
 
   /** Queues a message behind the running turn. It stays queued when the user opens another conversation. */
-  async #queue(text: string, choice: Choice, onRejected: () => void): Promise<void> {
+  async #queue(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
     const { sessionId } = this.#store.state;
     const here = () => this.#store.state.sessionId === sessionId;
     this.#queueing = new AbortController();
     this.#store.dispatch({ type: "queued", text });
     try {
-      const response = await this.#api.chat(sessionId, text, choice, this.#queueing.signal, "queue");
+      const response = await this.#queued(sessionId, text, choice, this.#queueing.signal);
       response.body?.cancel(); // more than this turn is new: the whole conversation is loaded
       if (!here()) return;
       this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") ?? "" });
     } catch (error) {
-      if (here()) {
-        this.#store.dispatch({ type: "unqueued" });
-        onRejected();
-      }
+      if (here()) this.#store.dispatch({ type: "unqueued" });
+      onRejected(sessionId);
       if (!isAbort(error)) this.#onError(error);
       return;
     }
     const signal = this.#leave();
     if (sessionId) await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
+  }
+
+  /** The answer to a message that waits for its turn: one connection of the browser at a time is open for that. */
+  async #queued(sessionId: string | null, text: string, choice: Choice, signal: AbortSignal): Promise<Response> {
+    const leave = await this.#places.waiting(signal);
+    try {
+      return await this.#api.chat(sessionId, text, choice, signal, "queue");
+    } finally {
+      leave();
+    }
   }
 
   /** Runs `work` and shows its error, unless the user has left in the meantime. */
@@ -160,14 +197,18 @@ export class Chat {
     }
   }
 
-  /** Starts a turn. A new conversation is created first, so that its id is known even if the stream never opens. */
+  /**
+   * Starts a turn. A new conversation is created first, so that its id is known even if the stream never opens. What
+   * has begun goes on when the user opens another conversation meanwhile.
+   */
   async #begin(text: string, choice: Choice, signal: AbortSignal): Promise<TurnToFollow> {
-    const { sessionId } = this.#store.state;
+    let { sessionId } = this.#store.state;
     if (!sessionId) {
-      const made = await this.#api.createSession(signal);
-      this.#store.dispatch({ type: "named", sessionId: made.sessionId });
+      ({ sessionId } = await this.#api.createSession());
+      if (!signal.aborted) this.#store.dispatch({ type: "named", sessionId });
     }
-    const response = await this.#api.chat(this.#store.state.sessionId, text, choice, signal);
+    const response = await this.#api.chat(sessionId, text, choice);
+    if (signal.aborted) response.body?.cancel();
     return { turnId: response.headers.get("X-Turn-Id") ?? "", response };
   }
 
@@ -177,7 +218,10 @@ export class Chat {
     { reject, queue }: { reject: () => void; queue: () => void },
     signal: AbortSignal,
   ): Promise<null> {
-    if (signal.aborted) throw error;
+    if (signal.aborted) {
+      reject(); // the user has opened another conversation, and finds the text where it was written
+      throw error;
+    }
     if (error instanceof ApiError && error.code === "TURN_RUNNING") {
       queue();
       return null;
@@ -205,6 +249,7 @@ export class Chat {
       const end = await follow({
         ...turn,
         api: this.#api,
+        places: this.#places,
         signal,
         onEvent: (event) => this.#store.dispatch({ type: "event", event }),
         onConnection: (connection) => this.#store.dispatch({ type: "connection", connection }),
@@ -217,8 +262,10 @@ export class Chat {
   }
 
   async #load(sessionId: string, signal: AbortSignal): Promise<TurnToFollow | null> {
-    const history = await withRetries(() => this.#api.messages(sessionId, signal), signal);
+    const history = await withRetries(() => this.#api.messages(sessionId, signal), signal, this.#onError);
     this.#store.dispatch({ type: "loaded", history });
     return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;
   }
 }
+
+const needsKey = (error: unknown): boolean => error instanceof ApiError && error.status === 401;

@@ -1,18 +1,18 @@
 /** Follows the events of one turn over any number of connections, and retries requests that fail for a while. */
 
 import { type Api, ApiError } from "./api";
+import { backOff, pause } from "./pause";
+import { type Places, placeOrEnd } from "./places";
 import { readEvents, StreamBroken } from "./sse";
 import type { State, StreamEvent, TurnToFollow } from "./types";
 
 const IDLE_MS = 45_000; // three pings of the server
-const FIRST_DELAY_MS = 400;
-const LONGEST_DELAY_MS = 15_000;
 const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
-const RETRIES = 5; // some ten seconds: as long as an engine takes to restart
 const TRANSIENT: ReadonlySet<number> = new Set([0, 408, 429]); // not reached, too slow, too many requests
 
 export interface Following extends TurnToFollow {
   api: Api;
+  places: Pick<Places, "take">;
   lastEventId?: string | null;
   signal: AbortSignal;
   onEvent: (event: StreamEvent) => void;
@@ -23,12 +23,13 @@ export interface Following extends TurnToFollow {
  * Follows a turn to its end. Returns "done" when its last event was seen, "gone" when the server has nothing more to
  * send and the stored messages are to be read instead.
  *
- * `response` is an open stream to begin with, or null. A stream that ends too early is requested again after the last
+ * `response` is an open stream to begin with, or null. A stream is open only while this tab has a place for it. A stream that ends too early is requested again after the last
  * event id: after the delay that the server asked for, or with exponential back-off when the connection broke; until
  * `signal` fires. Throws an ApiError when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
  */
 export async function follow({
   api,
+  places,
   turnId,
   response,
   lastEventId = null,
@@ -37,15 +38,24 @@ export async function follow({
   onConnection,
 }: Following): Promise<"done" | "gone"> {
   const absence = new Absence(() => onConnection("reconnecting"));
+  const runs = async () => (await api.turn(turnId, signal)).status === "running";
+  const letGo = () => {
+    response?.body?.cancel();
+    response = null;
+    onConnection("waiting");
+  };
   try {
     for (let attempt = 0; ; attempt += 1) {
       let delay: number | null = null;
+      const place = await placeOrEnd(places.take(signal), runs, letGo, signal);
+      if (!place) return "gone";
+      const { lost } = place;
       try {
-        response ??= await api.events(turnId, lastEventId, signal);
+        response ??= await api.events(turnId, lastEventId, AbortSignal.any([signal, lost]));
         if (response.status === 204) return "gone";
         absence.end();
         onConnection("live");
-        for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms))) {
+        for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), lost)) {
           attempt = 0;
           lastEventId = event.id ?? lastEventId;
           onEvent(event);
@@ -54,9 +64,12 @@ export async function follow({
       } catch (error) {
         signal.throwIfAborted();
         if (error instanceof ApiError && error.status === 404) return "gone";
-        if (!isTransient(error)) throw error;
+        if (!isTransient(error) && !lost.aborted) throw error;
+      } finally {
+        place.leave();
       }
       response = null;
+      if (lost.aborted) continue;
       absence.begin();
       await pause(delay ?? backOff(attempt), signal);
     }
@@ -65,14 +78,22 @@ export async function follow({
   }
 }
 
-/** The result of `request()`, which is repeated a few times while it fails with a transient error. Throws its last error. */
-export async function withRetries<T>(request: () => Promise<T>, signal: AbortSignal): Promise<T> {
+/**
+ * The result of `request()`, which is repeated for as long as it fails with a transient error. `onTrouble(error)` is
+ * called from the second failure on. Throws any other error.
+ */
+export async function withRetries<T>(
+  request: () => Promise<T>,
+  signal: AbortSignal,
+  onTrouble: (error: unknown) => void,
+): Promise<T> {
   for (let attempt = 0; ; attempt += 1) {
     try {
       return await request();
     } catch (error) {
       signal.throwIfAborted();
-      if (!isTransient(error) || attempt === RETRIES) throw error;
+      if (!isTransient(error)) throw error;
+      if (attempt > 0) onTrouble(error);
     }
     await pause(backOff(attempt), signal);
   }
@@ -98,26 +119,5 @@ class Absence {
 }
 
 /** Whether trying again may help. Errors of the page itself are not transient: they must be shown. */
-const isTransient = (error: unknown): boolean =>
+export const isTransient = (error: unknown): boolean =>
   error instanceof StreamBroken || (error instanceof ApiError && (TRANSIENT.has(error.status) || error.status >= 500));
-
-/** The delay in ms before the next attempt. Half of it is random, so that many pages do not reconnect at the same time. */
-export const backOff = (attempt: number, random: () => number = Math.random): number =>
-  Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt) * (0.5 + random() / 2);
-
-/** Waits, at most until the browser says that the network is back. Rejects when `signal` fires. */
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const finish = () => {
-      clearTimeout(timer);
-      removeEventListener("online", finish);
-      signal.removeEventListener("abort", finish);
-      if (signal.aborted) reject(signal.reason);
-      else resolve();
-    };
-    const timer = setTimeout(finish, ms);
-    addEventListener("online", finish);
-    signal.addEventListener("abort", finish);
-    if (signal.aborted) finish();
-  });
-}

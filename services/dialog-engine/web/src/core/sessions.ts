@@ -3,6 +3,10 @@
 import type { Api } from "./api";
 import type { Session } from "./types";
 
+/** How many conversations a page of the list has, and the most that one request brings. */
+const PAGE = 50;
+const MOST = 200;
+
 export class SessionList {
   all: Session[] = [];
   #next: string | null = null;
@@ -18,23 +22,27 @@ export class SessionList {
     return this.#next !== null;
   }
 
-  titleOf(sessionId: string | null): string {
-    return this.all.find((session) => session.sessionId === sessionId)?.title ?? "";
-  }
-
   runsIn(sessionId: string | null): boolean {
     return this.all.some((session) => session.sessionId === sessionId && session.runningTurnId);
   }
 
-  /** Fetches the newest page again. Older ones are dropped, so that no deleted conversation stays in the list. */
+  /** Whether a turn runs in any of them. */
+  get runs(): boolean {
+    return this.all.some(({ runningTurnId }) => runningTurnId);
+  }
+
+  /** Fetches again what the list has, so that no deleted conversation stays in it; at most the newest 200. */
   async refresh(): Promise<void> {
-    const { sessions, nextCursor } = await this.#api.sessions();
-    this.#set(sessions, nextCursor);
+    const limit = Math.min(MOST, Math.ceil(this.all.length / PAGE) * PAGE);
+    const { sessions, nextCursor } = await this.#api.sessions(limit > PAGE ? { limit } : {});
+    const last = sessions.at(-1)?.updatedAt ?? "";
+    const kept = nextCursor && this.all.length > MOST ? this.all.filter(({ updatedAt }) => updatedAt < last) : [];
+    this.#set([...sessions, ...kept], kept.length ? this.#next : nextCursor);
   }
 
   /** Adds the next page of older conversations. */
   async more(): Promise<void> {
-    const { sessions, nextCursor } = await this.#api.sessions(this.#next);
+    const { sessions, nextCursor } = await this.#api.sessions({ before: this.#next });
     const known = new Set(this.all.map(({ sessionId }) => sessionId));
     this.#set([...this.all, ...sessions.filter(({ sessionId }) => !known.has(sessionId))], nextCursor);
   }

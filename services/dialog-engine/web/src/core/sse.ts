@@ -64,16 +64,19 @@ export class StreamBroken extends Error {}
 /**
  * The events of a response as they arrive, with `data` parsed from JSON.
  * When the server closes the stream, `onEnd(ms)` gets the delay that it asked for, or null, and the generator ends.
- * Throws StreamBroken when the connection breaks, or when nothing, not even a ping, arrives for `idleMs`.
+ * When `lost` fires it lets the stream go, and ends. Throws StreamBroken when the connection breaks, or when nothing, not even a ping, arrives for `idleMs`.
  */
 export async function* readEvents(
   response: Response,
   idleMs: number,
   onEnd: (ms: number | null) => void,
+  lost?: AbortSignal,
 ): AsyncGenerator<StreamEvent, void> {
   if (!response.body) return onEnd(null);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   const parser = new SseParser();
+  const letGo = () => reader.cancel().catch(() => {});
+  lost?.addEventListener("abort", letGo);
   try {
     for (;;) {
       const { value, done } = await within(idleMs, reader.read());
@@ -81,7 +84,8 @@ export async function* readEvents(
       for (const event of parser.push(value)) yield { ...event, data: JSON.parse(event.data) };
     }
   } finally {
-    reader.cancel().catch(() => {});
+    lost?.removeEventListener("abort", letGo);
+    letGo();
   }
 }
 

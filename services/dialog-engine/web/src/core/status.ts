@@ -85,6 +85,7 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   if (phase !== "running") return "";
   if (connection === "reconnecting") return "Reconnecting…";
   if (turn?.stopping) return "Stopping…";
+  if (connection === "waiting") return "Other tabs follow answers now. The end of this one is shown when it comes.";
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
   if (calls.some(needsApproval)) return "Waiting for your approval…";
   const missing = calls.find((call) => call.waitsFor)?.waitsFor;
@@ -101,8 +102,9 @@ export function announcements(before: State, after: State): string[] {
   if (before.sessionId !== after.sessionId && after.phase !== "running") return [];
   const spoken: string[] = [];
   if (before.phase !== "running" && after.phase === "running") spoken.push("The answer is being written.");
-  if (before.connection !== after.connection && after.phase === "running")
-    spoken.push(after.connection === "live" ? "Connected again." : "Connection lost. Reconnecting.");
+  const lost = (state: State) => state.connection === "reconnecting";
+  if (lost(before) !== lost(after) && after.phase === "running")
+    spoken.push(lost(after) ? "Connection lost. Reconnecting." : "Connected again.");
   if (after.queued && !before.queued) spoken.push("Your message waits until the answer is finished.");
   const known = new Map(before.items.map((item) => [item.key, item]));
   for (const item of after.items) {

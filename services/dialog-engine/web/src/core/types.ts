@@ -94,7 +94,8 @@ export interface State {
   sessionId: string | null;
   title: string;
   phase: "idle" | "loading" | "sending" | "running";
-  connection: "live" | "reconnecting";
+  /** "waiting": other tabs have all places from which a turn may be followed. */
+  connection: "live" | "reconnecting" | "waiting";
   items: Item[];
   /** While one runs. */
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;

@@ -14,7 +14,7 @@ interface Props {
 export function CodeBlock({ text, language, open }: Props) {
   const runs = useLaidOut("highlight", open || !language ? null : { text, language });
   return (
-    <div class="code" data-testid="code-block">
+    <div class="code" dir="ltr" data-testid="code-block">
       <div class="code-head">
         <span>{language}</span>
         <CopyButton label="Copy" testId="copy-code" text={() => text} />

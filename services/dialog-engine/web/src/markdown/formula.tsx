@@ -25,7 +25,7 @@ export function Formula({ tex, source, display }: { tex: string; source: string;
   const shown = root ? node(root) : null;
   const region = { tabIndex: 0, role: "region", "aria-label": "Formula" } as const;
   return (
-    <span class={display ? "formula wide" : "formula"} data-testid="formula" {...(display && region)}>
+    <span class={display ? "formula wide" : "formula"} dir="ltr" data-testid="formula" {...(display && region)}>
       {shown ?? source}
     </span>
   );

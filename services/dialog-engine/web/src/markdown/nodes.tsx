@@ -15,6 +15,7 @@ interface Frame {
   make: (children: ComponentChildren[]) => ComponentChildren;
   children: ComponentChildren[];
   block: boolean;
+  item?: boolean;
 }
 
 const ELEMENTS = new Map([
@@ -32,6 +33,8 @@ const ELEMENTS = new Map([
   ["strong_open", "strong"],
   ["s_open", "s"],
 ]);
+/** Each has the direction of its own text; a paragraph of a list item that of the item, where its mark stands. */
+const DIRECTED: ReadonlySet<string> = new Set(["p", "li", "th", "td"]);
 const ALIGNED = /^text-align:(left|center|right)$/;
 
 /** The tokens of one block. `open` says that it is being written. */
@@ -40,7 +43,7 @@ export function nodesOf(tokens: Token[], open: boolean): ComponentChildren[] {
   const frames = [root];
   for (const token of tokens) {
     const frame = frames.at(-1) ?? root;
-    if (token.nesting > 0) frames.push(opened(token));
+    if (token.nesting > 0) frames.push(opened(token, frame));
     else if (token.nesting < 0 && frames.length > 1) close(frames);
     else if (token.type === "inline") frame.children.push(...inlineNodes(token.children ?? []));
     else frame.children.push(leaf(token, open), "\n");
@@ -69,16 +72,17 @@ function close(frames: Frame[]): void {
   if (frame) frames.at(-1)?.children.push(frame.make(frame.children), ...(frame.block ? ["\n"] : []));
 }
 
-function opened(token: Token): Frame {
-  return { make: maker(token), children: [], block: token.block && !token.hidden };
+function opened(token: Token, within?: Frame): Frame {
+  const item = token.type === "list_item_open";
+  return { make: maker(token, within?.item ?? false), children: [], block: token.block && !token.hidden, item };
 }
 
-function maker(token: Token): Frame["make"] {
+function maker(token: Token, inItem: boolean): Frame["make"] {
   if (token.hidden) return (children) => h(Fragment, null, children);
   if (token.type === "heading_open") {
     // The page owns the first two levels.
     const level = Math.min(6, Number(token.tag.slice(1)) + 2);
-    return (children) => h(`h${level}`, null, children);
+    return (children) => h(`h${level}`, { dir: "auto" }, children);
   }
   if (token.type === "link_open") return (children) => link(attribute(token, "href"), children, attribute(token, "title"));
   if (token.type === "table_open")
@@ -88,7 +92,8 @@ function maker(token: Token): Frame["make"] {
       </div>
     );
   const tag = ELEMENTS.get(token.type);
-  const attributes = { start: start(token), align: ALIGNED.exec(attribute(token, "style"))?.[1] };
+  const dir = tag && DIRECTED.has(tag) && !(tag === "p" && inItem) ? "auto" : undefined;
+  const attributes = { dir, start: start(token), align: ALIGNED.exec(attribute(token, "style"))?.[1] };
   return (children) => (tag ? h(tag, attributes, children) : h(Fragment, null, children));
 }
 
@@ -132,7 +137,7 @@ function inlineLeaf(token: Token, inLink: boolean): ComponentChildren {
     case "hardbreak":
       return h(Fragment, null, [<br />, "\n"]);
     case "code_inline":
-      return <code>{token.content}</code>;
+      return <code dir="ltr">{token.content}</code>;
     case "math":
       return <Formula tex={token.content} source={token.markup} display={token.meta?.display === true} />;
     case "image":

@@ -16,7 +16,7 @@ export function PlainText({ text, reason }: { text: string; reason: Reason }) {
   return (
     <div class="plain" data-testid="plain-text">
       <p class="hint">{WHY[reason]}</p>
-      <div class="plain-text">{text}</div>
+      <div class="plain-text" dir="auto">{text}</div>
     </div>
   );
 }

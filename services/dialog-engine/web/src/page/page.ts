@@ -1,36 +1,50 @@
 /** What the page knows and what can be done on it: connects the parts, and decides what is drawn when. */
 
-import { computed, signal } from "@preact/signals";
-import { Api, ApiError, isAbort } from "../core/api";
+import { computed, effect, signal } from "@preact/signals";
+import { Api, ApiError } from "../core/api";
 import { needsApproval } from "../core/calls";
 import { Chat } from "../core/chat";
+import { isTransient } from "../core/follow";
+import { backOff, pause, tryNow } from "../core/pause";
+import { Places } from "../core/places";
 import { SessionList } from "../core/sessions";
 import { initial, Store } from "../core/state";
 import { announcements } from "../core/status";
 import type { About, Session, State } from "../core/types";
 import { Choices } from "./choices";
+import { Drafts } from "./drafts";
 import { onceSoon } from "./frames";
 import { Keys } from "./keys";
+import { Notices } from "./notices";
+import { digestOf, Tabs, type Word } from "./person";
+import { byTouch } from "./pointer";
 import { Question } from "./questions";
 import { Scroll } from "./scroll";
+import { comeBack, leaveToSignIn } from "./sign-in";
 
 const ANNOUNCEMENTS_KEPT = 10;
+/** How often the times of the list move, and turns that run elsewhere are looked for, in ms. */
+const TICK_MS = 5_000;
+const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
 
 export class Page {
   store = new Store();
-  keys = new Keys();
-  api = new Api(this.keys);
+  notices = new Notices();
+  keys: Keys = new Keys((key) => this.api.check(key));
+  api: Api = new Api(this.keys, (request) => this.notices.answered(request));
+  drafts = new Drafts();
   choices = new Choices();
-  scroll = new Scroll();
-  deletion = new Question<{ title: string }>();
+  scroll = new Scroll(() => this.state.value.items.length === 0);
+  deletion = new Question<{ title: string; runs: boolean }>();
 
   // What is drawn.
   state = signal<State>(initial);
   sessions = signal<{ all: Session[]; hasMore: boolean }>({ all: [], hasMore: false });
+  /** Whether the list has come: until then it is not empty, but unknown. */
+  listed = signal<"loading" | "away" | "ready">("loading");
+  now = signal(Date.now());
   about = signal<About | null>(null);
   sender = signal("");
-  notice = signal<unknown>(null);
-  draft = signal("");
   drawerOpen = signal(false);
   spoken = signal<{ key: number; text: string }[]>([]);
   /** Counts how often the message box was to get the focus. */
@@ -41,47 +55,59 @@ export class Page {
     return this.sessions.value.all.find((session) => session.sessionId === sessionId)?.title || title;
   });
 
+  /** How many conversations wait for an approval. */
+  waiting = computed(() => this.sessions.value.all.filter(({ awaitsApproval }) => awaitsApproval).length);
+
   #list = new SessionList(this.api, () => {
     this.sessions.value = { all: this.#list.all, hasMore: this.#list.hasMore };
   });
   #chat = new Chat({
     api: this.api,
     store: this.store,
+    places: new Places(),
     onError: (error) => this.showError(error),
     onSessions: () => this.refreshSessions(),
   });
-  /** Each tab tells the others of its new turns; those of other devices are found when the tab gets the focus. */
-  #tabs = new BroadcastChannel("callstream");
+  /** Each tab tells the others of its turns; those of other devices are found when the tab gets the focus. */
+  #tabs = new Tabs((word) => this.#heard(word));
   #draw = onceSoon(() => (this.state.value = this.store.state));
   #announced = 0;
+  #begins = false;
+  #digest: string | null = null;
 
   /** What an item of the conversation can do; it stays the same object. */
   actions = { media: this.api.media, decide: this.api.decide, takeBack: () => this.#chat.takeBack() };
 
   constructor() {
     this.store.subscribe((state, before) => this.#changed(state, before));
-    this.#tabs.addEventListener("message", ({ data }) => {
-      if (data.sessionId === this.store.state.sessionId) this.#chat.join();
-      this.refreshSessions();
-    });
     addEventListener("popstate", () => this.#followAddress());
     addEventListener("focus", () => this.#refreshOnFocus());
+    addEventListener("pagehide", () => this.#keepQueued());
   }
 
   /** Fetches all that the page shows at first. */
   start(): void {
+    const { draft, refused } = comeBack();
+    if (refused) this.#refuse(refused);
     this.#followAddress();
-    this.#list.refresh().catch((error: unknown) => this.showError(error));
-    this.#learn().catch((error: unknown) => this.showError(error));
-    this.#learnSender().catch(() => {}); // the other requests show what is wrong
-    if (!matchMedia("(pointer: coarse)").matches) this.focusComposer();
+    if (draft) this.drafts.write(draft);
+    effect(() => {
+      if (this.keys.held.value) queueMicrotask(() => this.#begin()); // also a key that comes later
+    });
+    if (!this.keys.held.value) this.#begin();
+    if (!byTouch()) this.focusComposer();
+    setInterval(() => this.#tick(), TICK_MS);
   }
 
   send(text: string): void {
-    this.notice.value = null;
+    this.notices.dismiss();
     this.scroll.follow();
-    // A text that was not accepted goes back into the box, unless something new was written there.
-    this.#chat.send(text, this.choices.chosen, () => (this.draft.value ||= text));
+    this.#chat.send(text, this.choices.chosen, (sessionId) => this.drafts.giveBack(sessionId, text));
+  }
+
+  /** Files come with a later release: one that is dropped or pasted must not take the place of the page. */
+  refuseFiles(): void {
+    this.notices.show(NO_FILES);
   }
 
   stop(): void {
@@ -98,39 +124,60 @@ export class Page {
 
   newConversation(): void {
     this.drawerOpen.value = false;
-    this.notice.value = null;
+    this.notices.dismiss();
+    this.scroll.follow();
     this.#chat.clear();
     this.focusComposer();
   }
 
-  async deleteSession({ sessionId, title }: Session): Promise<void> {
-    if (!(await this.deletion.ask({ title: title || "New conversation" }))) return;
-    await this.#chat.delete(sessionId);
-    this.focusComposer();
+  /** Asks first; where a turn runs, whether it is to be stopped. */
+  async deleteSession({ sessionId, title, runningTurnId }: Session): Promise<void> {
+    for (let runs = runningTurnId !== null; ; runs = true) {
+      if (!(await this.deletion.ask({ title: title || "New conversation", runs }))) return;
+      const end = await this.#chat.delete(sessionId, runs);
+      if (end === "done") this.drafts.forget(sessionId);
+      if (end !== "runs") return this.focusComposer();
+    }
   }
 
   moreSessions(): void {
     this.#list.more().catch((error: unknown) => this.showError(error));
   }
 
+  signIn(): void {
+    this.keys.forget(); // a key would stand before the sign-in
+    leaveToSignIn(this.#digest === null ? this.drafts.text.value : "");
+  }
+
   async signOut(): Promise<void> {
     try {
       await this.api.signOut();
-      location.reload();
+      this.forget();
     } catch (error) {
       this.showError(error);
     }
   }
 
+  /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */
+  forget(): void {
+    this.#tabs.say({ type: "left" });
+    this.#leave();
+  }
+
   showError(error: unknown): void {
-    if (isAbort(error)) return;
-    if (!(error instanceof ApiError)) console.error(error);
-    this.notice.value = error;
+    const waits = error instanceof ApiError && error.status === 401;
+    this.notices.show(error, waits ? { word: "Sign in or use a key", act: () => this.#begin() } : trouble(error));
   }
 
   /** When the list cannot be fetched, the old one stays until the next refresh. */
   refreshSessions(): Promise<void> {
     return this.#list.refresh().catch(() => {});
+  }
+
+  /** A message that still waits is withdrawn when the page is left: its text is kept. */
+  #keepQueued(): void {
+    const { queued, sessionId } = this.store.state;
+    if (queued && queued.turnId === null) this.drafts.giveBack(sessionId, queued.text);
   }
 
   async #refreshOnFocus(): Promise<void> {
@@ -142,12 +189,33 @@ export class Page {
     if (this.#list.runsIn(this.store.state.sessionId)) this.#chat.join();
   }
 
+  #tick(): void {
+    this.now.value = Date.now();
+    if (this.#list.runs) this.refreshSessions();
+  }
+
+  #heard(word: Word): void {
+    if (word.type === "left") return this.#leave();
+    if (word.sessionId === this.store.state.sessionId) this.#chat.join();
+    this.refreshSessions();
+  }
+
+  #leave(): void {
+    this.#chat.clear();
+    this.drafts.erase();
+    this.keys.forget();
+    location.replace(location.pathname);
+  }
+
   #changed(state: State, before: State): void {
     writeAddress(state);
+    this.drafts.open(state.sessionId);
     this.#announce(announcements(before, state));
     if (asksNow(before) !== asksNow(state)) this.refreshSessions(); // the list shows it too
     if (before.older && before.older !== state.older && before.sessionId === state.sessionId) this.scroll.hold();
-    if (before.phase === "sending" && state.phase === "running") this.#tabs.postMessage({ sessionId: state.sessionId });
+    const [ran, runs] = [before.phase === "running", state.phase === "running"];
+    if (ran !== runs && state.sessionId === before.sessionId) this.#tabs.say({ type: "turn", sessionId: state.sessionId });
+    if (ran && !runs) this.notices.turnEnded();
     this.#draw();
   }
 
@@ -158,20 +226,55 @@ export class Page {
     this.spoken.value = [...this.spoken.value, ...added].slice(-ANNOUNCEMENTS_KEPT);
   }
 
+  /** Fetches what the page shows around a conversation, until it has come; then opens the conversation that waits. */
+  async #begin(): Promise<void> {
+    if (this.#begins) return;
+    this.#begins = true;
+    try {
+      for (let attempt = 0; this.listed.value !== "ready"; attempt += 1) {
+        try {
+          if (this.keys.held.value) await this.#learnPerson(); // a key that does not fit any more is sent once
+          await Promise.all([this.#learnPerson(), this.#list.refresh(), this.#learn()]);
+          this.listed.value = "ready";
+        } catch (error) {
+          this.listed.value = "away";
+          this.showError(error);
+          if (!isTransient(error)) return;
+          await pause(backOff(attempt), new AbortController().signal);
+        }
+      }
+    } finally {
+      this.#begins = false;
+    }
+    const { phase, sessionId } = this.store.state;
+    if (phase === "loading" && sessionId && !this.#chat.loads) this.#chat.open(sessionId);
+  }
+
   async #learn(): Promise<void> {
     const about = await this.api.about();
     this.choices.offer(await this.api.models());
     this.about.value = about;
   }
 
-  async #learnSender(): Promise<void> {
-    this.sender.value = (await this.api.me()).name;
+  async #learnPerson(): Promise<void> {
+    const { name, subject } = await this.api.me();
+    this.sender.value = name;
+    const digest = await digestOf(subject);
+    if (digest === this.#digest) return;
+    this.#digest = digest;
+    this.#tabs.join(digest);
+    this.drafts.belongTo(digest);
+  }
+
+  #refuse(words: string): void {
+    this.keys.problem = words;
+    this.notices.show(words, { word: "Sign in", act: () => this.signIn() });
   }
 
   #followAddress(): void {
     const sessionId = addressed();
     if (sessionId === this.store.state.sessionId) return;
-    this.notice.value = null;
+    this.notices.dismiss();
     this.scroll.follow();
     if (sessionId) this.#chat.open(sessionId);
     else this.#chat.clear();
@@ -188,3 +291,6 @@ function writeAddress({ sessionId }: State): void {
 
 /** Whether a call on the screen waits for approval. */
 const asksNow = ({ items }: State): boolean => items.some((item) => item.kind === "tool" && needsApproval(item.call));
+
+/** What helps when the server cannot be reached or is not ready: all that waits to try again tries now. */
+const trouble = (error: unknown) => (isTransient(error) ? { word: "Try now", act: () => void tryNow() } : undefined);

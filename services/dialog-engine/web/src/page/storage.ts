@@ -8,11 +8,23 @@ export function kept(storage: () => Storage, name: string): string | null {
   }
 }
 
-export function keep(storage: () => Storage, name: string, value: string): void {
+/** Keeps a text; nothing is kept of an empty one. Returns whether that was possible. */
+export function keep(storage: () => Storage, name: string, value: string): boolean {
   try {
-    storage().setItem(name, value);
+    if (value) storage().setItem(name, value);
+    else storage().removeItem(name);
+    return true;
   } catch {
-    // It lasts until the page is left.
+    return false; // it lasts until the page is left
+  }
+}
+
+/** Removes all whose name begins so. */
+export function remove(storage: () => Storage, prefix: string): void {
+  try {
+    for (const name of Object.keys(storage())) if (name.startsWith(prefix)) storage().removeItem(name);
+  } catch {
+    // Then nothing was kept.
   }
 }
 

@@ -4,7 +4,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
-import { Composer } from "./composer";
+import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
 import { DeleteDialog, KeyDialog } from "./dialogs";
 import { Empty } from "./empty";
@@ -18,6 +18,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
   const open = page.drawerOpen.value && narrow;
   useDrawerFocus(open, narrow);
   useKeys(page);
+  useDrops(page);
   const skip = (event: Event) => {
     event.preventDefault(); // the address belongs to the conversation
     page.focusComposer();
@@ -59,6 +60,9 @@ function Middle({ page }: { page: Page }) {
         <button type="button" class="quiet" data-testid="older" hidden={state.older === null} onClick={() => page.loadOlder()}>
           Show earlier messages
         </button>
+        <p class="hint printed" hidden={state.older === null}>
+          Earlier messages were not loaded, and are not printed.
+        </p>
         <Conversation state={state} actions={page.actions} />
       </div>
     </div>
@@ -79,7 +83,7 @@ function Foot({ page }: { page: Page }) {
         <Icon name="down" /> Newest
       </button>
       <Notice page={page} />
-      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : "reconnecting"}>
+      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : state.connection}>
         {statusLine(state)}
       </p>
       <Composer page={page} />
@@ -119,12 +123,30 @@ function useDrawerFocus(open: boolean, narrow: boolean): void {
 /** Escape closes the drawer, or stops the answer. */
 function useKeys(page: Page): void {
   useEffect(() => {
-    const onKeyDown = ({ key }: KeyboardEvent) => {
-      if (key !== "Escape" || document.querySelector("dialog[open]")) return;
+    const onKeyDown = ({ key, isComposing }: KeyboardEvent) => {
+      // In an input method Escape ends the composition only.
+      if (key !== "Escape" || isComposing || document.querySelector("dialog[open]")) return;
       if (page.drawerOpen.value) page.drawerOpen.value = false;
       else page.stop();
     };
     addEventListener("keydown", onKeyDown);
     return () => removeEventListener("keydown", onKeyDown);
+  }, []);
+}
+
+/** A file that is dropped anywhere would be opened in place of the page. */
+function useDrops(page: Page): void {
+  useEffect(() => {
+    const onDrag = (event: DragEvent) => {
+      if (!hasFiles(event.dataTransfer)) return;
+      event.preventDefault();
+      if (event.type === "drop") page.refuseFiles();
+    };
+    addEventListener("dragover", onDrag);
+    addEventListener("drop", onDrag);
+    return () => {
+      removeEventListener("dragover", onDrag);
+      removeEventListener("drop", onDrag);
+    };
   }, []);
 }

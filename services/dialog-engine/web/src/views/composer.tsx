@@ -2,6 +2,7 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Page } from "../page/page";
+import { byTouch } from "../page/pointer";
 import { Icon } from "./icon";
 
 export function Composer({ page }: { page: Page }) {
@@ -19,18 +20,19 @@ export function Composer({ page }: { page: Page }) {
   useLayoutEffect(() => {
     if (wished) input.current?.focus();
   }, [wished]);
-  const draft = page.draft.value;
+  const draft = page.drafts.text.value;
   useLayoutEffect(() => fit(input.current), [draft]);
 
   const submit = (event: Event) => {
     event.preventDefault();
     const text = (input.current?.value ?? "").trim();
     if (!text || !ready) return;
-    page.draft.value = "";
+    page.drafts.write("");
     page.send(text);
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+    if (event.key !== "Enter" || event.isComposing) return;
+    if (event.ctrlKey || event.metaKey || !(event.shiftKey || byTouch())) submit(event);
   };
   return (
     <form class="composer" id="composer" onSubmit={submit}>
@@ -42,37 +44,38 @@ export function Composer({ page }: { page: Page }) {
         rows={1}
         dir="auto"
         placeholder="Write a message"
-        enterkeyhint="send"
+        enterkeyhint={byTouch() ? "enter" : "send"}
         autocomplete="off"
         aria-describedby="keys"
         data-testid="composer-input"
         ref={input}
         value={draft}
-        onInput={({ currentTarget }) => (page.draft.value = currentTarget.value)}
+        onInput={({ currentTarget }) => page.drafts.write(currentTarget.value)}
+        onPaste={(event) => hasFiles(event.clipboardData) && page.refuseFiles()}
         onKeyDown={onKeyDown}
       />
+      <button
+        type="button"
+        class="outlined"
+        id="stop"
+        data-testid="stop"
+        aria-label="Stop"
+        ref={stop}
+        hidden={!running}
+        disabled={stopping}
+        onClick={() => page.stop()}
+      >
+        <Icon name="stop" /> <span class="word">Stop</span>
+      </button>
       <button
         type="submit"
         class="primary square"
         id="send"
         data-testid="send"
         aria-label="Send"
-        hidden={running}
         disabled={!ready || !draft.trim()}
       >
         <Icon name="up" />
-      </button>
-      <button
-        type="button"
-        class="primary"
-        id="stop"
-        data-testid="stop"
-        ref={stop}
-        hidden={!running}
-        disabled={stopping}
-        onClick={() => page.stop()}
-      >
-        <Icon name="stop" /> Stop
       </button>
     </form>
   );
@@ -84,3 +87,7 @@ function fit(input: HTMLTextAreaElement | null): void {
   input.style.height = "auto";
   input.style.height = `${input.scrollHeight}px`;
 }
+
+/** Whether files, and no text, are pasted or dropped. */
+export const hasFiles = (data: DataTransfer | null): boolean =>
+  data !== null && data.types.includes("Files") && !data.types.includes("text/plain");

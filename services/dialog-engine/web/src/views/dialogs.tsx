@@ -5,57 +5,83 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Page } from "../page/page";
 import type { Question } from "../page/questions";
 
-export function KeyDialog({ page: { keys } }: { page: Page }) {
-  const input = useRef<HTMLInputElement>(null);
-  const asked = keys.question.asked.value;
+export function KeyDialog({ page }: { page: Page }) {
+  const { keys } = page;
+  const { problem = "", signIn = false } = keys.question.asked.value ?? {};
   return (
     <Dialog question={keys.question} testId="key-dialog" title="key-title">
-      <h2 id="key-title">API key needed</h2>
-      <p class="bad-text" role="alert" data-testid="key-rejected" hidden={!asked?.rejected}>
-        The server did not accept this key.
+      <h2 id="key-title">{signIn ? "Sign in" : "API key needed"}</h2>
+      <p class="bad-text" role="alert" data-testid="key-rejected" hidden={!problem}>
+        {problem}
       </p>
-      <p hidden={!asked?.signIn}>
-        <button type="button" class="primary" data-testid="sign-in" onClick={() => location.assign("/sign-in")}>
-          Sign in
-        </button>
-      </p>
-      <p>This server needs an API key. The key is kept until you close this tab.</p>
-      <label for="key-input">API key</label>
-      <input
-        id="key-input"
-        type="password"
-        autocomplete="off"
-        spellcheck={false}
-        required
-        data-testid="key-input"
-        ref={input}
-        onInput={({ currentTarget }) => (keys.entered = currentTarget.value)}
-      />
-      <div class="dialog-actions">
-        <button type="button" class="outlined" onClick={() => keys.question.end(false)}>
-          Not now
-        </button>
-        <button type="submit" class="primary" data-testid="key-submit">
-          Use this key
-        </button>
-      </div>
+      {signIn ? (
+        <>
+          <p>Sign in to go on. You come back to this conversation, and what you wrote is kept.</p>
+          <div class="dialog-actions">
+            <NotNow page={page} />
+            <button type="button" class="primary" data-testid="sign-in" onClick={() => page.signIn()}>
+              Sign in
+            </button>
+          </div>
+          <details>
+            <summary>Use an API key instead</summary>
+            <KeyField page={page} />
+          </details>
+        </>
+      ) : (
+        <>
+          <p>This server needs an API key. The key is kept until you close this tab.</p>
+          <KeyField page={page}>
+            <NotNow page={page} />
+          </KeyField>
+        </>
+      )}
     </Dialog>
   );
 }
 
+const NotNow = ({ page: { keys } }: { page: Page }) => (
+  <button type="button" class="outlined" onClick={() => keys.question.end(false)}>
+    Not now
+  </button>
+);
+
+const KeyField = ({ page: { keys }, children }: { page: Page; children?: ComponentChildren }) => (
+  <div class="key-field">
+    <label for="key-input">API key</label>
+    <input
+      id="key-input"
+      type="password"
+      autocomplete="off"
+      spellcheck={false}
+      required
+      data-testid="key-input"
+      onInput={({ currentTarget }) => (keys.entered = currentTarget.value)}
+    />
+    <div class="dialog-actions">
+      {children}
+      <button type="submit" class="primary" data-testid="key-submit">
+        Use this key
+      </button>
+    </div>
+  </div>
+);
+
 export function DeleteDialog({ page: { deletion } }: { page: Page }) {
+  const { title = "", runs = false } = deletion.asked.value ?? {};
   return (
     <Dialog question={deletion} testId="confirm-dialog" title="confirm-head">
       <h2 id="confirm-head">Delete this conversation?</h2>
       <p>
-        “<bdi>{deletion.asked.value?.title}</bdi>” and its tool results will be gone for good.
+        “<bdi>{title}</bdi>” and its tool results will be gone for good.
+        {runs && " An answer is being written in it: it is stopped first. A tool call that has begun may take effect all the same."}
       </p>
       <div class="dialog-actions">
         <button type="button" class="outlined" data-testid="confirm-cancel" onClick={() => deletion.end(false)}>
           Keep it
         </button>
         <button type="submit" class="primary danger" data-testid="confirm-delete">
-          Delete
+          {runs ? "Stop and delete" : "Delete"}
         </button>
       </div>
     </Dialog>

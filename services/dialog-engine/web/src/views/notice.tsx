@@ -1,20 +1,22 @@
-/** The notice of a failed request, with the texts of its problem document. */
+/** The notice of a failed request, with the texts of its problem document; or of something else that is to be known. */
 
 import { ApiError, type FieldProblem } from "../core/api";
 import type { Page } from "../page/page";
+import type { Notice as Shown } from "../page/notices";
 import { Icon } from "./icon";
 
-export function Notice({ page: { notice } }: { page: Page }) {
-  const error = notice.value;
+export function Notice({ page: { notices } }: { page: Page }) {
+  const shown = notices.shown.value;
+  const said = typeof shown?.what === "string";
   return (
-    <div class="notice" role="alert" data-testid="notice" hidden={error === null}>
-      {error !== null && <Content error={error} dismiss={() => (notice.value = null)} />}
+    <div class={said ? "notice said" : "notice"} role="alert" data-testid="notice" hidden={shown === null}>
+      {shown && <Content {...shown} dismiss={() => notices.dismiss()} />}
     </div>
   );
 }
 
-function Content({ error, dismiss }: { error: unknown; dismiss: () => void }) {
-  const { headline, code, fields } = inWords(error);
+function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
+  const { headline, code, fields } = inWords(what);
   return (
     <>
       <Icon name="alert" />
@@ -33,6 +35,11 @@ function Content({ error, dismiss }: { error: unknown; dismiss: () => void }) {
           </ul>
         )}
       </div>
+      {action && (
+        <button type="button" class="outlined" data-testid="notice-action" onClick={action.act}>
+          {action.word}
+        </button>
+      )}
       <button type="button" class="quiet" aria-label="Dismiss" data-testid="notice-dismiss" onClick={dismiss}>
         <Icon name="cross" />
       </button>
@@ -42,6 +49,7 @@ function Content({ error, dismiss }: { error: unknown; dismiss: () => void }) {
 
 /** The detail is the headline; when fields are to blame it is the title, with the fields below. */
 function inWords(error: unknown): { headline: string; code: string; fields: FieldProblem[] } {
+  if (typeof error === "string") return { headline: error, code: "", fields: [] };
   if (!(error instanceof ApiError)) return { headline: `The page failed: ${error}`, code: "", fields: [] };
   const { title, detail, code, fields } = error;
   return { headline: fields.length ? title : detail || title, code, fields };

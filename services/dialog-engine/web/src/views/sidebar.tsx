@@ -5,6 +5,13 @@ import type { Session } from "../core/types";
 import type { Page } from "../page/page";
 import { Icon } from "./icon";
 
+/** What stands in place of an empty list. */
+const LISTED = {
+  loading: "Loading…",
+  away: "The conversations could not be loaded. They are still there.",
+  ready: "Nothing here yet.",
+};
+
 export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; icon: string }) {
   const { all, hasMore } = page.sessions.value;
   const { sessionId } = page.state.value;
@@ -29,7 +36,7 @@ export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; ico
         ))}
       </ul>
       <p class="hint" hidden={all.length > 0}>
-        Nothing here yet.
+        {LISTED[page.listed.value]}
       </p>
       <button type="button" class="quiet" data-testid="sessions-more" hidden={!hasMore} onClick={() => page.moreSessions()}>
         Show older
@@ -52,7 +59,7 @@ function Foot({ page }: { page: Page }) {
       <button type="button" class="quiet" data-testid="sign-out" hidden={!name || keyHeld} onClick={() => page.signOut()}>
         Sign out
       </button>
-      <button type="button" class="quiet" data-testid="forget-key" hidden={!keyHeld} onClick={() => page.keys.forget()}>
+      <button type="button" class="quiet" data-testid="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>
         Forget the API key
       </button>
       <span class="hint" data-testid="tools" hidden={!tools}>
@@ -75,7 +82,7 @@ function Entry({ session, current, page }: { session: Session; current: boolean;
         onClick={() => (page.drawerOpen.value = false)}
       >
         <bdi class="session-title">{name}</bdi>
-        <span class="session-when">{when(session)}</span>
+        <span class="session-when">{when(session, page.now.value)}</span>
       </a>
       <button
         type="button"
@@ -97,11 +104,11 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-const when = ({ runningTurnId, awaitsApproval, updatedAt }: Session): string =>
-  awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt);
+const when = ({ runningTurnId, awaitsApproval, updatedAt }: Session, now: number): string =>
+  awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt, now);
 
-function ago(timestamp: string): string {
-  const seconds = (Date.now() - Date.parse(timestamp)) / 1000;
+function ago(timestamp: string, now: number): string {
+  const seconds = (now - Date.parse(timestamp)) / 1000;
   if (Number.isNaN(seconds)) return "";
   const unit = UNITS.find(([, length]) => seconds >= length);
   return unit ? RELATIVE.format(-Math.floor(seconds / unit[1]), unit[0]) : "Just now";

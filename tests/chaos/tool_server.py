@@ -1,7 +1,9 @@
-"""`python -m tests.chaos.stopping.server PORT PORT NOTES`: an MCP server whose tools take a stop in different ways.
+"""`python -m tests.chaos.tool_server PORT PORT NOTES`: an MCP server whose tools note what becomes of every call.
 
 On the first port it speaks the protocol of today, where closing the connection cancels a call; on the second one that
-of before, where `notifications/cancelled` does. Every tool reports progress once it is at its work.
+of before, where `notifications/cancelled` does. A tool reports progress, and works for `work_ms`. `once` and
+`repeatable` have their effect before that: what dies meanwhile loses the answer and not the effect. `obeys` and
+`ignores` have it afterwards; `ignores` has it even if it was cancelled.
 """
 
 import asyncio
@@ -11,29 +13,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.stopping.notes import Notes, What
+from tests.chaos.notes import Notes, What
+from tests.chaos.tools import IGNORES, OBEYS, ONCE, REPEATABLE
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer
 
-OBEYS, IGNORES, EFFECT_FIRST = "obeys", "ignores", "effect_first"
-"""Stops without effect; goes on to its effect; has had its effect before it works."""
+HINTS = {REPEATABLE: {"readOnlyHint": True, "idempotentHint": True}}
 SCHEMA = {
     "type": "object",
     "properties": {"token": {"type": "string"}, "work_ms": {"type": "integer"}},
     "required": ["token", "work_ms"],
 }
+RESULT = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
 
 
-class StoppableServer:
+class ToolServer:
     """The tools, in one era of the protocol."""
 
-    def __init__(self, era: str, notes: Notes) -> None:
+    def __init__(self, era: str, port: int, notes: Notes) -> None:
         self._notes = notes
         self._running: dict[Any, tuple[str, asyncio.Event]] = {}
-        tools: dict[str, Behaviour] = {name: self._tool(name) for name in (OBEYS, IGNORES, EFFECT_FIRST)}
+        tools: dict[str, Behaviour] = {name: self._tool(name) for name in (ONCE, REPEATABLE, OBEYS, IGNORES)}
         self.http = ScriptedServer(
             era,
             behaviours={**tools, "notifications/cancelled": self._notified},
-            tools=[{"name": name, "description": name, "inputSchema": SCHEMA} for name in tools],
+            tools=[
+                {"name": name, "description": name, "inputSchema": SCHEMA, "annotations": HINTS.get(name, {})}
+                for name in tools
+            ],
+            port=port,
+            keep_requests=False,
         )
 
     def _tool(self, name: str) -> Behaviour:
@@ -42,6 +50,8 @@ class StoppableServer:
             token, stopped = arguments["token"], asyncio.Event()
             self._running[request.message["id"]] = (token, stopped)
             self._notes.add(What.CALLED, token)
+            if name in (ONCE, REPEATABLE):
+                self._notes.add(What.EFFECT, token)
             closed = asyncio.create_task(self._closed(request, token, stopped))
             try:
                 await self._work(name, request, token, arguments["work_ms"] / 1000, stopped)
@@ -55,20 +65,16 @@ class StoppableServer:
         return run
 
     async def _work(self, name: str, request: Request, token: str, seconds: float, stopped: asyncio.Event) -> None:
-        if name == EFFECT_FIRST:
-            self._notes.add(What.EFFECT, token)
         with suppress(ConnectionError):
             await _begin(request)
         if name == IGNORES:
             await asyncio.sleep(seconds)
         elif await _within(stopped, seconds):
             return
-        if name != EFFECT_FIRST:
+        if name in (OBEYS, IGNORES):
             self._notes.add(What.EFFECT, token)
-        result = {"content": [{"type": "text", "text": "done"}], "resultType": "complete"}
         try:
-            await request.event(request.envelope(result=result))
-            self._notes.add(What.ANSWERED, token)
+            await request.event(request.envelope(result=RESULT))
             await request.raw(b"0\r\n\r\n")
         except ConnectionError:
             self._cancel(token, stopped)  # closed while it answered
@@ -102,15 +108,12 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
     return event.is_set()
 
 
-async def main(ports: list[int], notes: Notes) -> None:
+async def main(today: int, before: int, notes: Notes) -> None:
     """Serve until the process ends."""
-    servers = [StoppableServer(era, notes).http for era in (MODERN, LEGACY)]
-    for server, port in zip(servers, ports, strict=True):
-        server.port = port
-        server.keep_requests = False
-        await server.start()
+    for era, port in ((MODERN, today), (LEGACY, before)):
+        await ToolServer(era, port, notes).http.start()
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(main([int(sys.argv[1]), int(sys.argv[2])], Notes(Path(sys.argv[3]))))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), Notes(Path(sys.argv[3]))))

@@ -1,1 +1,0 @@
-"use strict";(()=>{function e(t,n){try{return t().getItem(n)}catch{return null}}var o=()=>localStorage;var a="callstream.theme";function r(){let t=e(o,a);(t==="light"||t==="dark")&&(document.documentElement.dataset.theme=t)}r();})();

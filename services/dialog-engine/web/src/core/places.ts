@@ -1,0 +1,114 @@
+/**
+ * Places for connections that stay open. A browser opens six at a time to one engine, for all its tabs: four may follow
+ * turns and one may wait with a message, so that one is left for all that is short.
+ *
+ * Nothing of anybody passes through this: the names of the locks are the same for all people who use the browser.
+ */
+
+import { pause } from "./pause";
+
+const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3", "callstream.place.4"];
+const WAITING = ["callstream.place.5"];
+/** How long a tab may be hidden before it gives its place back. */
+const HIDDEN_MS = 10_000;
+
+/** A place that is taken: `lost` fires when it is to be given back, and `leave` gives it back. */
+export interface Place {
+  lost: AbortSignal;
+  leave: () => void;
+}
+
+export class Places {
+  /** Another tab, which is seen, wants a place. */
+  #wanted = new BroadcastChannel("callstream.places");
+
+  /** A place from which a turn is followed, as soon as this tab is to be seen and there is one. Rejects when `signal` fires. */
+  async take(signal: AbortSignal): Promise<Place> {
+    await shown(signal);
+    this.#wanted.postMessage(null);
+    return this.#held(await lock(FOLLOWING, signal));
+  }
+
+  /** The place of a message that waits. It is held until it is left. */
+  async waiting(signal: AbortSignal): Promise<() => void> {
+    return lock(WAITING, signal);
+  }
+
+  /** It is lost when the tab has been hidden for long, or when it is hidden and another one wants a place. */
+  #held(free: () => void): Place {
+    const lost = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const lose = () => document.hidden && lost.abort();
+    const look = () => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(lose, HIDDEN_MS);
+    };
+    this.#wanted.addEventListener("message", lose);
+    document.addEventListener("visibilitychange", look);
+    look();
+    const leave = () => {
+      clearTimeout(timer);
+      this.#wanted.removeEventListener("message", lose);
+      document.removeEventListener("visibilitychange", look);
+      free();
+    };
+    return { lost: lost.signal, leave };
+  }
+}
+
+/** Resolves once the tab has not been hidden for long. */
+async function shown(signal: AbortSignal): Promise<void> {
+  while (document.hidden) {
+    await new Promise<void>((resolve, reject) => {
+      document.addEventListener("visibilitychange", () => resolve(), { once: true, signal });
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true });
+    });
+  }
+}
+
+/** Takes the first of these locks that is free, and returns how to free it. Without locks (no HTTPS) nothing is counted. */
+async function lock(names: string[], signal: AbortSignal): Promise<() => void> {
+  signal.throwIfAborted();
+  const { locks } = navigator as { locks?: LockManager };
+  if (!locks) return () => {};
+  const others = new AbortController();
+  const given = names.map(
+    (name) =>
+      new Promise<() => void>((resolve, reject) => {
+        const end = AbortSignal.any([signal, others.signal]);
+        const held = () => (end.aborted ? undefined : new Promise<void>((free) => resolve(free)));
+        locks.request(name, { signal: end }, held).catch(reject);
+      }),
+  );
+  const first = await Promise.race(given);
+  others.abort();
+  // Another one may have been given in the same moment.
+  for (const each of given) each.then((free) => free !== first && free()).catch(() => {});
+  return first;
+}
+
+/** How long to wait between two looks at a turn that cannot be followed now, in ms. */
+const LOOK_MS = 5_000;
+
+/**
+ * Waits for `taken`. Meanwhile `look` says whether the turn still runs: null is returned once it does not.
+ * `onWaiting` is called when there is no place at once.
+ */
+export async function placeOrEnd(
+  taken: Promise<Place>,
+  look: () => Promise<boolean>,
+  onWaiting: () => void,
+  signal: AbortSignal,
+): Promise<Place | null> {
+  const soon = await Promise.race([taken, pause(200, signal)]);
+  if (soon) return soon;
+  onWaiting();
+  for (;;) {
+    const place = await Promise.race([taken, pause(LOOK_MS, signal)]);
+    if (place) return place;
+    if (!(await look().catch(() => true))) {
+      taken.then(({ leave }) => leave()).catch(() => {});
+      return null;
+    }
+  }
+}

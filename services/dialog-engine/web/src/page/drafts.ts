@@ -1,0 +1,83 @@
+/**
+ * What is written but not sent, one text for each conversation. It outlives a reload, and every tab has it, under a name
+ * with a digest of the person: nobody else who uses this browser sees it.
+ */
+
+import { signal } from "@preact/signals";
+import { keep, kept, ofBrowser, remove } from "./storage";
+
+/** The place of a conversation that does not exist yet. */
+const NEW = "new";
+
+export class Drafts {
+  /** The text in the message box. */
+  text = signal("");
+  #place = NEW;
+  #digest: string | null = null;
+  /** Those that were written before it was known whose they are, or where nothing can be kept. */
+  #here = new Map<string, string>();
+
+  constructor() {
+    // Another tab has written in the same conversation. New conversations are as many as tabs.
+    addEventListener("storage", ({ key, newValue }) => {
+      if (this.#place !== NEW && key === this.#name(this.#place)) this.text.value = newValue ?? "";
+    });
+  }
+
+  /** Whose they are. Their own come back, unless something was written meanwhile. */
+  belongTo(digest: string | null): void {
+    if (digest === null || digest === this.#digest) return;
+    this.#digest = digest;
+    for (const [place, text] of this.#here) this.#keep(place, text);
+    this.#here.clear();
+    this.text.value = this.#load(this.#place);
+  }
+
+  /** Shows that of a conversation; null for a new one. */
+  open(sessionId: string | null): void {
+    if (this.#place === (sessionId ?? NEW)) return;
+    this.#place = sessionId ?? NEW;
+    this.text.value = this.#load(this.#place);
+  }
+
+  write(text: string): void {
+    this.text.value = text;
+    this.#keep(this.#place, text);
+  }
+
+  /** A text that was not accepted goes back to where it was written, unless something new is there. */
+  giveBack(sessionId: string | null, text: string): void {
+    const place = sessionId ?? NEW;
+    if (this.#load(place)) return;
+    this.#keep(place, text);
+    if (place === this.#place) this.text.value = text;
+  }
+
+  forget(sessionId: string): void {
+    this.#keep(sessionId, "");
+  }
+
+  /** Nothing of this person is left, here and in the browser. */
+  erase(): void {
+    const own = this.#name("");
+    if (own) remove(ofBrowser, own);
+    this.#digest = null;
+    this.#here.clear();
+    this.text.value = "";
+  }
+
+  #name(place: string): string | null {
+    return this.#digest && `callstream.draft.${this.#digest}.${place}`;
+  }
+
+  #load(place: string): string {
+    const name = this.#name(place);
+    return this.#here.get(place) ?? (name && kept(ofBrowser, name)) ?? "";
+  }
+
+  #keep(place: string, text: string): void {
+    const name = this.#name(place);
+    if (name === null || !keep(ofBrowser, name, text)) this.#here.set(place, text);
+    else this.#here.delete(place);
+  }
+}

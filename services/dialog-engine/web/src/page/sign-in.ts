@@ -1,0 +1,26 @@
+/** A sign-in leaves the page, and comes back to the same conversation with what was written. */
+
+import { ofTab, keep, kept } from "./storage";
+
+const STORED = "callstream.return";
+const WHY = new Map([
+  ["TOO_MANY_ATTEMPTS", "There were too many attempts to sign in. Wait a minute, and sign in again."],
+  ["IDENTITY_PROVIDER_UNAVAILABLE", "The identity provider cannot be reached now. Wait a moment, and sign in again."],
+]);
+
+/** Leaves for the provider. `draft` is what was written by somebody who is not known yet. */
+export function leaveToSignIn(draft: string): void {
+  keep(ofTab, STORED, JSON.stringify({ address: location.hash, draft }));
+  location.assign("/sign-in");
+}
+
+/** After a sign-in: restores the address, and returns what was written and why the sign-in was refused, if it was. */
+export function comeBack(): { draft: string; refused: string } {
+  const { address = "", draft = "" } = JSON.parse(kept(ofTab, STORED) ?? "{}") as { address?: string; draft?: string };
+  keep(ofTab, STORED, "");
+  const code = new URLSearchParams(location.search).get("sign-in-refused");
+  const here = location.hash || address;
+  if (code !== null || here !== location.hash) history.replaceState(null, "", location.pathname + here);
+  const refused = code === null ? "" : (WHY.get(code) ?? "The sign-in was not completed, so you are not signed in. Nothing was lost.");
+  return { draft, refused };
+}

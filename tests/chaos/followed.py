@@ -1,0 +1,61 @@
+"""A turn as a client receives it, over any number of connections, beside what engines have stored of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx2
+
+from plugins_contract.outcomes import CallState
+from tests.chaos.model import Order
+from tests.support.replicas import read_to_the_end
+from tests.support.transcript import Transcript
+
+ACCEPTED = 202
+FINAL = frozenset(state for state in CallState if state.terminal)
+
+
+@dataclass
+class Followed:
+    """One turn."""
+
+    order: Order
+    session_id: str = ""
+    turn_id: str = ""
+    received: Transcript = field(default_factory=Transcript)
+
+    @property
+    def reason(self) -> str | None:
+        """How it ended; None while that was not received."""
+        return self.received.done["reason"] if self.received.done else None
+
+    def begin(self, http: httpx2.Client) -> httpx2.Response:
+        """Ask, in its session or in a new one. `turn_id` is known if the engine accepts it."""
+        self.session_id = self.session_id or http.post("/v1/sessions").json()["sessionId"]
+        answer = http.post(f"/v1/sessions/{self.session_id}/turns", json={"message": str(self.order)})
+        if answer.status_code == ACCEPTED:
+            self.turn_id = answer.json()["turnId"]
+        return answer
+
+    def follow(self, http: httpx2.Client, seconds: float) -> None:
+        """Read on to its end. Raises TimeoutError."""
+        read_to_the_end(http, self.turn_id, self.received, seconds)
+
+    def differences(self, http: httpx2.Client, *, whole: bool = True) -> Iterator[str]:
+        """What was received otherwise than this engine has it, or twice; unless `whole`, more may be stored."""
+        messages = http.get(f"/v1/sessions/{self.session_id}/messages").json()["messages"]
+        here = [each for each in messages if each["turnId"] == self.turn_id]
+        asked = [each["content"] for each in here if each["role"] == "user"]
+        said = {each["messageId"]: each["content"] for each in here if each["role"] == "assistant"}
+        calls = {call["correlationId"]: call["status"] for each in here for call in each["toolCalls"]}
+        received, statuses = self.received, self.received.statuses
+        if asked != [str(self.order)]:
+            yield f"the stored questions are {asked}"
+        if received.messages != said if whole else not received.messages.items() <= said.items():
+            yield f"received {received.messages}, stored {said}"
+        ended = statuses if whole else {call: status for call, status in statuses.items() if status in FINAL}
+        if ended != calls if whole else not ended.items() <= calls.items():
+            yield f"received {statuses}, stored {calls}"
+        if whole and received.open_text:
+            yield f"received and not stored: {received.open_text!r}"
+        if received.repeats:
+            yield f"received twice: {received.repeats}"

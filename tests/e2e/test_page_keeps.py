@@ -1,0 +1,130 @@
+"""What the page keeps and what it lets go: drafts, notices, its list, and the conversation that is asked for."""
+
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.e2e.chat_page import ChatPage, Watch
+from tests.e2e.scripted_engine import ScriptedEngine
+from tests.e2e.scripts import Wait, text
+from tests.marks import exhaustive, promise, smoke
+
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
+
+DROP = """(type) => {
+    const data = new DataTransfer();
+    data.items.add(new File(['x'], 'x.txt'));
+    const init = { bubbles: true, cancelable: true, dataTransfer: data };
+    return !document.body.dispatchEvent(new DragEvent(type, init));
+}"""
+
+
+def another(context: BrowserContext, chat: ChatPage, watch: Watch) -> ChatPage:
+    """One more tab of the same browser."""
+    page = context.new_page()
+    watch.attach(page)
+    return ChatPage(page, chat.base_url)
+
+
+@promise("a draft stays with its conversation, through reloads and in every tab")
+@smoke
+def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
+) -> None:
+    engine.store("Leases", ("Why?", "Because."))
+    outboxes = engine.store("Outboxes", ("How?", "So."))
+    engine.scripts["go"] = [*text("Some words"), Wait("never")]
+    chat.open(outboxes)
+    expect(chat.answers).to_have_text("So.")
+    chat.input.fill("half a thought")
+    chat.page.get_by_role("link", name="Leases").click()
+    expect(chat.answers).to_have_text("Because.")
+    expect(chat.input).to_have_value("")
+    chat.page.go_back()
+    expect(chat.input).to_have_value("half a thought")
+    chat.page.reload()
+    expect(chat.input).to_have_value("half a thought")
+    other = another(context, chat, watch)
+    other.open(outboxes)
+    expect(other.input).to_have_value("half a thought")
+    other.input.fill("a whole one")
+    expect(chat.input).to_have_value("a whole one")
+
+    assert chat.page.evaluate(DROP, "dragover")
+    assert chat.page.evaluate(DROP, "drop")
+    expect(chat.notice).to_contain_text("Files cannot be attached yet.")
+    expect(chat.input).to_have_value("a whole one")
+
+    chat.page.get_by_test_id("new-conversation").click()
+    expect(chat.notice).to_be_hidden()
+    chat.ask("go")
+    expect(chat.answers).to_have_text("Some words")
+    chat.ask("and this")
+    expect(chat.queued).to_be_visible()
+    chat.page.reload()
+    expect(chat.input).to_have_value("and this")
+    chat.stop.click()
+    chat.expect_idle()
+
+
+def test_an_engine_that_is_away_at_first_is_said_and_asked_again(chat: ChatPage, engine: ScriptedEngine) -> None:
+    stored = engine.store("Outboxes", ("How?", "So."))
+    chat.page.route("**/v1/**", lambda route: route.abort())
+    chat.open(stored)
+    expect(chat.notice).to_contain_text("The server cannot be reached.")
+    expect(chat.page.get_by_test_id("sidebar")).to_contain_text("could not be loaded")
+    expect(chat.page.get_by_test_id("sidebar")).not_to_contain_text("Nothing here yet.")
+    with chat.page.expect_request("**/v1/me"):
+        chat.page.get_by_test_id("notice-action").click()
+    chat.page.unroute("**/v1/**")
+    expect(chat.answers).to_have_text("So.")
+    expect(chat.sessions).to_have_count(1)
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    expect(chat.notice).to_be_hidden()
+    assert chat.page.url.endswith(stored)
+
+
+def test_a_conversation_that_answers_can_be_stopped_and_deleted(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("Some words"), Wait("never")]
+    chat.open()
+    chat.ask("go")
+    expect(chat.sessions).to_contain_text("Answering…")
+    chat.page.get_by_test_id("session-delete").click()
+    expect(chat.page.get_by_test_id("confirm-delete")).to_have_text("Stop and delete")
+    chat.page.get_by_test_id("confirm-delete").click()
+    expect(chat.sessions).to_have_count(0)
+    expect(chat.empty).to_be_visible()
+    expect(chat.notice).to_be_hidden()
+
+
+def test_times_move_and_a_turn_that_ends_unseen_is_noticed(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("Some words"), Wait("end")]
+    chat.page.clock.install()
+    chat.open(engine.store("Outboxes", ("How?", "So.")))
+    expect(chat.sessions).to_contain_text("Just now")
+    chat.page.clock.run_for(180_000)
+    expect(chat.sessions).to_contain_text("3 minutes ago")
+    chat.page.get_by_test_id("new-conversation").click()
+    chat.ask("go")
+    expect(chat.sessions.first).to_contain_text("Answering…")
+    chat.page.get_by_test_id("new-conversation").click()
+    engine.open_gate("end")
+    for _ in range(3):
+        chat.page.clock.run_for(5_000)
+    expect(chat.sessions.first).not_to_contain_text("Answering…")
+
+
+def test_what_is_out_of_sight_of_a_long_conversation_is_not_laid_out(chat: ChatPage) -> None:
+    messages = [
+        {"role": role, "content": f"{role} *{number}*", "turnId": f"t{number}", "messageId": number}
+        for number in range(1_500)
+        for role in ("user", "assistant")
+    ]
+    history = {"sessionId": "s", "title": "", "runningTurnId": None, "messages": messages, "turns": []}
+    chat.page.route("**/v1/sessions/s/messages", lambda route: route.fulfill(json=history))
+    chat.open("s")
+    expect(chat.answers.last).to_be_in_viewport()
+    laid_out = "(all) => all.filter((each) => each.checkVisibility({ contentVisibilityAuto: true })).length"
+    assert 0 < chat.answers.evaluate_all(laid_out) < 100
+    expect(chat.answers.first).to_have_text("assistant 0")
+    chat.answers.first.scroll_into_view_if_needed()
+    expect(chat.questions.first).to_be_in_viewport()
