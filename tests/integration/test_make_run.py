@@ -232,9 +232,11 @@ async def test_it_answers_starts_again_what_ended_ends_with_ctrl_c_and_finds_its
                 os.kill(children_of(process, name)[0], signal.SIGKILL)
                 lines.append(f"{name} ended (exit code -9), see .data/logs/{name}.log. It is started again.")
             await wait_until(lambda: all(line in process.output() for line in lines), 20, what=str(lines))
-            await wait_until(
-                lambda: answers(f"http://127.0.0.1:{port}/readyz"), 40, what="an engine that is ready again"
-            )
+            ready, log = f"http://127.0.0.1:{port}/readyz", folder / ".data/logs/plugins-mcp.log"
+            await wait_until(lambda: answers(ready), 40, what="an engine that is ready again")
+            # The other worker has both servers all the time.
+            again = "a worker with both its servers again"
+            await wait_until(lambda: log.read_text().count(": connected, protocol") == 4, 40, what=again)
             await ask(port, credential)
             before = await get(port, "/v1/sessions", credential)
             assert len(before["sessions"]) == 2
