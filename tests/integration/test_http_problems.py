@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from dialog_engine.http import views
-from dialog_engine.http.middleware import MAX_BODY_BYTES
+from dialog_engine.http.requests import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 

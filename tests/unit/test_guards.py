@@ -2,7 +2,8 @@
 
 from starlette.types import Message
 
-from dialog_engine.http.middleware import BodyLimit, is_own_name
+from dialog_engine.config.http import is_own_name
+from dialog_engine.http.requests import BodyLimit
 
 OTHER_NAMES = [
     "", ":80", "example.org", "10.0.0.1", "0.0.0.0", "[::]", "[::2]:80", "::1", "localhost:80:80",

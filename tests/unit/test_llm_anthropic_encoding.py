@@ -8,12 +8,13 @@ from dialog_engine.llm.anthropic_encoding import (
     CACHE,
     clean_id,
     encode_messages,
+    encode_system,
     encode_tools,
     input_schema,
     with_cache,
 )
 from dialog_engine.llm.profiles import PROFILES
-from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 
@@ -34,6 +35,13 @@ def text(words: str) -> Json:
 
 def use(call_id: str, arguments: Json) -> Json:
     return {"type": "tool_use", "id": call_id, "name": "clock__now", "input": arguments}
+
+
+def test_instructions_stand_apart_from_the_conversation() -> None:
+    messages = [SystemMessage("Be brief."), SystemMessage("Be kind."), UserMessage("Hi")]
+    assert encode_system(messages) == [text("Be brief.\n\nBe kind.")]
+    assert encode_messages(messages, "claude", PROFILES["anthropic"]) == [{"role": "user", "content": [text("Hi")]}]
+    assert encode_system([SystemMessage(" ")]) == []
 
 
 def test_the_results_of_a_round_are_one_message_right_behind_its_calls_and_before_what_the_user_said_then() -> None:
@@ -146,6 +154,13 @@ def test_thoughts_of_another_model_and_what_cannot_be_read_are_left_out(extra: J
 
 
 # --- Tools -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_is_sent_with_its_schema() -> None:
+    schema = {"type": "object", "properties": {"zone": {"type": "string"}}, "required": ["zone"]}
+    tool = ToolEntry(name="clock__now", server="clock", tool="now", description="The time", input_schema=schema)
+    assert encode_tools([tool]) == [{"name": "clock__now", "description": "The time", "input_schema": schema}]
+    assert input_schema({}) == {"type": "object", "properties": {}}
 
 
 def test_alternatives_at_the_top_of_a_schema_become_optional_properties() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat import ownership as ownership_module
-from dialog_engine.chat.ownership import LEASE_SECONDS, RENEW_SECONDS, Ownership
+from dialog_engine.chat.ownership import LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
 from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.chat.turns import RunningTurns
-from dialog_engine.errors import EngineError, StorageUnavailableError
+from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.ownership import ObservedOwnership
@@ -33,6 +33,7 @@ class Turns(RunningTurns):
         self.queue = SessionQueue()
         self.runs: dict[str, Turn] = {}
         self.beginning: set[str] = set()
+        self.failures: dict[str, EngineError | None] = {}
         self.stopped: list[str] = []
         self.dropped: list[Turn] = []
 
@@ -44,6 +45,7 @@ class Turns(RunningTurns):
 
     def run(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
         self.runs[turn.turn_id] = turn
+        self.failures[turn.turn_id] = failure
         if stopped:
             self.stop(turn.turn_id)
 
@@ -346,6 +348,34 @@ async def test_a_renewal_resumes_turns_that_do_not_run_and_not_those_that_are_be
     assert [*a.turns.runs] == ["committed though the answer was lost"]
     assert a.notes == ["restart"]
     assert store.turn("beginning").epoch == 1
+
+
+async def test_stop_requests_of_any_engine_are_executed(store: SharedTurns, a: Engine, b: Engine) -> None:
+    store.add("a", "t")
+    store.change("t", "stop_requested", 1)
+    await a.ownership.look()
+    assert a.turns.stopped == ["t"]
+
+    await a.ownership.release()
+    await b.ownership.look()
+    assert b.turns.stopped == ["t"]
+
+
+@promise("a turn that its engines die of is given up")
+@pytest.mark.parametrize("crashes", [MAX_CRASHES - 2, MAX_CRASHES - 1])
+async def test_a_turn_fails_after_too_many_crashes(store: SharedTurns, a: Engine, b: Engine, crashes: int) -> None:
+    store.add("a", "t")
+    store.change("t", "crashes", crashes)
+    await b.ownership.look()
+    b.now += LEASE_SECONDS
+    await b.ownership.look()
+
+    failure = b.turns.failures["t"]
+    if crashes + 1 < MAX_CRASHES:
+        assert failure is None
+    else:
+        assert isinstance(failure, TurnCrashesError)
+        assert str(failure).startswith(f"{MAX_CRASHES} times in a row")
 
 
 # --- Going down ---

@@ -97,6 +97,23 @@ HISTORY = (
 )
 
 
+@dialects
+async def test_calls_go_back_as_the_models_own_words_and_results_as_one_message(dialect: Dialect) -> None:
+    _, sent = await ask(dialect, says("Welcome"), *HISTORY)
+    _, user, assistant, results, done, thanks = sent.messages
+
+    assert (user, done, thanks) == (HISTORY[0], HISTORY[4], HISTORY[5])
+    assert isinstance(assistant, AssistantMessage)
+    assert assistant.tool_calls == ()
+    again = read(dialect, [assistant.content])
+    assert text_of(again) == "Gladly.\n\n"
+    assert [(call.name, json.loads(call.arguments)) for call in calls_of(again)] == [
+        (call.name, json.loads(call.arguments)) for call in (ADD, WRITE)
+    ]
+    assert isinstance(results, UserMessage)
+    assert results.content.index("3") < results.content.index("written")
+
+
 @promise("prompt mode: results in the dialect's own form, parse errors go to the model")
 async def test_results_have_the_form_of_their_dialect() -> None:
     _, sent = await ask(DIALECTS["tool_use"], says("Ok"), *HISTORY[:3])
