@@ -13,11 +13,13 @@ import httpx2
 from redis import Redis
 
 from deploy.local.ports import free_port
+from plugins_mcp.leases import LeaseTimes
 from tests.chaos.notes import Noted, notes_in
 from tests.chaos.tools import SERVER, mcp_config
 from tests.integration.servers import accepts
 from tests.support import stack
 from tests.support.processes import ROOT, Process, answers
+from tests.support.quick_worker import QUICK
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS, Stack
 from tests.support.waiting import wait_until_blocking
@@ -54,6 +56,11 @@ class Cluster(Stack):
         """The further engines, by port."""
         self.worker_logs: list[str] = []
         """What workers wrote that have ended."""
+
+    @property
+    def leases(self) -> LeaseTimes:
+        """Those of the workers."""
+        return QUICK if self.quick else LeaseTimes()
 
     @property
     def running_engines(self) -> dict[int, Process]:

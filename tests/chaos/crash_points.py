@@ -12,6 +12,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.events import DONE, encode
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.service import ChatService
@@ -99,7 +100,7 @@ def _publication(crash_point: CrashPoint) -> None:
 
     async def enqueued(self: EngineLedger, requests: Sequence[Any], **options: Any) -> Any:
         if crash_point.is_at(OFFERED):
-            return [ConnectionError("refused by the test")] * len(requests)
+            return [RedisUnavailable("refused by the test")] * len(requests)
         answer = await enqueue(self, requests, **options)
         for _ in requests:
             if crash_point.is_at(ENQUEUED):
@@ -120,7 +121,7 @@ def _log(crash_point: CrashPoint) -> None:
 
     async def appended(self: LogStore, logs: Sequence[Any]) -> Any:
         if crash_point.was_reached(UNSTORED_END):
-            raise ConnectionError("refused by the test")
+            raise RedisUnavailable("refused by the test")
         return await append(self, logs)
 
     LogStore.append = appended

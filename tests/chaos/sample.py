@@ -13,7 +13,8 @@ KEYS = Keys()
 _OPEN = (
     "SELECT c.correlation_id, o.seq IS NOT NULL FROM tool_calls c"  # noqa: S608
     f" LEFT JOIN outbox o ON o.event_type = '{EVENT_TYPE}' AND o.event_id = c.correlation_id"
-    " WHERE c.outcome IS NULL"
+    " WHERE c.outcome IS NULL AND NOT EXISTS"
+    " (SELECT 1 FROM approvals a WHERE a.correlation_id = c.correlation_id AND a.decision IS NULL)"
 )
 SCRIPT = (Path(__file__).parent / "sample.lua").read_text()
 
@@ -44,7 +45,7 @@ Sample = dict[str, Seen]
 
 
 def open_calls(store: Store) -> dict[str, bool]:
-    """The calls without an outcome, and whether each has its outbox row. Raises `AWAY`."""
+    """The open calls that do not wait for approval, and whether each has its outbox row. Raises `AWAY`."""
     return {correlation_id: bool(has_row) for correlation_id, has_row in store.rows(_OPEN)}
 
 

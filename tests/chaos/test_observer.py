@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.chaos.observer import STOLEN, Away, Handover, Observations, from_the_living
+from tests.chaos.observer import STOLEN, Away, Observations, from_the_living
 from tests.chaos.sample import Seen
 from tests.marks import promise
 
@@ -47,13 +47,6 @@ def test_a_wiped_server_may_lose_requests() -> None:
     assert observed(replace(BEGUN, on_stream=False), redis_loses_data=True).findings == []
 
 
-def test_a_handover_is_recorded_with_both_workers() -> None:
-    taken = observed(BEGUN, replace(BEGUN, holder="worker-2"), replace(BEGUN, holder="worker-2"))
-
-    assert [(handover.before, handover.after) for handover in taken.handovers] == [("worker-1", "worker-2")]
-    assert not any(handover.back for handover in taken.handovers)
-
-
 def test_a_call_that_goes_back_to_who_had_lost_it_is_stolen_if_its_holder_lives() -> None:
     first, second = "host-7-ab", "host-8-cd"
     states = (replace(BEGUN, holder=first), replace(BEGUN, holder=second), replace(BEGUN, holder=first))
@@ -65,12 +58,12 @@ def test_a_call_that_goes_back_to_who_had_lost_it_is_stolen_if_its_holder_lives(
 
 
 def test_a_call_may_be_taken_from_a_worker_that_is_away_and_from_no_other() -> None:
-    taken = [Handover("call", "host-7-ab", "host-8-cd", at=10.0)]
+    [taken] = observed(replace(BEGUN, holder="host-7-ab"), *2 * [replace(BEGUN, holder="host-8-cd")]).handovers
 
-    assert from_the_living(taken, [Away(7, since=5.0)]) == []
-    assert from_the_living(taken, [Away(7, since=5.0, until=10.5)]) == []
-    for away in (Away(8, since=5.0), Away(7, since=11.0), Away(7, since=1.0, until=9.0)):
-        assert [finding.call for finding in from_the_living(taken, [away])] == ["call"]
+    assert from_the_living([taken], [Away(7, since=0.5)]) == []
+    assert from_the_living([taken], [Away(7, since=0.5, until=1.5)]) == []
+    for away in (Away(8, since=0.5), Away(7, since=1.5), Away(7, since=0.1, until=0.9)):
+        assert [finding.call for finding in from_the_living([taken], [away])] == ["call"]
 
 
 def test_the_holder_of_a_call_is_known_after_redis_lost_it_and_not_after_its_end() -> None:

@@ -33,7 +33,7 @@ TRANSITIONS = (
     Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
     Transition("the call is queued", "sent queued", work_ms=LONG_MS),
-    Transition("the call runs", "sent running", work_ms=LONG_MS),
+    Transition("the call runs", "sent progress", work_ms=LONG_MS),
     Transition("the reply is there, not committed", "before SqlCalls.add_result"),
     Transition("the result is committed, not sent", "after SqlCalls.add_result"),
     Transition("between two rounds", "before the last reply"),

@@ -290,6 +290,8 @@ def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEn
     chat.expect_idle()
     chat.page.reload()
     expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
+    chat.page.get_by_test_id("ask-again").click()
+    expect(chat.input).to_have_value("go")
 
 
 def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -471,6 +473,7 @@ def test_an_unreachable_server_is_said_so_and_the_text_is_kept(chat: ChatPage) -
     chat.page.route("**/v1/**", lambda route: route.abort())
     chat.ask("Hello?")
     expect(chat.notice).to_contain_text("The server cannot be reached.")
+    expect(chat.notice).to_contain_text("it is in the message box again")
     expect(chat.input).to_have_value("Hello?")
 
 
@@ -522,6 +525,9 @@ def test_older_conversations_come_when_they_are_asked_for(chat: ChatPage, engine
     chat.page.get_by_role("button", name="Show older").click()
     expect(chat.sessions).to_have_count(51)
     expect(chat.page.get_by_role("button", name="Show older")).to_be_hidden()
+    with chat.page.expect_response("**/v1/sessions?limit=100"):
+        chat.page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(chat.sessions).to_have_count(51)
 
 
 def test_the_back_button_returns_to_the_conversation_before(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -540,7 +546,7 @@ def test_the_back_button_returns_to_the_conversation_before(chat: ChatPage, engi
 
 def test_a_conversation_that_does_not_exist_is_said_so(chat: ChatPage) -> None:
     chat.open("nowhere")
-    expect(chat.notice).to_contain_text("there is no session nowhere")
+    expect(chat.notice).to_contain_text("This conversation is not there")
     expect(chat.empty).to_be_visible()
 
 
@@ -564,7 +570,7 @@ def test_a_key_is_tried_once_kept_when_it_fits_and_forgotten_with_all_texts_in_e
     engine.restart(api_keys={"ann": SECRET})
     chat.open()
     chat.key_dialog.get_by_role("button", name="Not now").click()
-    expect(chat.notice).to_contain_text("this server needs a key or a token")
+    expect(chat.notice).to_contain_text("You are not signed in.")
     chat.page.get_by_test_id("notice-action").click()
     expect(chat.page.get_by_test_id("key-rejected")).to_be_hidden()
     give_key(chat, "wrong")

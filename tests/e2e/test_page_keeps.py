@@ -13,8 +13,9 @@ pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 DROP = """(type) => {
     const data = new DataTransfer();
     data.items.add(new File(['x'], 'x.txt'));
-    const init = { bubbles: true, cancelable: true, dataTransfer: data };
-    return !document.body.dispatchEvent(new DragEvent(type, init));
+    const init = { bubbles: true, cancelable: true, dataTransfer: data, clipboardData: data };
+    const event = type === 'paste' ? new ClipboardEvent(type, init) : new DragEvent(type, init);
+    return !document.getElementById('message').dispatchEvent(event);
 }"""
 
 
@@ -51,6 +52,9 @@ def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
 
     assert chat.page.evaluate(DROP, "dragover")
     assert chat.page.evaluate(DROP, "drop")
+    expect(chat.notice).to_contain_text("Files cannot be attached yet.")
+    chat.page.get_by_test_id("notice-dismiss").click()
+    chat.page.evaluate(DROP, "paste")
     expect(chat.notice).to_contain_text("Files cannot be attached yet.")
     expect(chat.input).to_have_value("a whole one")
 

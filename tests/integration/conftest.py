@@ -1,14 +1,19 @@
 """What the tests of whole parts have in common."""
 
 from collections.abc import AsyncGenerator, Generator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis import Redis as SyncRedis
+from redis.asyncio import Redis
 
 from dialog_engine.relay import publish_queue, relay
 from tests.integration.demo import Demo
-from tests.integration.engines import Model
+from tests.integration.engines import Engine, Model, Start, running_engine, settings
 from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
+from tests.support.ledger import Bench
 from tests.support.loop_probe import short_turns
 from tests.support.working import Caller, calling
 
@@ -42,6 +47,26 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
     """Who asks workers for calls."""
     async with calling(redis_url) as caller:
         yield caller
+
+
+@pytest.fixture
+def start(tmp_path: Path, redis_url: str, model: Model) -> Start:
+    """Each engine has this test's folder, Redis and model."""
+
+    def started(**changes: Any) -> AbstractAsyncContextManager[Engine]:
+        usual = {"redis_url": redis_url, "model_url": model.url}
+        return running_engine(settings(tmp_path, **usual | changes))
+
+    return started
+
+
+@pytest.fixture
+async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
+    """A worker's side of the ledger, whose group is there."""
+    with SyncRedis.from_url(redis_url) as thread:
+        bench = Bench(redis, thread)
+        await bench.open()
+        yield bench
 
 
 @pytest.fixture

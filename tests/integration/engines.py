@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import uvicorn.server
 from fastapi import FastAPI
 from redis import Redis as SyncRedis
 
@@ -30,6 +31,20 @@ from tests.support.fakes import MemoryStore
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"
+
+
+class Hasty:
+    """asyncio for Uvicorn, which looks ten times a second whether it shall end: in tests a hundred times."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    @staticmethod
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 10)
+
+
+uvicorn.server.asyncio = Hasty()  # pyright: ignore[reportPrivateImportUsage]
 MINUTE_MS = 60_000
 
 
@@ -246,7 +261,7 @@ class Engine:
         self.app = app
         self.server = server
         self.url = f"http://127.0.0.1:{port}"
-        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False)
+        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
 
     async def events(self, method: str, path: str, **options: Any) -> list["Event"]:
         """All events of a stream, to its end."""
@@ -266,6 +281,21 @@ class Engine:
         """Whether it offers so many tools at least."""
         servers = (await self.client.get("/v1/tools")).json()["servers"]
         return sum(len(server["tools"]) for server in servers) >= number
+
+    async def begin(self, message: str = "Hi", session_id: str = "", **fields: str) -> dict[str, str]:
+        """Begin a turn without a stream, in a new session if none is given: both ids, and where its events are."""
+        session_id = session_id or (await self.client.post("/v1/sessions")).json()["sessionId"]
+        answer = await self.client.post(f"/v1/sessions/{session_id}/turns", json={"message": message, **fields})
+        assert answer.status_code == 202, answer.text
+        return answer.json()
+
+    async def status(self, method: str, path: str, **options: Any) -> int:
+        """The status of the answer to a request."""
+        return (await self.client.request(method, path, **options)).status_code
+
+    async def metric(self, line: str) -> bool:
+        """Whether the metrics have this line."""
+        return line in (await self.client.get("/metrics")).text.splitlines()
 
     async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
         """The events of a whole turn."""
@@ -360,3 +390,7 @@ async def running_engine(
         await serving
         for each in listeners:
             each.close()
+
+
+Start = Callable[..., AbstractAsyncContextManager[Engine]]
+"""Starts an engine of a test: with the settings for tests, but for those that are given."""

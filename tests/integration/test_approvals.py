@@ -1,10 +1,8 @@
 """Approvals with real storage, Redis and HTTP: they survive restarts, and any engine accepts one decision."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -15,7 +13,7 @@ from redis import Redis as SyncRedis
 from dialog_engine.peers.control import ControlPublisher
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Event, Model, Start, publish
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
@@ -27,17 +25,23 @@ SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)
 
 
-@asynccontextmanager
-async def engine_in(folder: Path, redis_url: str, model: Model, **changes: Any) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(folder, redis_url, model.url, **changes)) as engine:
-        await wait_until(engine.offers, what="the tool")
-        yield engine
+@pytest.fixture
+def offering(start: Start, redis_url: str) -> Start:
+    """Engines that offer the tool."""
+    publish(redis_url, DELETE)
+
+    @asynccontextmanager
+    async def started(**changes: Any) -> AsyncGenerator[Engine]:
+        async with start(**changes) as engine:
+            await wait_until(engine.offers, what="the tool")
+            yield engine
+
+    return started
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path, redis_url, model) as engine:
+async def engine(offering: Start) -> AsyncGenerator[Engine]:
+    async with offering() as engine:
         yield engine
 
 
@@ -53,9 +57,7 @@ class Waiting:
         """Begin it. Returns the question."""
         self._model.will_call(DELETE.name)
         self._model.will_say("So be it.")
-        session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-        begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
-        self.turn_id = begun.json()["turnId"]
+        self.turn_id = (await engine.begin("Delete it"))["turnId"]
         return await self.asked(engine)
 
     async def asked(self, engine: Engine) -> dict[str, Any]:
@@ -122,8 +124,10 @@ async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, A
 @promise("a call that no worker ran says how long it took, and a refused call of a known tool names its server")
 async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiting: Waiting, model: Model) -> None:
     question = await waiting.begin(engine)
+    assert "dialog_approvals_waiting 1.0" in (await engine.client.get("/metrics")).text
     status, body = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="Not on a Friday")
     events = await waiting.run_shielded(engine)
+    metrics = (await engine.client.get("/metrics")).text
 
     assert (status, body["status"], body["reason"]) == (200, "refused", "Not on a Friday")
     assert statuses(events, "approval") == ["asked", "refused"]
@@ -132,6 +136,8 @@ async def test_a_refusal_reaches_the_model_with_its_reason(engine: Engine, waiti
     assert controls(events, "tool")[-1]["durationMs"] > 0
     assert "Not on a Friday" in model.asked[1]["messages"][-1]["content"]
     assert events[-1].data["reason"] == "stop"
+    assert "dialog_approvals_waiting 0.0" in metrics
+    assert 'dialog_approvals_total{decision="refused"} 1.0' in metrics
 
 
 @promise("an approval is bound to its arguments, given once, and expires")
@@ -149,64 +155,42 @@ async def test_a_second_decision_is_answered_with_the_first(engine: Engine, wait
         assert (body["decision"]["status"], body["decision"]["reason"]) == ("refused", "No")
 
 
-Json = dict[str, Any]
-BAD: list[tuple[Callable[[Json], Json], int, str, str | None]] = [
-    (lambda q: {"decision": "approve", "hash": "old"}, 409, "APPROVAL_STALE", None),
-    (
-        lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": 5}},
-        422,
-        "INVALID_ARGUMENTS",
-        "arguments.path",
-    ),
-    (
-        lambda q: {"decision": "approve", "hash": q["hash"], "arguments": {"path": "\ud800"}},
-        422,
-        "INVALID_ARGUMENTS",
-        "arguments",
-    ),
-]
-
-
-@pytest.mark.parametrize(("decision", "status", "code", "field"), BAD)
 async def test_a_refused_decision_is_a_problem_document_and_the_question_stays_open(
-    engine: Engine, waiting: Waiting, decision: Callable[[Json], Json], status: int, code: str, field: str | None
+    engine: Engine, waiting: Waiting
 ) -> None:
     question = await waiting.begin(engine)
-    answer = await engine.client.post(
-        f"/v1/turns/{waiting.turn_id}/approvals/{question['toolCallId']}",
-        content=json.dumps(decision(question)),
-        headers={"content-type": "application/json"},
-    )
-
-    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert field is None or [each["field"] for each in answer.json()["errors"]] == [field]
-    assert (await waiting.decide(engine, question["toolCallId"], decision="refuse"))[0] == 200
-
-
-async def test_foreign_turns_and_unknown_calls_give_404(engine: Engine, waiting: Waiting) -> None:
-    question = await waiting.begin(engine)
-    assert (await waiting.decide(engine, "nothing", decision="refuse"))[1]["code"] == "APPROVAL_NOT_FOUND"
-    other = Waiting(Model())
-    other.turn_id = "nowhere"
-    assert (await other.decide(engine, question["toolCallId"], decision="refuse"))[1]["code"] == "TURN_NOT_FOUND"
-    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+    call, approve = question["toolCallId"], {"decision": "approve", "hash": question["hash"]}
+    for turn, each, decision, problem, field in (
+        (waiting.turn_id, call, approve | {"hash": "old"}, (409, "APPROVAL_STALE"), None),
+        (waiting.turn_id, call, approve | {"arguments": {"path": 5}}, (422, "INVALID_ARGUMENTS"), "arguments.path"),
+        (waiting.turn_id, call, approve | {"arguments": {"path": "\ud800"}}, (422, "INVALID_ARGUMENTS"), "arguments"),
+        (waiting.turn_id, "nothing", approve, (404, "APPROVAL_NOT_FOUND"), None),
+        ("nowhere", call, approve, (404, "TURN_NOT_FOUND"), None),
+    ):
+        answer = await engine.client.post(
+            f"/v1/turns/{turn}/approvals/{each}",
+            content=json.dumps(decision),
+            headers={"content-type": "application/json"},
+        )
+        assert (answer.status_code, answer.json()["code"]) == problem, answer.text
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert field is None or [error["field"] for error in answer.json()["errors"]] == [field]
+    assert (await waiting.decide(engine, call, decision="refuse"))[0] == 200
 
 
 @promise("an approval is bound to its arguments, given once, and expires")
 async def test_an_approval_expires_and_a_late_decision_is_refused(
-    tmp_path: Path, redis_url: str, model: Model, waiting: Waiting
+    offering: Start, redis_url: str, waiting: Waiting
 ) -> None:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path, redis_url, model, approval_timeout_seconds=0.3) as engine:
+    async with offering(approval_timeout_seconds=0.3) as engine:
         question = await waiting.begin(engine)
         events = await waiting.run_shielded(engine)
         status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
 
-        assert statuses(events, "approval") == ["asked", "expired"]
-        assert statuses(events, "tool") == ["pending", "refused"]
-        assert (status, body["code"], body["decision"]["status"]) == (409, "APPROVAL_DECIDED", "expired")
-        assert requested(redis_url) == []
+    assert statuses(events, "approval") == ["asked", "expired"]
+    assert statuses(events, "tool") == ["pending", "refused"]
+    assert (status, body["code"], body["decision"]["status"]) == (409, "APPROVAL_DECIDED", "expired")
+    assert requested(redis_url) == []
 
 
 @promise("destructive tools wait for approval, durably")
@@ -224,26 +208,10 @@ async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
     assert requested(redis_url) == []
 
 
-async def test_waiting_approvals_and_decisions_are_counted(engine: Engine, waiting: Waiting) -> None:
-    question = await waiting.begin(engine)
-    assert "dialog_approvals_waiting 1.0" in (await engine.client.get("/metrics")).text
-    await waiting.decide(engine, question["toolCallId"], decision="refuse")
-    await waiting.run_shielded(engine)
-
-    metrics = (await engine.client.get("/metrics")).text
-    assert "dialog_approvals_waiting 0.0" in metrics
-    assert 'dialog_approvals_total{decision="refused"} 1.0' in metrics
-
-
 @pytest.fixture
-async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
-) -> AsyncGenerator[tuple[Engine, Engine]]:
+async def engines(offering: Start, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines that share a database."""
-    publish(redis_url, DELETE)
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(engine_in(tmp_path, redis_url, model, database_url=postgres_url))
-        there = await stack.enter_async_context(engine_in(tmp_path, redis_url, model, database_url=postgres_url))
+    async with offering(database_url=postgres_url) as here, offering(database_url=postgres_url) as there:
         yield here, there
 
 
@@ -253,14 +221,8 @@ async def test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues
 ) -> None:
     here, there = engines
     question = await waiting.begin(here)
-    stale = await waiting.decide(there, question["toolCallId"], decision="approve", hash="old")
-    wrong = await waiting.decide(
-        there, question["toolCallId"], decision="approve", hash=question["hash"], arguments={"path": 5}
-    )
     status, body = await waiting.decide(there, question["toolCallId"], decision="approve", hash=question["hash"])
 
-    assert (stale[0], stale[1]["code"]) == (409, "APPROVAL_STALE")
-    assert (wrong[0], wrong[1]["errors"][0]["field"]) == (422, "arguments.path")
     assert (status, body["status"]) == (200, "approved")
     await wait_until(lambda: requested(redis_url), what="the request")
     other = await waiting.decide(there, question["toolCallId"], decision="refuse")
@@ -295,33 +257,12 @@ async def test_a_decision_is_found_by_its_turn_when_no_engine_can_wake_another(
     assert statuses(events, "tool") == ["pending", "refused"]
 
 
-@promise("any engine takes a decision on the turn of any other, also while Redis is away")
-async def test_one_of_concurrent_decisions_at_several_engines_is_committed(
-    engines: tuple[Engine, Engine], waiting: Waiting
-) -> None:
-    here, there = engines
-    question = await waiting.begin(here)
-    answers = await asyncio.gather(
-        *(
-            waiting.decide(engine, question["toolCallId"], decision="refuse", reason=f"reason {n}")
-            for n in range(6)
-            for engine in engines
-        )
-    )
-    events = await waiting.run_shielded(there)
-
-    assert {status for status, _ in answers} == {200, 409}
-    [refusal] = [data for data in controls(events, "approval") if data["status"] == "refused"]
-    assert {body["reason"] for status, body in answers if status == 200} == {refusal["reason"]}
-
-
 @promise("destructive tools wait for approval, durably")
 async def test_a_turn_that_waits_is_adopted_with_its_question(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
+    offering: Start, redis_url: str, postgres_url: str, waiting: Waiting
 ) -> None:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as there:
-        async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as here:
+    async with offering(database_url=postgres_url) as there:
+        async with offering(database_url=postgres_url) as here:
             before = await waiting.begin(here)
         after = await waiting.asked(there)
         assert after["hash"] == before["hash"]
@@ -333,11 +274,10 @@ async def test_a_turn_that_waits_is_adopted_with_its_question(
 
 @promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_an_approved_call_is_adopted_with_the_arguments_that_were_approved(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, waiting: Waiting
+    offering: Start, redis_url: str, postgres_url: str, waiting: Waiting
 ) -> None:
-    publish(redis_url, DELETE)
-    async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as there:
-        async with engine_in(tmp_path, redis_url, model, database_url=postgres_url) as here:
+    async with offering(database_url=postgres_url) as there:
+        async with offering(database_url=postgres_url) as here:
             question = await waiting.begin(here)
             await waiting.decide(
                 here, question["toolCallId"], decision="approve", hash=question["hash"], arguments={"path": "/b"}
@@ -358,11 +298,13 @@ async def running_there(engine: Engine, turn_id: str) -> bool:
     return False
 
 
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_decisions_are_accepted_while_redis_is_away(
-    tmp_path: Path, own_redis: LocalServer, model: Model, waiting: Waiting
+    start: Start, own_redis: LocalServer, waiting: Waiting
 ) -> None:
     publish(own_redis.url, DELETE)
-    async with engine_in(tmp_path, own_redis.url, model) as engine:
+    async with start(redis_url=own_redis.url) as engine:
+        await wait_until(engine.offers, what="the tool")
         question = await waiting.begin(engine)
         own_redis.kill()
         status, _ = await waiting.decide(engine, question["toolCallId"], decision="refuse", reason="No")

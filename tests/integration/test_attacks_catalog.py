@@ -5,13 +5,10 @@ Its new words do not count until an operator accepts them, and what no worker ha
 
 import asyncio
 import json
-import subprocess
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from redis.asyncio import Redis
@@ -24,13 +21,13 @@ from plugins_contract.outcomes import CallState
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust
 from tests.marks import promise
-from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling, working
+from tests.support.operators import Operator
+from tests.support.waiting import wait_until, wait_until_is
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
 KEYS = Keys()
-PROGRAM = Path(sys.executable).with_name("plugins-mcp")
 SERVER = """
 import json, sys, pathlib
 folder = pathlib.Path(sys.argv[1])
@@ -87,29 +84,16 @@ class Liar:
         return tools | {each.tool: "held" for each in catalog.quarantined}
 
     async def offers(self, **expected: str) -> None:
-        async def reached() -> bool:
-            return await self.offered() == expected
+        await wait_until_is(self.offered, expected)
 
-        await wait_until(reached, 20, what=f"{expected}")
-
-    async def operator(self, *words: str, **settings: str) -> tuple[int, str]:
-        env = {"REDIS_URL": self.url, "PATH": "/usr/bin:/bin"} | settings
-        done = await anyio.run_process(
-            [str(PROGRAM), "tools", *words], cwd=self.folder, env=env, check=False, stdin=subprocess.DEVNULL
-        )
-        assert b"Traceback" not in done.stderr
-        return done.returncode, done.stdout.decode() + done.stderr.decode()
+    async def operator(self, *words: str, **settings: Any) -> tuple[int, str]:
+        answer = await Operator(self.url, self.folder).run("tools", *words, **settings)
+        return answer.code, answer.out + answer.err
 
 
 @pytest.fixture
 def liar(tmp_path: Path, redis: Redis, redis_url: str) -> Liar:
     return Liar(tmp_path, redis, redis_url)
-
-
-@pytest.fixture
-async def caller(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @promise("a trusted server cannot change its tools past the approval")
@@ -182,11 +166,7 @@ async def test_an_engine_does_not_believe_an_edited_or_a_copied_catalog(liar: Li
             fresh = await reader_of(liar, catalog, genuine)
             assert fresh == ({}, 1), "an engine that has just started"
             await liar.redis.hset(key, "catalog", catalog)
-
-            async def repaired() -> bool:
-                return await liar.redis.hget(key, "catalog") == genuine[b"catalog"]
-
-            await wait_until(repaired, 20, what="the worker's own catalog")
+            await wait_until_is(lambda: liar.redis.hget(key, "catalog"), genuine[b"catalog"])
         await reader.refresh()
         assert policies() == {"wipe": "destructive", "read": "never"}
         stopping.set()

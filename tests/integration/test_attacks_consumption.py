@@ -20,11 +20,10 @@ from dialog_engine.consumption.limits import Consumption, Slot, SubjectLimits
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.http.services import LARGE_AT_ONCE
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.ledger import Bench
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 
 pytestmark = pytest.mark.anyio
 
@@ -48,15 +47,13 @@ async def other(redis_url: str) -> AsyncGenerator[Redis]:
 
 
 @promise("what a reply, a turn and a subject consume is limited")
+@pytest.mark.usefixtures("bench")
 async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_turn_ends(
-    tmp_path: Path, redis: Any, redis_url: str, model: Model
+    start: Start, redis_url: str, model: Model
 ) -> None:
-    bench = Bench(redis, None)  # pyright: ignore[reportArgumentType]  # it renews nothing
-    await bench.open()
     publish(redis_url, FIND)
     model.will_call(*["demo__find"] * 1000)
-    configured = settings(tmp_path, redis_url, model.url, mcp_request_timeout_ms=500, max_calls_per_reply=5)
-    async with running_engine(configured) as engine:
+    async with start(mcp_request_timeout_ms=500, max_calls_per_reply=5) as engine:
         events = await engine.chat("Find everything.")
     steps = [event.data for event in events if event.data.get("type") == "tool"]
     pending = {step["correlationId"] for step in steps}
@@ -65,10 +62,9 @@ async def test_of_a_thousand_calls_in_one_reply_only_the_first_are_run_and_the_t
     assert events[-1].data["reason"] == "max_calls"
 
 
-async def test_a_reply_without_end_is_cut_and_its_stream_closed(tmp_path: Path, redis_url: str, model: Model) -> None:
+async def test_a_reply_without_end_is_cut_and_its_stream_closed(start: Start, model: Model) -> None:
     model.replies.append([{"content": "a"}, *[{"content": "x" * 10_000}] * 500])
-    configured = settings(tmp_path, redis_url, model.url, max_reply_bytes=50_000)
-    async with running_engine(configured) as engine:
+    async with start(max_reply_bytes=50_000) as engine:
         events = await engine.chat()
         assert events[-1].data["reason"] == "length"
         assert len(events[-2].data["content"]) == 40_001
@@ -115,11 +111,10 @@ async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engin
 
 @promise("what a reply, a turn and a subject consume is limited")
 async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_they_end(
-    tmp_path: Path, redis_url: str, model: Model
+    start: Start, model: Model
 ) -> None:
-    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS, subject_max_turns=2, subject_max_streams=1)
     model.held.clear()
-    async with running_engine(configured) as engine:
+    async with start(api_keys=KEYS, subject_max_turns=2, subject_max_streams=1) as engine:
         acts_as(engine, "a")
         async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
             await stream.until("text")
@@ -137,12 +132,7 @@ async def test_turns_and_streams_of_one_subject_are_bounded_and_free_again_when_
             assert sorted(answer.status_code for answer in begun) == [202, 429, 429]
             assert len((await engine.client.get("/v1/sessions")).json()["sessions"]) == 4
         model.held.set()
-
-        async def free() -> bool:
-            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
-            return answer.status_code == 200
-
-        await wait_until(free, 20, what="a free turn and a free stream")
+        await wait_until_is(lambda: engine.status("POST", "/v1/chat", json={"message": "Hi"}), 200)
 
 
 @promise("what ends with the last turns is counted and published before an engine is gone")
@@ -180,8 +170,7 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
     model.held.clear()
     async with running_engine(configured) as engine:
         acts_as(engine, "a")
-        session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-        await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
+        session = (await engine.begin())["sessionId"]
         with closing(sqlite3.connect(configured.store.outbox_path, timeout=10)) as file:
             waiting = "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ('next', ?, 'another')"
             file.execute(waiting, [session])
@@ -189,7 +178,8 @@ async def test_a_shutdown_counts_the_tokens_of_the_last_turn_and_publishes_that_
         model.held.set()
     [key] = [key async for key in redis.scan_iter() if b":tokens:" in key]
     assert await redis.hget(key, "count") == b"10"
-    assert [msgspec.json.decode(message) for message in published] == [{"kind": "free", "sessionId": session}]
+    messages = [msgspec.json.decode(message) for message in published]
+    assert [each for each in messages if each["kind"] != "sessions"] == [{"kind": "free", "sessionId": session}]
 
 
 @promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
@@ -206,18 +196,7 @@ async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
             await engine.client.post(f"/v1/turns/{turn}/cancel")
             done = await stream.until("done")
         assert done.data["usage"]["estimated"] is True
-
-        async def used_up() -> bool:
-            answer = await engine.client.post("/v1/chat", json={"message": "Hi"})
-            return answer.status_code == 429
-
-        await wait_until(used_up, 10, what="the end of the tokens")
-    await redis.delete(Keys().turn(turn))
-    async with running_engine(configured) as engine:
-        acts_as(engine, "a")
-        record = (await engine.client.get(f"/v1/turns/{turn}")).json()
-        rebuilt = await engine.events("GET", f"/v1/turns/{turn}/events")
-    assert record["usage"] == rebuilt[-1].data["usage"] == done.data["usage"]
+        await wait_until_is(lambda: engine.status("POST", "/v1/chat", json={"message": "Hi"}), 429)
 
 
 async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:
@@ -264,13 +243,12 @@ async def test_without_redis_each_engine_counts_for_itself_and_nothing_waits() -
 
 @pytest.mark.parametrize("path", ["/v1/sessions/{session}/messages", "/v1/me/data", "/v1/turns/{turn}/events"])
 async def test_large_answers_that_are_not_read_are_few(
-    tmp_path: Path, redis_url: str, model: Model, caplog: pytest.LogCaptureFixture, path: str
+    start: Start, model: Model, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     """Hundreds, of some megabytes each, took all the memory of an engine. What nobody waits for is not read at all."""
     caplog.set_level(logging.INFO)
     model.replies = [[{"content": "x" * 50_000}] * 60]
-    configured = settings(tmp_path, redis_url, model.url, api_keys=KEYS)
-    async with running_engine(configured) as engine, AsyncExitStack() as stack:
+    async with start(api_keys=KEYS) as engine, AsyncExitStack() as stack:
         [started, *_] = await acts_as(engine, "a").chat()
         path = path.format(session=started.data["sessionId"], turn=started.data["turnId"])
         unread: list[socket.socket] = []

@@ -1,7 +1,6 @@
 """Looking for what was deleted: in the file of the store, and in every key of Redis."""
 
 import sqlite3
-from collections.abc import AsyncGenerator
 from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 from redis import Redis as SyncRedis
-from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.pipelined import PipelinedRedis
@@ -17,12 +15,13 @@ from dialog_engine.personal_data import service as personal_data
 from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.storage import erasures
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
+from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 
 pytestmark = pytest.mark.anyio
 
@@ -33,12 +32,9 @@ DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(SECRET * 3000),))
 
 
 @pytest.fixture
-async def worker(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        publish(redis_url, FIND)
-        yield bench
+def worker(bench: Bench, redis_url: str) -> Bench:
+    publish(redis_url, FIND)
+    return bench
 
 
 async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str:
@@ -49,34 +45,11 @@ async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str
     session = begun.json()["sessionId"]
     async with engine.stream("POST", "/v1/chat", json={"message": SECRET, "sessionId": session}) as stream:
         await stream.until("control")
-
-        async def delivery() -> Any:
-            return await worker.next_delivery("w")
-
-        taken = await wait_until(delivery, 20, what="the call")
+        taken = await wait_until(lambda: worker.next_delivery("w"), 20, what="the call")
+        assert taken is not None
         await worker.worker.complete(taken, await worker.run(taken), DONE, dead_reason="kept for the test")
         assert (await stream.until("done")).data["reason"] == "stop"
     return session
-
-
-async def keys_with_secret(redis: Any) -> list[str]:
-    """The keys whose value contains the secret."""
-    found: list[str] = []
-    async for key in redis.scan_iter():
-        match await redis.type(key):
-            case b"stream":
-                value: Any = await redis.xrange(key)
-            case b"hash":
-                value = await redis.hgetall(key)
-            case _:
-                value = ""
-        if SECRET in repr(value):
-            found.append(key.decode().partition(":")[0])
-    return sorted(set(found))
-
-
-def files_with_secret(folder: Path) -> list[str]:
-    return [file.name for file in folder.iterdir() if file.is_file() and SECRET.encode() in file.read_bytes()]
 
 
 @pytest.fixture
@@ -87,14 +60,18 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(personal_data, "POLL_SECONDS", 0.05)
 
 
-async def stored(redis: Any, *, facts_with_text: bool) -> None:
+async def streams_with_secret(redis: Any) -> set[str]:
+    """What the keys with the secret are for."""
+    return {key.partition(":")[0] for key in await keys_with(redis, SECRET)}
+
+
+async def stored(redis: Any) -> None:
     """The log of a turn and its facts are in Redis, with what is left of its call."""
-    expected = {"dialog.turns", "events.plugins.dead", "rpc.plugins.responses"}
+    expected = {"dialog.turns", "events.plugins.dead", "rpc.plugins.responses", "events.ltm"}
 
     async def there() -> bool:
         published = [await redis.xlen(stream) for stream in ("events.ltm", "events.analytics")]
-        texts = {"events.ltm"} if facts_with_text else set[str]()
-        return published == [1, 1] and set(await keys_with_secret(redis)) == expected | texts
+        return published == [1, 1] and await streams_with_secret(redis) == expected
 
     await wait_until(there, 20, what="the facts and the log of the turn")
 
@@ -105,32 +82,26 @@ def left_over(*running: str, sessions: int = 0, traces: int = 0) -> dict[str, An
 
 
 async def nothing_left(redis: Any) -> bool:
-    return not await keys_with_secret(redis) and not any(
+    return not await keys_with(redis, SECRET) and not any(
         [await redis.xlen(stream) for stream in ("events.ltm", "events.analytics", "events.plugins.dead")]
     )
 
 
 @promise("DELETE removes what a session said from the store and from Redis")
 @pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("facts_with_text", [False, True])
 async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
-    tmp_path: Path, redis_url: str, model: Model, worker: Bench, facts_with_text: bool
+    start: Start, tmp_path: Path, model: Model, worker: Bench
 ) -> None:
-    configured = settings(tmp_path, redis_url, model.url, facts_with_text=facts_with_text)
-    async with running_engine(configured) as engine:
+    async with start(facts_with_text=True) as engine:
         session = await a_turn_with_a_call(engine, model, worker)
-        await stored(worker.redis, facts_with_text=facts_with_text)
-        assert "engine.sqlite3-wal" in files_with_secret(tmp_path)
+        await stored(worker.redis)
+        assert "engine.sqlite3-wal" in files_with(tmp_path, SECRET)
 
         assert (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 202
         await wait_until(lambda: nothing_left(worker.redis), 20, what="the erasure")
-
-        async def forgotten() -> bool:
-            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
-
-        await wait_until(forgotten, 20, what="the end of the erasure")
+        await wait_until_is(lambda: engine.status("DELETE", f"/v1/sessions/{session}"), 404)
     # The last connection to the file has moved the log into it.
-    assert files_with_secret(tmp_path) == []
+    assert files_with(tmp_path, SECRET) == []
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
@@ -173,30 +144,26 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
 @pytest.mark.usefixtures("soon")
 async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_can_be_asked_for_again(
-    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise TypeError("a bug")
 
     with monkeypatch.context() as patched:
         patched.setattr(RedisEraser, "erase", broken)
-        async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+        async with start() as engine:
             session = (await engine.chat(SECRET))[0].data["sessionId"]
             for path in (f"/v1/sessions/{session}", f"/v1/sessions/{session}", "/v1/me/data"):
                 answer = await engine.client.delete(path)
                 assert (answer.status_code, answer.json()) == (202, left_over(traces=1))
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-
-        async def forgotten() -> bool:
-            return (await engine.client.delete(f"/v1/sessions/{session}")).status_code == 404
-
-        await wait_until(forgotten, 20, what="the end of the erasure")
+    async with start() as engine:
+        await wait_until_is(lambda: engine.status("DELETE", f"/v1/sessions/{session}"), 404)
 
 
 @promise("an erasure costs one pass over each stream, whatever the number of sessions")
 @pytest.mark.usefixtures("soon")
 async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream(
-    tmp_path: Path, redis: Any, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
+    start: Start, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes, execute = list[str](), PipelinedRedis.execute_command
     monkeypatch.setattr(erasures, "DELETED_AT_ONCE", 3)
@@ -206,17 +173,13 @@ async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream
             passes.append(command[1])
         return await execute(self, *command, **options)
 
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+    async with start() as engine:
         for n in range(10):
             await engine.chat(f"{n}")
         await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the facts")
         monkeypatch.setattr(PipelinedRedis, "execute_command", noted)
         await engine.client.delete("/v1/me/data")
-
-        async def erased() -> bool:
-            return not await redis.xlen("events.ltm")
-
-        await wait_until(erased, 20, what="the erasure")
+        await wait_until_is(lambda: redis.xlen("events.ltm"), 0)
     assert sorted(passes) == ["events.analytics", "events.ltm", "events.plugins.dead"]
 
 
@@ -237,16 +200,14 @@ async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp
 
 @promise("a subject exports and erases its data")
 @pytest.mark.usefixtures("soon")
-async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    configured = settings(tmp_path, redis_url, model.url, api_keys="ann:" + "a" * 40 + ",bob:" + "b" * 40)
-    async with running_engine(configured) as engine:
+async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(start: Start, model: Model) -> None:
+    async with start(api_keys="ann:" + "a" * 40 + ",bob:" + "b" * 40) as engine:
         for name, key in (("ann", "a" * 40), ("bob", "b" * 40)):
             engine.client.headers["authorization"] = f"Bearer {key}"
             for n in range(2):
                 await engine.chat(f"{name} asks {n}")
-        running = await begun_turn(engine, model)
+        model.held.clear()
+        running = (await engine.begin("still running"))["sessionId"]
 
         exported = await engine.client.get("/v1/me/data")
         *sessions, used = [msgspec.json.decode(line) for line in exported.text.splitlines()]
@@ -270,12 +231,3 @@ async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(
         assert (await engine.client.get("/v1/me/data")).text == ""
         engine.client.headers["authorization"] = f"Bearer {'a' * 40}"
         assert len((await engine.client.get("/v1/me/data")).text.splitlines()) == 2 + 1, "sessions and usage"
-
-
-async def begun_turn(engine: Engine, model: Model) -> str:
-    """The session of a turn that runs until the model is let go."""
-    model.held.clear()
-    session: str = (await engine.client.post("/v1/sessions", json={})).json()["sessionId"]
-    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "still running"})
-    assert begun.status_code == 202
-    return session

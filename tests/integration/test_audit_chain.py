@@ -161,6 +161,7 @@ TAMPERED = {
 
 @promise("a hash chain shows what was changed in the audit, and no commit waits for it")
 @pytest.mark.usefixtures("chain")
+@pytest.mark.parametrize("dialect", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("how", TAMPERED)
 async def test_what_the_owner_of_the_database_changes_is_found(
     database: Database, dialect: str, how: str, capsys: pytest.CaptureFixture[str]
@@ -245,11 +246,10 @@ async def test_engines_seal_what_all_of_them_write_in_one_chain(open_database: O
 
 
 @promise("a hash chain shows what was changed in the audit, and no commit waits for it")
+@pytest.mark.parametrize("dialect", ["postgres"], indirect=True)  # with SQLite there is one writer
 async def test_an_event_that_is_committed_after_one_with_a_higher_number_is_sealed_in_its_place(
-    postgres_url: str, open_database: OpenDatabase, dialect: str
+    postgres_url: str, open_database: OpenDatabase
 ) -> None:
-    if dialect != "postgres":
-        return  # one writer
     async with open_database() as database:
         chain = await chain_of(database)
         add = f"INSERT INTO audit (at, {', '.join(COLUMNS)}) VALUES (1, 'sign_in'{', %s' * (len(COLUMNS) - 1)})"  # noqa: S608
@@ -383,9 +383,8 @@ async def test_the_retention_deletes_a_bounded_number_of_events_at_once(
     assert (found.problems, found.pruned_to, found.head.last_seq) == ([], 3, 4)
 
 
-async def test_the_retention_of_an_engine_of_the_last_release_deletes_nothing(database: Database, dialect: str) -> None:
-    if dialect != "postgres":
-        return  # engines of two releases do not share a file
+@pytest.mark.parametrize("dialect", ["postgres"], indirect=True)  # engines of two releases do not share a file
+async def test_the_retention_of_an_engine_of_the_last_release_deletes_nothing(database: Database) -> None:
     await add_old(database, 3)
     await database.write(run_all("INSERT INTO meta VALUES ('audit_kept_since', now_ms()::text)", "DELETE FROM audit"))
     assert await numbers(database) == [1]

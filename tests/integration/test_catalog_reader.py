@@ -25,10 +25,8 @@ from plugins_contract.catalog import (
     decode_catalog,
 )
 from plugins_contract.keys import Keys
-from plugins_contract.outcomes import ToolError
 from tests.integration.engines import at_work
 from tests.marks import promise
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -109,16 +107,6 @@ async def test_a_change_that_is_announced_is_seen_at_once(hall: Hall) -> None:
     found = hall.reader.find("demo__add")
     assert isinstance(found, ToolEntry)
     assert hall.reader.workers == 1
-
-
-@promise("a call of what does not exist is answered with the names that come nearest")
-async def test_a_misspelled_name_is_answered_with_the_nearest(hall: Hall) -> None:
-    await hall.publish("demo", *(f"tool_{number}" for number in range(100)), "wait")
-    await hall.reader.refresh()
-    unknown = hall.reader.find("demo__wiat")
-    assert isinstance(unknown, ToolError)
-    assert "Did you mean demo__wait? Tools: demo__wait, demo__tool_0, " in unknown.message
-    assert len(unknown.message) < 500
 
 
 async def test_a_server_is_ready_as_long_as_one_worker_says_so(hall: Hall) -> None:
@@ -203,15 +191,6 @@ async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_t
             await hall.reader.refresh()
         assert hall.names()[: len(tools)] == [f"demo__{tool}" for tool in tools]
     assert decoded == [kib == 1] * 2
-
-
-async def test_without_redis_the_last_catalog_is_used(own_redis: LocalServer) -> None:
-    async with aclosing(Hall(own_redis.url)) as hall:
-        await hall.publish("demo", "add")
-        await hall.reader.look()
-        own_redis.kill()
-        await hall.reader.look()
-        assert hall.names() == ["demo__add"]
 
 
 async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

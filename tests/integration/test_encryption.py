@@ -3,8 +3,8 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from callstream_runtime.connections import command_client
@@ -33,17 +32,18 @@ from dialog_engine.wiring.engine import run_engine
 from plugins_contract.dead_letters import DeadLetters
 from plugins_contract.encryption import CLEAR, DecryptionError, fact_owner, open_request, seal_request
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger, WorkerLedger, decode_reply
+from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger, decode_reply
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, at_work, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, Stream, at_work, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.engine_stores import DIALECTS, OpenDatabase, opener, store_of
+from tests.support.engine_stores import OpenDatabase, store_of
+from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
 from tests.support.processes import ROOT
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import working
 
 pytestmark = pytest.mark.anyio
@@ -63,30 +63,6 @@ def write_keys(folder: Path, *secrets: str) -> Path:
     path = folder / "encryption.keys"
     path.write_text("\n".join(secrets))
     return path
-
-
-async def keys_with_marker(redis: Any) -> list[str]:
-    """The keys of Redis whose value contains the marker."""
-    found: list[str] = []
-    async for key in redis.scan_iter():
-        match await redis.type(key):
-            case b"stream":
-                value: Any = [await redis.xrange(key), await redis.xinfo_stream(key, full=True)]
-            case b"hash":
-                value = await redis.hgetall(key)
-            case b"set":
-                value = await redis.smembers(key)
-            case b"zset":
-                value = await redis.zrange(key, 0, -1)
-            case _:
-                value = await redis.get(key)
-        if MARKER in repr(value):
-            found.append(key.decode())
-    return found
-
-
-def files_with_marker(folder: Path) -> list[str]:
-    return [file.name for file in folder.iterdir() if file.is_file() and MARKER.encode() in file.read_bytes()]
 
 
 def demo_servers(folder: Path) -> Path:
@@ -120,14 +96,10 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
         states = [event.data["status"] for event in events if event.data.get("type") == "tool"]
         assert [state for state in states if state in ("succeeded", "failed")] == ["succeeded", "succeeded", "failed"]
         assert events[-1].data["reason"] == "stop"
-
-        async def published() -> bool:
-            return await redis.xlen("events.ltm") == 1
-
-        await wait_until(published, 20, what="the fact")
+        await wait_until_is(lambda: redis.xlen("events.ltm"), 1)
         await refuse_a_call(engine, model)
-        assert await keys_with_marker(redis) == []
-        assert files_with_marker(tmp_path) == []
+        assert await keys_with(redis, MARKER) == []
+        assert files_with(tmp_path, MARKER) == []
 
         # It is all there for its owner.
         titles = [each["title"] for each in (await engine.client.get("/v1/sessions")).json()["sessions"]]
@@ -135,7 +107,7 @@ async def test_no_key_and_no_page_holds_a_text_an_argument_or_a_result(
         assert (await engine.client.get("/v1/me/data")).text.count(MARKER) > 5
         replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
         assert MARKER in repr(replayed)
-    assert files_with_marker(tmp_path) == []
+    assert files_with(tmp_path, MARKER) == []
 
     async with running_engine(configured) as engine:
         replayed = await engine.events("GET", f"/v1/turns/{events[0].data['turnId']}/events")
@@ -146,9 +118,7 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
     """A turn whose call asks a person, who refuses it with the marker as the reason."""
     model.will_call_with("demo__delete_everything", {"token": MARKER})
     model.will_say("Then not.")
-    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    begun = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Delete it"})
-    turn_id = begun.json()["turnId"]
+    turn_id = (await engine.begin("Delete it"))["turnId"]
     async with engine.stream("GET", f"/v1/turns/{turn_id}/events") as stream:
         while (data := (await stream.until("control")).data).get("status") != "asked":
             pass
@@ -158,57 +128,45 @@ async def refuse_a_call(engine: Engine, model: Model) -> None:
         assert (await stream.until("done")).data["reason"] == "stop"
 
 
-async def test_without_encryption_the_same_search_finds_the_text(
-    tmp_path: Path, redis_url: str, redis: Redis, model: Model
-) -> None:
-    model.will_say(MARKER)
-    async with running_engine(settings(tmp_path, redis_url, model.url, facts_with_text=True)) as engine:
-        await engine.chat(MARKER)
-
-        async def found() -> bool:
-            return {key.partition(":")[0] for key in await keys_with_marker(redis)} == {"events.ltm", "dialog.turns"}
-
-        await wait_until(found, 20, what="the fact and the log of the turn, in clear")
-        assert files_with_marker(tmp_path) != []
-
-
 # --- The ledger ---
-
-
-@pytest.fixture
-async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        yield bench
 
 
 DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LARGE),))
 
 
+@asynccontextmanager
+async def begun_call(
+    bench: Bench, redis_url: str, model: Model, folder: Path, keys_file: Path
+) -> AsyncGenerator[tuple[Engine, Stream, Delivery, int]]:
+    """An engine with a key, the stream of a turn, and its one call with its fence, which a worker has begun."""
+    publish(redis_url, FIND)
+    model.will_call_with("demo__find", {"what": MARKER})
+    model.will_say("It is over.")
+    configured = settings(folder, redis_url, model.url, encryption_keys_file=keys_file)
+    async with (
+        running_engine(configured) as engine,
+        engine.stream("POST", "/v1/chat", json={"message": "Find it"}) as stream,
+    ):
+        await stream.until("control")
+        taken = await wait_until(lambda: bench.next_delivery("w"), 20, what="the call")
+        assert taken is not None
+        yield engine, stream, taken, await bench.run(taken)
+
+
 async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_encrypted(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    publish(redis_url, FIND)
     cipher = cipher_of([NEW])
     worker = WorkerLedger(bench.redis, bench.keys, cipher)
-    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
-    async with running_engine(configured) as engine:
-        model.will_call_with("demo__find", {"what": MARKER})
-        model.will_say("Found it.")
-        async with engine.stream("POST", "/v1/chat", json={"message": "Find it"}) as stream:
-            await stream.until("control")
-            taken = await wait_until(lambda: bench.next_delivery("w"), 20, what="the call")
-            assert taken is not None
-            assert taken.request.arguments == {}
-            assert open_request(taken.request, cipher).arguments == {"what": MARKER}
-            fence = await bench.run(taken)
-            assert await worker.progress(taken.request, fence, CallProgress(0.5, message=MARKER))
-            progress = await wait_for_progress(stream)
-            assert progress["message"] == MARKER
-            await worker.complete(taken, fence, DONE, dead_reason="kept for the test")
-            assert (await stream.until("done")).data["reason"] == "stop"
-        assert await keys_with_marker(bench.redis) == []
+    async with begun_call(bench, redis_url, model, tmp_path, keys_file) as (_, stream, taken, fence):
+        assert taken.request.arguments == {}
+        assert open_request(taken.request, cipher).arguments == {"what": MARKER}
+        assert await worker.progress(taken.request, fence, CallProgress(0.5, message=MARKER))
+        progress = await wait_for_progress(stream)
+        assert progress["message"] == MARKER
+        await worker.complete(taken, fence, DONE, dead_reason="kept for the test")
+        assert (await stream.until("done")).data["reason"] == "stop"
+        assert await keys_with(bench.redis, MARKER) == []
 
     letters = DeadLetters(bench.redis, bench.keys, cipher=cipher)
     [letter] = [letter async for letter in letters.newest_first()]
@@ -219,7 +177,7 @@ async def test_progress_a_reply_and_a_dead_letter_of_an_encrypted_request_are_en
     [(_, fields)] = await bench.redis.xrange(bench.keys.requests)
     requeued = open_request(decode_request(fields[b"event"]), cipher)
     assert (requeued.correlation_id, requeued.arguments) == (again.correlation_id, {"what": MARKER})
-    assert await keys_with_marker(bench.redis) == []
+    assert await keys_with(bench.redis, MARKER) == []
 
 
 async def wait_for_progress(stream: Any) -> dict[str, Any]:
@@ -247,10 +205,9 @@ async def test_a_reply_whose_key_is_missing_ends_its_call_as_unknown_and_stays(b
 
 
 async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
-    tmp_path: Path, redis_url: str, bench: Bench, model: Model, keys_file: Path
+    start: Start, tmp_path: Path, redis_url: str, bench: Bench, model: Model, keys_file: Path
 ) -> None:
-    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
-    async with working(redis_url, demo_servers(tmp_path)), running_engine(configured) as engine:
+    async with working(redis_url, demo_servers(tmp_path)), start(encryption_keys_file=keys_file) as engine:
         await wait_until(engine.offers, 30, what="the tools")
         model.will_call_with("demo__echo", {"text": MARKER})
         model.will_say("It did not work.")
@@ -264,51 +221,44 @@ async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
 # --- Keys ---
 
 
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
-
-
-async def chat_with(tmp_path: Path, redis_url: str, model: Model, text: str, **changes: Any) -> str:
+async def chat_with(start: Start, text: str, **changes: Any) -> str:
     """One turn of an engine of its own; every text of all sessions."""
-    async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
+    async with start(**changes) as engine:
         await engine.chat(text)
         return (await engine.client.get("/v1/me/data")).text
 
 
 @promise("with encryption at rest no text is readable in the store or in Redis")
-@pytest.mark.parametrize("secrets", [(), (NEW,)])
 async def test_an_engine_without_a_key_of_its_store_does_not_start_and_names_it(
-    tmp_path: Path, redis_url: str, model: Model, secrets: Sequence[str]
+    start: Start, tmp_path: Path, redis_url: str, model: Model
 ) -> None:
-    await chat_with(tmp_path, redis_url, model, "Hi", encryption_keys_file=write_keys(tmp_path, OLD))
-    changes = {"encryption_keys_file": write_keys(tmp_path, *secrets)} if secrets else {}
-    with pytest.raises(ConfigurationError, match=f"ENCRYPTION_KEYS_FILE.* the key {key_id(OLD)}, which is not there"):
-        async with run_engine(settings(tmp_path, redis_url, model.url, **changes), asyncio.Event(), NoCredentials()):
-            pass
+    await chat_with(start, "Hi", encryption_keys_file=write_keys(tmp_path, OLD))
+    named = f"ENCRYPTION_KEYS_FILE.* the key {key_id(OLD)}, which is not there"
+    for changes in ({}, {"encryption_keys_file": write_keys(tmp_path, NEW)}):
+        with pytest.raises(ConfigurationError, match=named):
+            async with run_engine(
+                settings(tmp_path, redis_url, model.url, **changes), asyncio.Event(), NoCredentials()
+            ):
+                pass
 
 
 @promise("with encryption at rest no text is readable in the store or in Redis")
 async def test_a_key_is_retired_by_the_command(
-    tmp_path: Path,
-    redis_url: str,
-    model: Model,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    await chat_with(tmp_path, redis_url, model, MARKER)
-    await chat_with(tmp_path, redis_url, model, MARKER, encryption_keys_file=write_keys(tmp_path, OLD))
+    await chat_with(start, MARKER)
+    await chat_with(start, MARKER, encryption_keys_file=write_keys(tmp_path, OLD))
     monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "engine.sqlite3"))
     monkeypatch.setenv("ENCRYPTION_KEYS_FILE", str(write_keys(tmp_path, NEW, OLD)))
     assert await asyncio.to_thread(commands.run, ["encrypt"]) == 0
     assert f"needs the key {key_id(NEW)}" in capsys.readouterr().out
-    assert files_with_marker(tmp_path) == []
+    assert files_with(tmp_path, MARKER) == []
     assert key_id(OLD).encode() not in (tmp_path / "engine.sqlite3").read_bytes()
 
     only_new = write_keys(tmp_path, NEW)
-    assert (await chat_with(tmp_path, redis_url, model, "Hi", encryption_keys_file=only_new)).count(MARKER) >= 4
+    assert (await chat_with(start, "Hi", encryption_keys_file=only_new)).count(MARKER) >= 4
     assert await asyncio.to_thread(commands.run, ["encrypt", "--remove"]) == 0
-    assert (await chat_with(tmp_path, redis_url, model, "Hi")).count(MARKER) >= 4
+    assert (await chat_with(start, "Hi")).count(MARKER) >= 4
 
 
 async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_command(
@@ -397,22 +347,13 @@ async def test_a_clear_fact_that_waited_is_encrypted_by_the_command_and_a_later_
 async def test_a_clear_reply_to_an_encrypted_request_ends_its_call_at_once(
     tmp_path: Path, redis_url: str, model: Model, bench: Bench, keys_file: Path
 ) -> None:
-    publish(redis_url, FIND)
-    configured = settings(tmp_path, redis_url, model.url, encryption_keys_file=keys_file)
-    async with running_engine(configured) as engine:
-        model.will_call_with("demo__find", {"what": MARKER})
-        model.will_say("It did not work.")
-        async with engine.stream("POST", "/v1/chat", json={"message": "Find it"}) as stream:
-            await stream.until("control")
-            taken = await wait_until(lambda: bench.next_delivery("w"), 20, what="the call")
-            assert taken is not None
-            fence = await bench.run(taken)
-            clear = msgspec.structs.replace(taken.request, sealed=msgspec.UNSET)
-            forger = WorkerLedger(bench.redis, bench.keys, cipher=CLEAR)
-            await forger.progress(clear, fence, CallProgress(0.5, message="forged progress"))
-            forged = ToolOutcome(CallState.SUCCEEDED, (TextBlock("forged result"),))
-            await forger.complete(replace(taken, request=clear), fence, forged)
-            assert (await stream.until("done")).data["reason"] == "stop"
+    async with begun_call(bench, redis_url, model, tmp_path, keys_file) as (engine, stream, taken, fence):
+        clear = msgspec.structs.replace(taken.request, sealed=msgspec.UNSET)
+        forger = WorkerLedger(bench.redis, bench.keys, cipher=CLEAR)
+        await forger.progress(clear, fence, CallProgress(0.5, message="forged progress"))
+        forged = ToolOutcome(CallState.SUCCEEDED, (TextBlock("forged result"),))
+        await forger.complete(replace(taken, request=clear), fence, forged)
+        assert (await stream.until("done")).data["reason"] == "stop"
         shown = (await engine.client.get("/v1/me/data")).text
         assert "OUTCOME_UNKNOWN" in shown, shown
         assert "forged" not in shown

@@ -1,71 +1,36 @@
-"""A whole engine before a provider with habits of its own: what its users receive."""
+"""A whole engine before providers with habits of their own, and before one behind another: what its users receive."""
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncGenerator
+from functools import partial
 
 import pytest
 
-from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, publish, running_engine, settings
+from dialog_engine.context import NOTE
+from tests.integration.engines import Engine, Event, Start, publish
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
 from tests.support.fakes import tool
+from tests.support.protocols import PROTOCOLS
+from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-KEYS = Keys()
 DONE = (
     b'data: {"choices":[{"delta":{"content":"All is said."},"finish_reason":"stop"}]}\n\n'
     b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n'
 )
 
 
-@dataclass
-class Provider:
-    """Answers requests with these bodies, one after the other, and then with a last word; None is never answered."""
-
-    bodies: list[bytes | None] = field(default_factory=list[bytes | None])
-    refuses: Callable[[dict[str, Any]], str | None] = lambda _: None
-    asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    url: str = ""
-
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-            request = json.loads(await reader.readexactly(length))
-            self.asked.append(request)
-            if complaint := self.refuses(request):
-                body = json.dumps({"error": {"message": complaint, "type": "invalid_request_error"}}).encode()
-                writer.write(b"HTTP/1.1 400 no\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n" + body)
-            elif (body := self.bodies.pop(0) if self.bodies else DONE) is not None:
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n" + body)
-            else:
-                await reader.read(1)
-            await writer.drain()
-        writer.close()
-
-    def results(self) -> list[str]:
-        """The results of tool calls in the last request."""
-        return [message["content"] for message in self.asked[-1]["messages"] if message["role"] == "tool"]
-
-
 @pytest.fixture
 async def provider() -> AsyncGenerator[Provider]:
-    provider = Provider()
-    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0) as server:
-        provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with serving(Provider(answer(DONE))) as provider:
         yield provider
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, provider: Provider) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, provider.url)) as engine:
+async def engine(start: Start, provider: Provider) -> AsyncGenerator[Engine]:
+    async with start(model_url=provider.url) as engine:
         yield engine
 
 
@@ -75,11 +40,6 @@ def trace(name: str) -> bytes:
 
 def text_of(events: list[Event]) -> str:
     return "".join(event.data["delta"] for event in events if event.name == "text")
-
-
-def ends(events: list[Event]) -> list[dict[str, Any]]:
-    """The last steps of the tool calls."""
-    return [event.data for event in events if event.data.get("type") == "tool" and "durationMs" in event.data]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +54,7 @@ def ends(events: list[Event]) -> list[dict[str, Any]]:
 async def test_an_answer_that_was_cut_is_kept_and_said_to_be_cut(
     engine: Engine, provider: Provider, name: str, text: str, reason: str
 ) -> None:
-    provider.bodies = [trace(name)]
+    provider.scripts.insert(0, answer(trace(name)))
     events = await engine.chat()
 
     assert text_of(events) == text
@@ -108,11 +68,10 @@ async def test_an_answer_that_was_cut_is_kept_and_said_to_be_cut(
 
 @promise("a provider that sends nothing ends a turn after a bounded time")
 async def test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn(
-    tmp_path: Path, redis_url: str, provider: Provider
+    start: Start, provider: Provider
 ) -> None:
-    provider.bodies = [None]
-    configured = settings(tmp_path, redis_url, provider.url, model_first_token_seconds=0.5)
-    async with running_engine(configured) as engine:
+    provider.scripts.insert(0, Exchange.until_closed)
+    async with start(model_url=provider.url, model_first_token_seconds=0.5) as engine:
         events = await engine.chat()
 
         [error] = [event.data for event in events if event.name == "error"]
@@ -125,17 +84,21 @@ async def test_a_provider_that_accepts_and_says_nothing_does_not_hold_the_turn(
 
 @promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_what_one_model_refuses_another_is_offered_all_the_same(
-    tmp_path: Path, redis_url: str, provider: Provider
+    start: Start, redis_url: str, provider: Provider
 ) -> None:
     publish(redis_url, tool("a__good"), tool("a__bad"))
 
-    def refuses(request: dict[str, Any]) -> str | None:
-        bad = request["model"] == "usual" and len(request["tools"]) == 2
-        return "Invalid schema for function 'a__bad': array schema missing items." if bad else None
+    complaint = "Invalid schema for function 'a__bad': array schema missing items."
+    error = {"error": {"message": complaint, "type": "invalid_request_error"}}
 
-    provider.refuses = refuses
-    configured = settings(tmp_path, redis_url, provider.url, openai_model="usual", allowed_models="openai:other")
-    async with running_engine(configured) as engine:
+    async def picky(exchange: Exchange) -> None:
+        asked = provider.requests[-1]
+        bad = asked["model"] == "usual" and len(asked["tools"]) == 2
+        await (refusal(400, error) if bad else answer(DONE))(exchange)
+
+    provider.scripts = [picky]
+    chosen = {"openai_model": "usual", "allowed_models": "openai:other"}
+    async with start(model_url=provider.url, **chosen) as engine:
         await wait_until(lambda: engine.offers(2), what="the tools")
         await engine.chat()
         await engine.chat(model="openai:other")
@@ -143,6 +106,81 @@ async def test_what_one_model_refuses_another_is_offered_all_the_same(
         refused = 'dialog_tools_refused_total{model="openai:usual",tool="a__bad"} 1.0'
         assert refused in (await engine.client.get("/metrics")).text
 
-    assert [len(request["tools"]) for request in provider.asked] == [2, 1, 2]
+    assert [len(request["tools"]) for request in provider.requests] == [2, 1, 2]
     assert [each["name"] for each in server["tools"]] == ["a__good", "a__bad"]
     assert [(each["tool"], each["model"]) for each in server["quarantined"]] == [("bad", "openai:usual")]
+
+
+# --- One behind another ---
+
+ANTHROPIC = PROTOCOLS["anthropic"]
+OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+
+
+@pytest.fixture
+async def first() -> AsyncGenerator[Provider]:
+    async with serving(Provider(answer(ANTHROPIC.hello)), path="") as provider:
+        yield provider
+
+
+@pytest.fixture
+def behind(start: Start, first: Provider, provider: Provider) -> Start:
+    """Engines that ask a provider of Anthropic messages first."""
+    return partial(
+        start,
+        model_url=provider.url,
+        llm_provider="anthropic",
+        anthropic_base_url=first.url,
+        anthropic_model="claude",
+        llm_fallbacks="openai:gpt",
+    )
+
+
+@promise("another model is asked before any text reached the user")
+@pytest.mark.parametrize(
+    "fails",
+    [refusal(529, OVERLOADED), refusal(429, OVERLOADED), answer(b": nothing\n\n", cut=True)],
+    ids=["529", "429", "broken after a comment"],
+)
+async def test_while_the_first_cannot_answer_the_next_one_does_and_the_first_is_left_in_peace(
+    behind: Start, first: Provider, provider: Provider, fails: Script
+) -> None:
+    first.scripts = [fails]
+    async with behind() as engine:
+        events = await engine.chat()
+        turn = (await engine.client.get(f"/v1/turns/{events[-1].data['turnId']}")).json()
+        again = await engine.chat()
+
+    assert [text_of(each) for each in (events, again)] == ["All is said."] * 2
+    assert not [event for event in events if event.name in ("error", "reset")]
+    assert (turn["status"], turn["model"], again[-1].data["model"]) == ("done", "openai:gpt", "openai:gpt")
+    assert (len(first.requests), len(provider.requests)) == (1, 2)
+
+
+@promise("of a long conversation each model is sent what fits, and the model and the client know what is missing")
+async def test_of_a_long_conversation_each_model_gets_what_fits_and_the_model_and_the_client_are_told(
+    behind: Start, first: Provider, provider: Provider
+) -> None:
+    async with behind(context_tokens={"anthropic:claude": 3000, "": 2000}) as engine:
+        session: str = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+
+        async def ask(number: int) -> tuple[list[Event], list[Event]]:
+            events = await engine.chat(f"{number}" + " word" * 320, sessionId=session)
+            return events, [event for event in events if event.data.get("type") == "decision"]
+
+        asked = [await ask(number) for number in range(8)]
+        assert [decided for _, decided in asked[:3]] == [[], [], []]
+        events, [decided] = asked[-1]
+        left_out = decided.data["messagesLeftOut"]
+        assert decided.data == {"type": "decision", "model": "anthropic:claude", "messagesLeftOut": left_out}
+        assert [event.name for event in events].index("text") > events.index(decided)
+        sent = first.requests[-1]
+        assert len(sent["messages"]) + left_out == 2 * 7 + 1
+        assert NOTE in json.dumps(sent["system"])
+        assert NOTE not in json.dumps(first.requests[0])
+
+        first.scripts = [refusal(529, OVERLOADED)]
+        _, [decided] = await ask(8)
+        assert decided.data["model"] == "openai:gpt"
+        assert decided.data["messagesLeftOut"] > left_out + 2
+        assert NOTE in provider.requests[0]["messages"][0]["content"]

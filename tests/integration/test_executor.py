@@ -12,12 +12,7 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.executor import ExecutorTimes
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
-from dialog_engine.model import (
-    CallAnswered,
-    CallHeld,
-    CallQueued,
-    WaitsFor,
-)
+from dialog_engine.model import CallAnswered, CallHeld, CallQueued, WaitsFor
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -40,7 +35,7 @@ async def harness(redis_url: str) -> AsyncGenerator[Harness]:
         await harness.bench.open()
         async with at_work(harness.mailbox.run):
             yield harness
-        assert len(harness.calls) == 0
+        assert len(harness.calls) == harness.executor.waiting == 0
 
 
 @pytest.fixture
@@ -140,15 +135,6 @@ async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at
         assert [update async for update in updates] == [CallAnswered(request.correlation_id, answered("42"))]
 
 
-@pytest.mark.usefixtures("hasty")
-async def test_a_call_that_was_never_published_cannot_be_published_after_its_deadline(harness: Harness) -> None:
-    call = harness.request(SOON_MS)
-
-    outcome = await harness.run(call).outcome()
-    assert truth(outcome) == (CallState.EXPIRED, ErrorCode.TIMEOUT)
-    assert await harness.ledger.enqueue(call) == replies.AlreadyFinished(outcome)
-
-
 @promise("a late result is recorded and never spoken")
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize(("execution_class", "state"), [("once", CallState.UNKNOWN), ("repeatable", CallState.FAILED)])
@@ -192,16 +178,24 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
     await asyncio.wait([waiter.task])
 
 
-async def test_without_redis_every_call_is_answered_by_its_deadline(own_redis: LocalServer) -> None:
+async def test_without_redis_every_call_is_answered_by_its_deadline_or_its_stop(
+    own_redis: LocalServer,
+) -> None:
     async with aclosing(Harness(own_redis.url, HASTY)) as harness:
         calls = [harness.request(SOON_MS, execution_class=each) for each in ("once", "repeatable") for _ in range(10)]
+        once, again = harness.request(), harness.request(execution_class="repeatable")
         waiter = harness.run(*calls)
         await asyncio.sleep(0)
         own_redis.kill()
         outcomes = await waiter.outcomes()
+        stopped = await harness.executor.cancel([once, again])
     assert [truth(outcome) for outcome in outcomes] == [
         *[(CallState.UNKNOWN, ErrorCode.TIMEOUT)] * 10,
         *[(CallState.FAILED, ErrorCode.TIMEOUT)] * 10,
+    ]
+    assert [truth(outcome) for outcome in stopped.values()] == [
+        (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+        (CallState.CANCELLED, ErrorCode.CANCELLED),
     ]
 
 
@@ -228,19 +222,6 @@ async def test_a_redis_that_does_not_answer_delays_many_calls_no_longer_than_one
 # --- Cancelling ---
 
 
-async def test_without_redis_the_outcome_of_a_stopped_call_is_unknown_if_it_may_run_only_once(
-    own_redis: LocalServer,
-) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
-        once, again = harness.request(), harness.request(execution_class="repeatable")
-        own_redis.kill()
-        outcomes = await harness.executor.cancel([once, again])
-    assert [truth(outcome) for outcome in outcomes.values()] == [
-        (CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
-        (CallState.CANCELLED, ErrorCode.CANCELLED),
-    ]
-
-
 @promise("only an outage of Redis is called one: a defect of the engine is told as an internal error")
 @pytest.mark.usefixtures("hasty")
 async def test_a_defect_of_the_engine_is_told_as_one_and_not_as_an_outage(
@@ -259,28 +240,6 @@ async def test_a_defect_of_the_engine_is_told_as_one_and_not_as_an_outage(
 
 
 # --- Leaks ---
-
-
-async def test_a_stop_whose_answer_was_lost_is_repeated_with_the_same_outcome(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = harness.request()
-    await harness.publish(call)
-    ask = harness.ledger.cancel
-    asked: list[str] = []
-
-    async def lose_the_first_answer(*arguments: Any, **options: Any) -> replies.Cancelled:
-        asked.append(arguments[0].correlation_id)
-        answer = await ask(*arguments, **options)
-        if len(asked) == 1:
-            raise RedisUnavailable("the reply was lost")
-        return answer
-
-    monkeypatch.setattr(harness.ledger, "cancel", lose_the_first_answer)
-    outcomes = await harness.executor.cancel([call])
-
-    assert truth(outcomes[call.correlation_id]) == (CallState.CANCELLED, ErrorCode.CANCELLED)
-    assert len(asked) == 2
 
 
 async def test_a_call_that_the_relay_offered_while_its_stop_waited_for_redis_counts_as_offered(
@@ -332,15 +291,6 @@ async def test_a_stop_that_redis_lost_is_written_again_to_the_next_server(
 
         await wait_until(ended)
     assert await harness.ledger.cancel(call, CANCELLED) == replies.AlreadyFinished(outcome)
-
-
-async def test_a_cancelled_waiter_leaves_nothing_behind(harness: Harness) -> None:
-    calls = [harness.request() for _ in range(10)]
-    waiter = harness.run(*calls)
-    await wait_until(lambda: len(harness.calls) == 10)
-    waiter.task.cancel()
-    await asyncio.wait([waiter.task])
-    assert len(harness.calls) == harness.executor.waiting == 0
 
 
 async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dialog_engine.storage.database import Transaction
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Start
 from tests.marks import promise
 from tests.support.engine_stores import DIALECTS, opener
 
@@ -19,9 +19,7 @@ MOMENT = "2023-11-14T22:13:20.123Z"
 
 
 @pytest.fixture(params=DIALECTS)
-async def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, model: Model
-) -> AsyncGenerator[Engine]:
+async def engine(start: Start, request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Engine]:
     """An engine with sessions of one millisecond, and one that is a millisecond older."""
 
     def made(tx: Transaction) -> None:
@@ -31,7 +29,7 @@ async def engine(
     async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
         await database.write(made)
     changes = {"database_url": request.getfixturevalue("postgres_url")} if request.param == "postgres" else {}
-    async with running_engine(settings(tmp_path, redis_url, model.url, **changes)) as engine:
+    async with start(**changes) as engine:
         yield engine
 
 

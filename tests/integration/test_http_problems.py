@@ -11,8 +11,8 @@ import httpx2
 import pytest
 
 from dialog_engine.http import views
-from dialog_engine.http.middleware import MAX_BODY_BYTES
-from tests.integration.engines import Engine, Model, running_engine, settings
+from dialog_engine.http.requests import MAX_BODY_BYTES
+from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 
 pytestmark = pytest.mark.anyio
@@ -21,8 +21,8 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=1000)) as engine:
+async def engine(start: Start) -> AsyncGenerator[Engine]:
+    async with start(max_message_chars=1000) as engine:
         yield engine
 
 
@@ -41,66 +41,49 @@ def check(answer: httpx2.Response, status: int, code: str, field: str | None = N
     return body
 
 
-WRONG_SHAPES: list[tuple[object, str]] = [
-    ({}, "message"),
-    ({"message": ""}, "message"),
-    ({"message": " \n\t\u3000"}, "message"),
-    ({"message": None}, "message"),
-    ({"message": 7}, "message"),
-    ({"message": ["Hi"]}, "message"),
-    ({"message": "Hi", "sessionId": 7}, "sessionId"),
-    ({"message": "Hi", "sessionId": ""}, "sessionId"),
-    ({"message": "Hi", "sessionId": "x" * 101}, "sessionId"),
-    ({"message": "Hi", "session_id": "x"}, "session_id"),
-    ({"message": "Hi", "temperature": 1}, "temperature"),
-    ([], "body"),
-    ("Hi", "body"),
-    (7, "body"),
+CHAT, DECISION = "/v1/chat", "/v1/turns/any/approvals/any"
+WRONG_SHAPES: list[tuple[str, object, str, str]] = [
+    (CHAT, {}, "message", ""),
+    (CHAT, {"message": ""}, "message", ""),
+    (CHAT, {"message": " \n\t\u3000"}, "message", ""),
+    (CHAT, {"message": None}, "message", ""),
+    (CHAT, {"message": 7}, "message", ""),
+    (CHAT, {"message": ["Hi"]}, "message", ""),
+    (CHAT, {"message": "Hi", "sessionId": 7}, "sessionId", ""),
+    (CHAT, {"message": "Hi", "sessionId": ""}, "sessionId", ""),
+    (CHAT, {"message": "Hi", "sessionId": "x" * 101}, "sessionId", ""),
+    (CHAT, {"message": "Hi", "session_id": "x"}, "session_id", ""),
+    (CHAT, {"message": "Hi", "temperature": 1}, "temperature", ""),
+    (CHAT, [], "body", ""),
+    (CHAT, "Hi", "body", ""),
+    (CHAT, 7, "body", ""),
+    (DECISION, {}, "decision", "required"),
+    (DECISION, {"decision": "maybe"}, "decision", "'approve' or 'refuse'"),
+    (DECISION, {"decision": "approve"}, "hash", "required"),
+    (DECISION, {"decision": "approve", "hash": ""}, "hash", "required"),
+    (DECISION, {"decision": "approve", "hash": "h", "reason": "why"}, "reason", "leave it out"),
+    (DECISION, {"decision": "approve", "hash": "h", "arguments": []}, "arguments", "dictionary"),
+    (DECISION, {"decision": "refuse", "arguments": {}}, "arguments", "leave them out"),
+    (DECISION, {"decision": "refuse", "reason": "x" * 1001}, "reason", "1000 characters"),
 ]
 
 
 async def test_a_body_of_the_wrong_shape_is_refused_and_its_field_named(
     engine: Engine, subtests: pytest.Subtests
 ) -> None:
-    for body, field in WRONG_SHAPES:
-        with subtests.test(body=body):
-            check(await engine.client.post("/v1/chat", json=body), 422, "INVALID_REQUEST", field)
+    for path, body, field, said in WRONG_SHAPES:
+        with subtests.test(path=path, body=body):
+            assert said in check(await engine.client.post(path, json=body), 422, "INVALID_REQUEST", field)["detail"]
     assert (await engine.client.get("/v1/sessions")).json()["sessions"] == []
 
 
-WRONG_DECISIONS: list[tuple[object, str, str]] = [
-    ({}, "decision", "required"),
-    ({"decision": "maybe"}, "decision", "'approve' or 'refuse'"),
-    ({"decision": "approve"}, "hash", "required"),
-    ({"decision": "approve", "hash": ""}, "hash", "required"),
-    ({"decision": "approve", "hash": "h", "reason": "why"}, "reason", "leave it out"),
-    ({"decision": "approve", "hash": "h", "arguments": []}, "arguments", "dictionary"),
-    ({"decision": "refuse", "arguments": {}}, "arguments", "leave them out"),
-    ({"decision": "refuse", "reason": "x" * 1001}, "reason", "1000 characters"),
-]
-
-
-async def test_a_decision_of_the_wrong_shape_is_refused_and_its_field_named(
-    engine: Engine, subtests: pytest.Subtests
-) -> None:
-    for body, field, said in WRONG_DECISIONS:
-        with subtests.test(body=body):
-            answer = await engine.client.post("/v1/turns/any/approvals/any", json=body)
-            assert said in check(answer, 422, "INVALID_REQUEST", field)["detail"]
-
-
-async def test_a_body_that_is_not_json_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
+async def test_a_body_that_is_not_json_or_not_unicode_is_refused(engine: Engine, subtests: pytest.Subtests) -> None:
     for body in (b"{", b"{'message': 'Hi'}", b'{"message": "\xff"}', b'{"message": ' + b"[" * 200_000):
         with subtests.test(body=body[:20]):
-            answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
-            check(answer, 400, "INVALID_JSON", "body")
-    check(await engine.client.post("/v1/chat", headers=JSON), 422, "INVALID_REQUEST", "body")
-
-
-async def test_a_lone_surrogate_is_refused(engine: Engine) -> None:
+            check(await engine.client.post(CHAT, content=body, headers=JSON), 400, "INVALID_JSON", "body")
+    check(await engine.client.post(CHAT, headers=JSON), 422, "INVALID_REQUEST", "body")
     for body in (b'{"message": "\\ud83d"}', b'{"message": "Hi", "sessionId": "\\ud83d"}'):
-        answer = await engine.client.post("/v1/chat", content=body, headers=JSON)
-        check(answer, 422, "INVALID_REQUEST")
+        check(await engine.client.post(CHAT, content=body, headers=JSON), 422, "INVALID_REQUEST")
 
 
 @promise("a page from elsewhere can do nothing to an engine without keys")
@@ -113,29 +96,24 @@ async def test_bodies_other_than_json_are_refused(engine: Engine, subtests: pyte
             assert "application/json" in body["detail"]
 
 
-async def test_a_message_that_is_too_long_is_refused(engine: Engine) -> None:
+async def test_a_message_or_a_body_that_is_too_large_is_refused(engine: Engine) -> None:
     await engine.chat("x" * 1000)
-    for path in ("/v1/chat", "/v1/sessions/any/turns"):
+    for path in (CHAT, "/v1/sessions/any/turns"):
         answer = await engine.client.post(path, json={"message": "x" * 1001})
         check(answer, 413, "MESSAGE_TOO_LONG", "message")
-
-
-async def test_a_body_that_is_too_large_is_refused_with_and_without_content_length(engine: Engine) -> None:
     large = b'{"message": "' + b"x" * MAX_BODY_BYTES + b'"}'
 
     async def in_pieces() -> AsyncGenerator[bytes]:
         for at in range(0, len(large), 65_536):
             yield large[at : at + 65_536]
 
-    check(await engine.client.post("/v1/chat", content=large, headers=JSON), 413, "BODY_TOO_LARGE", "body")
-    check(await engine.client.post("/v1/chat", content=in_pieces(), headers=JSON), 413, "BODY_TOO_LARGE", "body")
+    for content in (large, in_pieces()):  # with and without a content-length
+        check(await engine.client.post(CHAT, content=content, headers=JSON), 413, "BODY_TOO_LARGE", "body")
     await engine.chat("Hi")
 
 
-async def test_the_longest_message_fits_in_a_body_also_when_escaped(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    async with running_engine(settings(tmp_path, redis_url, model.url, max_message_chars=100_000)) as engine:
+async def test_the_longest_message_fits_in_a_body_also_when_escaped(start: Start) -> None:
+    async with start(max_message_chars=100_000) as engine:
         escaped = b'{"message": "' + b"\\ud83d\\ude00" * 100_000 + b'"}'
         assert len(escaped) > MAX_BODY_BYTES
         events = await engine.events("POST", "/v1/chat", content=escaped, headers=JSON)
@@ -207,28 +185,24 @@ async def test_head_is_answered_as_get_is_without_a_body(engine: Engine, model: 
     assert "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
 
 
+UNKNOWN_PARAMETERS = [
+    ("GET", "/v1/sessions?befor=x", "limit, before"),
+    ("GET", "/v1/sessions/nope/messages?befor=1", "limit, before"),
+    ("POST", "/v1/sessions?befor", "has none"),
+    ("POST", "/v1/chat?befor=1", "has none"),
+    ("GET", "/v1/turns/nope/events?befor=1&after=1-1", "after"),
+    ("DELETE", "/v1/me/data?befor=1", "has none"),
+    ("GET", "/v1/tools?befor=1", "has none"),
+    ("GET", "/readyz?befor=1", "has none"),
+]
+
+
 @promise("an unknown query parameter is refused and named, and HEAD and Allow are right")
-@pytest.mark.parametrize(
-    ("method", "path", "known"),
-    [
-        ("GET", "/v1/sessions?befor=x", "limit, before"),
-        ("GET", "/v1/sessions/nope/messages?befor=1", "limit, before"),
-        ("POST", "/v1/sessions?befor", "has none"),
-        ("POST", "/v1/chat?befor=1", "has none"),
-        ("GET", "/v1/turns/nope/events?befor=1&after=1-1", "after"),
-        ("DELETE", "/v1/me/data?befor=1", "has none"),
-        ("GET", "/v1/tools?befor=1", "has none"),
-        ("GET", "/readyz?befor=1", "has none"),
-    ],
-)
-async def test_a_query_parameter_that_is_not_known_is_refused_and_named(
-    engine: Engine, method: str, path: str, known: str
-) -> None:
-    content = b'{"message": "Hi"}' if method == "POST" else None
-    body = check(
-        await engine.client.request(method, path, content=content, headers=JSON), 422, "INVALID_REQUEST", "befor"
-    )
-    assert known in body["errors"][0]["message"]
+async def test_a_query_parameter_that_is_not_known_is_refused_and_named(engine: Engine) -> None:
+    for method, path, known in UNKNOWN_PARAMETERS:
+        content = b'{"message": "Hi"}' if method == "POST" else None
+        answer = await engine.client.request(method, path, content=content, headers=JSON)
+        assert known in check(answer, 422, "INVALID_REQUEST", "befor")["errors"][0]["message"]
 
 
 async def test_an_internal_error_reveals_no_details(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,13 +245,6 @@ async def test_nothing_is_accepted_while_nothing_can_be_committed(engine: Engine
 # --- Who asks ---
 
 
-@pytest.fixture
-async def shared(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    keys = {"ann": "ann's key", "bob": "bob's key"}
-    async with running_engine(settings(tmp_path, redis_url, model.url, api_keys=keys)) as engine:
-        yield engine
-
-
 @promise("a page from elsewhere can do nothing to an engine without keys")
 async def test_without_keys_only_this_machines_own_names_are_served(engine: Engine) -> None:
     for host in ("localhost", "127.0.0.1:8000", "[::1]:8000", "LOCALHOST:1"):
@@ -291,8 +258,11 @@ async def test_without_keys_pages_from_elsewhere_are_not_served(engine: Engine) 
     for host in ("localhost:3000", "127.0.0.1:8000", "[::1]"):
         headers = {"host": host, "origin": f"http://{host}"}
         assert (await engine.client.post("/v1/sessions", headers=headers)).status_code == 201
+    assert (await engine.client.post("/v1/sessions", headers={"origin": engine.url})).status_code == 201
     for origin in (
         "https://evil.example",
+        "http://127.0.0.1:9",
+        "http://localhost:9",
         "http://localhost.evil.example",
         "null",
         "http://10.0.0.1:8000",
@@ -301,6 +271,7 @@ async def test_without_keys_pages_from_elsewhere_are_not_served(engine: Engine) 
         check(await engine.client.post("/v1/sessions", headers={"origin": origin}), 403, "ORIGIN_NOT_ALLOWED", "Origin")
 
 
-async def test_with_keys_every_name_is_served(shared: Engine) -> None:
+async def test_with_keys_every_name_is_served(start: Start) -> None:
     headers = {"host": "chat.example", "origin": "https://chat.example", "authorization": "Bearer ann's key"}
-    assert (await shared.client.get("/v1/about", headers=headers)).status_code == 200
+    async with start(api_keys={"ann": "ann's key"}) as engine:
+        assert (await engine.client.get("/v1/about", headers=headers)).status_code == 200

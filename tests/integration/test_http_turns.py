@@ -14,14 +14,13 @@ import httpx2
 import pytest
 from redis import Redis as SyncRedis
 
-from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import sse
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
@@ -32,8 +31,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+async def engine(start: Start) -> AsyncGenerator[Engine]:
+    async with start() as engine:
         yield engine
 
 
@@ -73,13 +72,9 @@ async def test_a_disconnected_client_ends_its_stream_and_not_its_turn(engine: En
     model.held.clear()
     async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
         await stream.until("text")
-        assert "dialog_event_streams 1.0" in (await engine.client.get("/metrics")).text
-
-    async def none_open() -> bool:
-        return "dialog_event_streams 0.0" in (await engine.client.get("/metrics")).text
-
-    await wait_until(none_open, what="the end of the stream")
-    assert "dialog_turns_running 1.0" in (await engine.client.get("/metrics")).text
+        assert await engine.metric("dialog_event_streams 1.0")
+    await wait_until(lambda: engine.metric("dialog_event_streams 0.0"), what="the end of the stream")
+    assert await engine.metric("dialog_turns_running 1.0")
     model.held.set()
 
 
@@ -156,15 +151,13 @@ async def test_cancelling_keeps_the_partial_text_and_is_idempotent(engine: Engin
 
 
 @promise("what was committed before a crash is sent after it")
-async def test_a_log_that_lost_its_end_is_completed_from_the_database(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+async def test_a_log_that_lost_its_end_is_completed_from_the_database(start: Start, redis_url: str) -> None:
+    async with start() as engine:
         events = await engine.chat()
     turn = events[0].data["turnId"]
     with SyncRedis.from_url(redis_url) as redis:
         redis.xdel(Keys().turn(turn), events[-1].id, events[-2].id)
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine, asyncio.timeout(5):
+    async with start() as engine, asyncio.timeout(5):
         path = f"/v1/turns/{turn}/events"
         for after in ({}, {"after": events[2].id}):
             transcript = Transcript()
@@ -177,6 +170,7 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(
             assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
 
 
+@promise("with Redis or all workers down chat still answers")
 async def test_without_redis_chat_works_and_readiness_says_degraded(
     tmp_path: Path, own_redis: LocalServer, model: Model
 ) -> None:
@@ -204,26 +198,26 @@ DRAW = ToolEntry(name="demo__draw", server="demo", tool="draw", input_schema={"t
 
 
 @pytest.fixture
-async def worker(redis_url: str) -> AsyncGenerator[Bench]:
-    redis: Any = command_client(redis_url)
-    with SyncRedis.from_url(redis_url) as thread:
-        bench = Bench(redis, thread)
-        await bench.open()
-        publish(redis_url, DRAW)
-        yield bench
-    await redis.aclose()
+def worker(bench: Bench, redis_url: str) -> Bench:
+    publish(redis_url, DRAW)
+    return bench
 
 
-DRAWING = ToolOutcome(
-    CallState.SUCCEEDED,
-    (
-        TextBlock("a picture"),
-        MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5"),
-        MediaBlock("image/svg+xml", "PHN2Zy8+"),
-        MediaBlock("text/html", "PGgxPg=="),
-        MediaBlock("image/png\r\nset-cookie: a=b", "AAAA"),
-        MediaBlock("image/png", "not base64!"),
-    ),
+async def answered(worker: Bench, *content: TextBlock | MediaBlock) -> str:
+    """Answer the call that waits; its id."""
+    await wait_until(worker.backlog)
+    delivery = await worker.deliver()
+    await worker.worker.complete(delivery, await worker.run(delivery), ToolOutcome(CallState.SUCCEEDED, content))
+    return delivery.request.correlation_id
+
+
+DRAWING = (
+    TextBlock("a picture"),
+    MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5"),
+    MediaBlock("image/svg+xml", "PHN2Zy8+"),
+    MediaBlock("text/html", "PGgxPg=="),
+    MediaBlock("image/png\r\nset-cookie: a=b", "AAAA"),
+    MediaBlock("image/png", "not base64!"),
 )
 
 
@@ -232,10 +226,7 @@ async def test_a_tool_call_passes_all_its_states_and_its_media_are_served(
 ) -> None:
     model.will_call("demo__draw", "no__such_tool")
     async with engine.stream("POST", "/v1/chat", json={"message": "Draw"}) as stream:
-        await wait_until(worker.backlog)
-        delivery = await worker.deliver()
-        fence = await worker.run(delivery)
-        await worker.worker.complete(delivery, fence, DRAWING)
+        call = await answered(worker, *DRAWING)
         events = [event async for event in stream]
     steps = [(event.data["toolName"], event.data["status"]) for event in events if event.data.get("type") == "tool"]
     assert [status for name, status in steps if name == "demo__draw"] == ["pending", "queued", "succeeded"]
@@ -262,7 +253,7 @@ async def test_a_tool_call_passes_all_its_states_and_its_media_are_served(
         assert (answer.status_code, answer.json()["code"]) == (404, "CONTENT_NOT_FOUND")
     wrong = await engine.client.get(f"{base}/x")
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "number")
-    other = await engine.client.get(base.replace(delivery.request.correlation_id, "other") + "/1")
+    other = await engine.client.get(base.replace(call, "other") + "/1")
     assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
 
     metrics = (await engine.client.get("/metrics")).text
@@ -282,11 +273,8 @@ async def test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_
     worker: Bench, engine: Engine, model: Model
 ) -> None:
     model.will_call("demo__draw")
-    long = ToolOutcome(CallState.SUCCEEDED, (TextBlock(LOG), TextBlock("for the user", user_only=True)))
     async with engine.stream("POST", "/v1/chat", json={"message": "Draw"}) as stream:
-        await wait_until(worker.backlog)
-        delivery = await worker.deliver()
-        await worker.worker.complete(delivery, await worker.run(delivery), long)
+        call = await answered(worker, TextBlock(LOG), TextBlock("for the user", user_only=True))
         events = [event async for event in stream]
 
     shown = next(event.data["result"] for event in events if event.data.get("status") == "succeeded")
@@ -298,11 +286,10 @@ async def test_a_long_result_is_shortened_and_its_whole_text_is_served_as_plain_
     assert whole.text == f"{LOG}\nfor the user"
     assert whole.headers["x-content-type-options"] == "nosniff"
     assert "sandbox" in whole.headers["content-security-policy"]
-    other = await engine.client.get(shown["textUrl"].replace(delivery.request.correlation_id, "other"))
+    other = await engine.client.get(shown["textUrl"].replace(call, "other"))
     assert (other.status_code, other.json()["code"]) == (404, "CONTENT_NOT_FOUND")
     exported = json.loads((await engine.client.get("/v1/me/data")).text.splitlines()[0])
-    correlation_id = delivery.request.correlation_id
-    assert exported["wholeTexts"] == [{"correlationId": correlation_id, "text": f"{LOG}\nfor the user"}]
+    assert exported["wholeTexts"] == [{"correlationId": call, "text": f"{LOG}\nfor the user"}]
 
 
 @promise("large results are paged through with a tool")
@@ -334,9 +321,9 @@ async def test_a_model_reads_parts_of_a_result_of_half_a_megabyte(worker: Bench,
     assert words(events).endswith("Hello")
 
 
-async def test_with_tools_disabled_every_call_is_refused(tmp_path: Path, redis_url: str, model: Model) -> None:
+async def test_with_tools_disabled_every_call_is_refused(start: Start, model: Model) -> None:
     model.will_call("demo__draw")
-    async with running_engine(settings(tmp_path, redis_url, model.url, enable_mcp=False)) as engine:
+    async with start(enable_mcp=False) as engine:
         events = await engine.chat()
         catalog = (await engine.client.get("/v1/tools")).json()
         assert (catalog["mcp"], catalog["servers"]) == ("disabled", [])
@@ -350,51 +337,35 @@ async def test_with_tools_disabled_every_call_is_refused(tmp_path: Path, redis_u
 
 
 @promise("SIGTERM has streams reconnect")
-async def test_at_shutdown_streams_end_with_a_reconnect_hint(tmp_path: Path, redis_url: str, model: Model) -> None:
-    model.held.clear()
-    async with AsyncExitStack() as stack:
-        async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-            stream = await RawStream.begin(engine, stack)
-            await stream.until(b'"delta":"He"')
-            began = time.monotonic()
-        # Read to its end: a stream that was cut would have no last chunk.
-        rest = await stream.rest()
-    assert time.monotonic() - began < 3  # it need not be cut
-    assert rest.endswith(b"\r\n0\r\n\r\n")
-    assert re.search(rb": reconnect\nretry: \d+\n\n", rest)
-    assert b"event: done" not in rest
-    assert b"error" not in rest
-
-
-async def test_at_shutdown_streams_of_turns_of_other_engines_end_with_a_hint_too(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+async def test_at_shutdown_streams_end_with_a_reconnect_hint_those_of_turns_of_other_engines_too(
+    start: Start, postgres_url: str, model: Model
 ) -> None:
     model.held.clear()
-    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    async with (
-        AsyncExitStack() as stack,
-        running_engine(configured) as owner,
-        owner.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream,
-    ):
-        turn = stream.response.headers["x-turn-id"]
-        async with running_engine(configured) as other:
-            elsewhere = await RawStream.begin(other, stack, f"GET /v1/turns/{turn}/events")
-            await elsewhere.until(b'"delta":"He"')
-            began = time.monotonic()
-        rest = await elsewhere.rest()
-        assert time.monotonic() - began < 3
-        assert b": reconnect" in rest
-        model.held.set()
-        assert (await stream.until("done")).data["reason"] == "stop"
+    async with AsyncExitStack() as stack:
+        async with start(database_url=postgres_url) as owner:
+            stream = await RawStream.begin(owner, stack)
+            turn = re.search(rb'"turnId":"([^"]+)"', await stream.until(b'"delta":"He"'))
+            assert turn
+            async with start(database_url=postgres_url) as other:
+                elsewhere = await RawStream.begin(other, stack, f"GET /v1/turns/{turn[1].decode()}/events")
+                await elsewhere.until(b'"delta":"He"')
+                began = time.monotonic()
+            ends = [await elsewhere.rest()]
+        ends.append(await stream.rest())
+    assert time.monotonic() - began < 6  # they need not be cut
+    for rest in ends:
+        # Read to its end: a stream that was cut would have no last chunk.
+        assert rest.endswith(b"\r\n0\r\n\r\n")
+        assert re.search(rb": reconnect\nretry: \d+\n\n", rest)
+        assert b"event: done" not in rest
+        assert b"error" not in rest
 
 
 @promise("SIGTERM has streams reconnect")
-async def test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end(
-    tmp_path: Path, redis_url: str, model: Model
-) -> None:
+async def test_a_turn_that_ends_within_the_grace_period_is_streamed_to_its_end(start: Start, model: Model) -> None:
     model.held.clear()
     async with AsyncExitStack() as stack:
-        async with running_engine(settings(tmp_path, redis_url, model.url, shutdown_grace_seconds=20)) as engine:
+        async with start(shutdown_grace_seconds=20) as engine:
             stream = await RawStream.begin(engine, stack)
             await stream.until(b'"delta":"He"')
             asyncio.get_running_loop().call_later(0.5, model.held.set)
@@ -419,9 +390,9 @@ class RawStream:
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return cls(reader, writer)
 
-    async def until(self, words: bytes) -> None:
+    async def until(self, words: bytes) -> bytes:
         async with asyncio.timeout(10):
-            await self._reader.readuntil(words)
+            return await self._reader.readuntil(words)
 
     async def rest(self) -> bytes:
         async with asyncio.timeout(10):

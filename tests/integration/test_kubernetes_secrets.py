@@ -3,13 +3,15 @@
 import os
 import shutil
 import subprocess
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from redis import Redis
-from redis.exceptions import AuthenticationError
+from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from callstream_runtime.settings import ServiceSettings
 from callstream_runtime.settings_sources import read_settings
@@ -36,9 +38,15 @@ def secrets() -> dict[str, dict[str, str]]:
     return {resource["metadata"]["name"]: resource["stringData"] for resource in resources}
 
 
+@cache
+def manifests(name: str) -> list[Resource]:
+    """What an overlay makes: built once."""
+    return built(OVERLAYS / name)
+
+
 def pod(name: str, workload: str) -> Resource:
     [found] = [
-        each for each in built(OVERLAYS / name) if each["kind"] in ("Deployment", "StatefulSet")
+        each for each in manifests(name) if each["kind"] in ("Deployment", "StatefulSet")
         and each["metadata"]["name"] == workload
     ]  # fmt: skip
     return found["spec"]["template"]["spec"]
@@ -86,15 +94,31 @@ def test_a_service_reads_its_login_and_the_request_keys_from_its_secrets(
 
 
 def test_the_autoscaler_logs_in_as_the_worker(secrets: dict[str, dict[str, str]]) -> None:
-    [trigger] = [each for each in built(OVERLAYS / "scale") if each["kind"] == "TriggerAuthentication"]
+    [trigger] = [each for each in manifests("scale") if each["kind"] == "TriggerAuthentication"]
 
     login = {each["parameter"]: secrets[each["name"]][each["key"]] for each in trigger["spec"]["secretTargetRef"]}
     assert login["username"] == "callstream-worker"
     assert login["password"] == secrets["callstream-worker"]["redis_password"]
 
 
+STREAMS = (
+    "events.ltm", "events.analytics", "events.audit", "dialog.turns:x", "rpc.plugins.mailbox:x",
+    "rpc.plugins.responses:x",
+)  # fmt: skip
+HASHES = ("plugins.catalog.pins:x", "plugins.catalog:x", "dialog.incarnation", "rpc.plugins.workers")
+
+
+def allowed(client: Redis, *command: str) -> bool:
+    with suppress(ResponseError):
+        try:
+            client.execute_command(*command)
+        except NoPermissionError:
+            return False
+    return True
+
+
 @pytest.mark.parametrize("kind", ["valkey", "redis-server"])
-def test_the_redis_of_the_small_overlay_admits_the_users_and_keeps_what_scripts_write(
+def test_the_redis_of_the_small_overlay_admits_the_users_with_their_rights_and_keeps_what_scripts_write(
     secrets: dict[str, dict[str, str]], tmp_path: Path, kind: str
 ) -> None:
     if reason := missing(kind):
@@ -105,11 +129,11 @@ def test_the_redis_of_the_small_overlay_admits_the_users_and_keeps_what_scripts_
     server = LocalServer(binary, tmp_path, "--aclfile", str(tmp_path / "users.acl"))
     server.start()
     try:
-        worker, engine = (
+        worker, engine, operator = (
             Redis.from_url(server.url, username=each["redis_username"], password=each["redis_password"])
-            for each in (secrets["callstream-worker"], secrets["callstream-engine"])
+            for each in (secrets[f"callstream-{name}"] for name in ("worker", "engine", "operator"))
         )
-        with worker, engine:
+        with worker, engine, operator:
             engine.xgroup_create(Keys().requests, GROUP, mkstream=True)
             assert worker.xlen(Keys().requests) == 0
             assert worker.xpending(Keys().requests, GROUP)["pending"] == 0
@@ -119,6 +143,14 @@ def test_the_redis_of_the_small_overlay_admits_the_users_and_keeps_what_scripts_
             server.stop()
             server.start()
             assert worker.xlen(Keys().requests) == 2
+            assert not any(allowed(worker, "XLEN", key) for key in ("events.ltm", "dialog.turns:x"))
+            assert all(allowed(operator, "XRANGE", key, "-", "+") for key in STREAMS)
+            assert not any(allowed(operator, "XADD", key, "*", "a", "b") for key in STREAMS)
+            assert all(allowed(operator, "HGETALL", key) for key in HASHES)
+            assert not any(allowed(operator, "HSET", key, "a", "b") for key in HASHES)
+            others = (("FLUSHDB",), ("KEYS", "*"), ("DEL", "dialog.turns:x"))
+            assert not any(allowed(operator, *each) for each in others)
+            assert allowed(operator, "XDEL", "events.plugins.dead", "1-1")
         with Redis.from_url(server.url) as anonymous, pytest.raises(AuthenticationError):
             anonymous.xlen(Keys().requests)
         with Redis.from_url(server.url, username="health", password="health") as probe:

@@ -166,6 +166,12 @@ async def test_a_key_that_cannot_be_sent_is_a_wrong_setting_and_is_not_shown(key
         assert key not in str(caught.value)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(OpenAIModel, "OPENAI_API_KEY"), (AnthropicModel, "ANTHROPIC_API_KEY")])
+def test_neither_key_nor_url_is_a_wrong_setting(kind: type[OpenAIModel] | type[AnthropicModel], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        kind(None, None, "model")
+
+
 @pytest.mark.parametrize("model", [OpenAIModel, AnthropicModel])
 async def test_a_query_in_the_base_url_is_kept_and_its_password_is_sent_as_a_header(
     provider: Provider, model: type[OpenAIModel] | type[AnthropicModel]
@@ -225,11 +231,10 @@ async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
 
 @promise("proxies of the environment and the system's certificates are used")
 @proxy_with_password
-async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
+async def test_a_tunnel_through_a_proxy_hides_everything_from_it_and_the_systems_store_says_whom_to_trust(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate, tls = own_authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    store, tls = own_authority(tmp_path)
     heads: list[str] = []
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -245,7 +250,13 @@ async def test_a_tunnel_through_a_proxy_hides_everything_from_it(
     ):
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        async with aclosing(OpenAIModel(f"https://127.0.0.1:{port}/v1", KEY, "model")) as client:
+        url = f"https://127.0.0.1:{port}/v1"
+        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as stranger:
+            with pytest.raises(LLMUnavailableError):
+                await ask(stranger)
+        heads.clear()
+        monkeypatch.setenv("SSL_CERT_FILE", str(store))
+        async with aclosing(OpenAIModel(url, KEY, "model")) as client:
             assert await ask(client) == HELLO_EVENTS
     assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT 127.0.0.1:{port} HTTP/1.1"]
     assert f"Proxy-Authorization: Basic {b64encode(b'user:secret').decode()}" in heads[0]
@@ -276,23 +287,6 @@ def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
     return certificate, context
 
 
-@promise("proxies of the environment and the system's certificates are used")
-async def test_certificates_are_checked_against_the_systems_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store, server_context = own_authority(tmp_path)
-    provider = Provider(answer(*HELLO))
-    async with await asyncio.start_server(provider.connected, "127.0.0.1", 0, ssl=server_context) as server:
-        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as stranger:
-            with pytest.raises(LLMUnavailableError):
-                await ask(stranger)
-
-        monkeypatch.setenv("SSL_CERT_FILE", str(store))
-        async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as member:
-            assert await ask(member) == HELLO_EVENTS
-
-
 async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, client: OpenAIModel) -> None:
     seen = asyncio.Event()
 
@@ -318,18 +312,22 @@ async def test_what_is_not_compressed_as_it_says_breaks_off(provider: Provider, 
         await ask(client)
 
 
+@pytest.fixture(scope="module")
+def packed_zeros() -> bytes:
+    """A hundred megabytes."""
+    packer, page = zlib.compressobj(1, wbits=31), bytes(1_000_000)
+    return b"".join(packer.compress(page) for _ in range(100)) + packer.flush()
+
+
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
 async def test_a_small_answer_that_unpacks_to_many_megabytes_is_unpacked_in_steps(
-    provider: Provider, client: OpenAIModel, status: int, kind: str
+    provider: Provider, client: OpenAIModel, packed_zeros: bytes, status: int, kind: str
 ) -> None:
-    packer, page = zlib.compressobj(wbits=31), bytes(1_000_000)
-    packed = b"".join(packer.compress(page) for _ in range(300)) + packer.flush()
-
     async def script(exchange: Exchange) -> None:
         await exchange.start(status, kind, content_encoding="gzip")
         with suppress(ConnectionError):
-            await exchange.send(packed)
+            await exchange.send(packed_zeros)
             await exchange.end()
 
     provider.scripts = [script]

@@ -284,15 +284,6 @@ async def test_the_text_before_a_message_that_cannot_be_read_is_kept_when_both_a
         parser.finish()
 
 
-async def test_without_aws_credentials_the_error_names_the_settings(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {name: value for name, value in bedrock(provider).items() if "KEY" not in name and "TOKEN" not in name}
-    with pytest.raises(LLMAuthenticationError, match="AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID"):
-        await ask(monkeypatch, **settings)
-    assert not provider.asked
-
-
 # --- Vertex AI -------------------------------------------------------------------------------------------------------
 
 
@@ -353,11 +344,19 @@ async def test_vertex_is_asked_for_a_model_of_a_project_with_a_token_of_its_acco
     assert "model" not in asked.body
 
 
-async def test_without_google_credentials_the_error_names_the_setting(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        (bedrock, "AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID"),
+        (vertex, "GOOGLE_APPLICATION_CREDENTIALS"),
+    ],
+)
+async def test_without_credentials_the_error_names_the_settings(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch, settings: Any, named: str
 ) -> None:
-    with pytest.raises(LLMAuthenticationError, match="GOOGLE_APPLICATION_CREDENTIALS"):
-        await ask(monkeypatch, **vertex(provider))
+    left = {name: value for name, value in settings(provider).items() if "KEY" not in name and "TOKEN" not in name}
+    with pytest.raises(LLMAuthenticationError, match=named):
+        await ask(monkeypatch, **left)
     assert not provider.asked
 
 

@@ -51,6 +51,7 @@ MAY_SLEEP = {
     "tests/chaos/scenarios/disk_full.py": "a fault lasts for a given time",
     "tests/chaos/scenarios/engines_stopped.py": "a fault begins at a random moment and lasts for a given time",
     "tests/chaos/scenarios/frozen_clients.py": "two measurements take equally long",
+    "tests/integration/engines.py": "the pauses of Uvicorn itself are shorter",
     "tests/integration/servers/": "scripted tools take their time",
     "tests/integration/test_turn_log_faults.py": "steps and readers have a random pace, from a seed",
     "tests/unit/test_local_stack.py": "signals are sent at a steady pace",

@@ -112,8 +112,17 @@ class Stack:
     def fetch(self, container: str, url: str) -> str:
         """What a container is answered by an HTTP server beside it."""
         get = f"import urllib.request as r; print(r.urlopen({url!r}, timeout=10).read().decode())"
-        argv = ["docker", "exec", container, "python", "-c", get]
+        return self.python(container, get)
+
+    def python(self, container: str, program: str) -> str:
+        """What a program writes that runs in a container."""
+        argv = ["docker", "exec", container, "python", "-c", program]
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    def rows(self, query: str) -> list[str]:
+        """The rows of a query to PostgreSQL, with | between their columns."""
+        psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
+        return self.compose("exec", "--no-TTY", "postgres", *psql).stdout.splitlines()
 
     def request(
         self, path: str, body: dict[str, Any] | None = None, *, key: str | None = KEY, **headers: str
@@ -157,7 +166,7 @@ class Stack:
             try:
                 with urllib.request.urlopen(request, timeout=60) as response:  # noqa: S310
                     turn = response.headers["x-turn-id"] or turn
-                    for last, event in _events(line.decode().rstrip("\n") for line in response):  # noqa: B007
+                    for last, event in events_with_ids(line.decode().rstrip("\n") for line in response):  # noqa: B007
                         seen.append(event)
             except urllib.error.HTTPError as error:
                 if not turn or error.code not in {502, 503, 504}:
@@ -171,10 +180,10 @@ class Stack:
 
 def events_of(text: str) -> list[Event]:
     """The events in the text of a stream."""
-    return [event for _, event in _events(text.split("\n"))]
+    return [event for _, event in events_with_ids(text.split("\n"))]
 
 
-def _events(lines: "Iterator[str] | list[str]") -> Iterator[tuple[str, Event]]:
+def events_with_ids(lines: "Iterator[str] | list[str]") -> Iterator[tuple[str, Event]]:
     """The id of each event, its type and its data."""
     fields: dict[str, str] = {}
     for line in lines:

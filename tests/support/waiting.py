@@ -38,6 +38,21 @@ async def wait_until(
         await anyio.sleep(every)
 
 
+async def wait_until_is(
+    ask: Callable[[], Awaitable[T]], expected: T, timeout: float = TEST_SECONDS, *, what: str = "the answer"
+) -> None:
+    """Ask until the answer is the expected one. `timeout` is in seconds.
+
+    Raises:
+        TimeoutError: see `wait_until`.
+    """
+
+    async def is_expected() -> bool:
+        return await ask() == expected
+
+    await wait_until(is_expected, timeout, what=f"{what} {expected!r}")
+
+
 def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECONDS, *, what: str = "the condition") -> T:
     """The same outside an event loop."""
     ends_at = time.monotonic() + timeout

@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.errors import (
-    ApprovalDecidedError,
-    ApprovalError,
-    ApprovalExpiredError,
-    ArgumentsRefusedError,
-    StorageUnavailableError,
-)
+from dialog_engine.errors import ApprovalError, ApprovalExpiredError, StorageUnavailableError
 from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
     DoneReason,
-    Reset,
     ToolMessage,
     ToolStatus,
     ToolStep,
@@ -28,7 +21,7 @@ from dialog_engine.model import (
     WaitingForUser,
 )
 from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.tool_calls.values import Approve, Asked, Given, Refuse
+from dialog_engine.tool_calls.values import Approve, Asked, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -50,8 +43,6 @@ from tests.support.fakes import (
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 DELETE = tool(
     "files__delete", {"type": "object", "properties": {"path": {"type": "string"}}}, approval=ApprovalPolicy.ALWAYS
@@ -92,53 +83,6 @@ def requests(engine: FakeEngine) -> list[str]:
     return [row.event_id for row in engine.store.requests()]
 
 
-async def test_a_call_that_waits_for_approval_has_no_outbox_row_and_is_not_run() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        await breathe()
-
-        assert requests(engine) == []
-        assert engine.worker.executed == []
-        assert engine.pending.waiting == 1
-        assert step.details["arguments"] == {"path": "/a"}
-        assert steps_of(engine.logs.lives[turn.turn_id][-1].events) == [ToolStatus.PENDING]
-
-
-async def test_an_approved_call_runs_and_the_turn_continues() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        decision = await engine.decide(step.call.correlation_id, approve(step))
-        events = await engine.seen(turn)
-
-        assert decision.status is ApprovalStatus.APPROVED
-        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
-        assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
-        assert done_of(events).reason is DoneReason.STOP
-        assert engine.decided == [ApprovalStatus.APPROVED]
-        assert engine.pending.waiting == 0
-
-
-async def test_the_deadline_of_a_call_begins_with_its_approval() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        before = engine.clock.now_ms()
-        await engine.decide(step.call.correlation_id, approve(step))
-        [opened] = await engine.store.calls.open_calls(turn) or [None]
-
-        assert opened is None or opened.request.deadline >= before + 60_000
-
-
-async def test_calls_that_need_no_approval_run_while_others_wait() -> None:
-    both = asks(("files__read", ""), ("files__delete", "{}"))
-    async with a_stage(both, says("Done.")) as engine:
-        turn, step = await waiting_turn(engine)
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "files__read"))
-
-        assert steps_of(engine.logs.lives[turn.turn_id][-1].events, "files__delete") == [ToolStatus.PENDING]
-        await engine.decide(step.call.correlation_id, Refuse())
-        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
-
-
 async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
     three = asks(("files__read", ""), ("files__delete", '{"path": "/a"}'), ("files__delete", '{"path": "/b"}'))
     async with a_stage(three, says("Done.")) as engine:
@@ -156,19 +100,6 @@ async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
         if isinstance(event, WaitingForUser) or is_step(ToolStatus.SUCCEEDED)(event)
     ]
     assert shown == [ToolStatus.SUCCEEDED, WaitingForUser(2), ToolStatus.SUCCEEDED, WaitingForUser(1)]
-
-
-async def test_a_refused_call_is_answered_and_the_model_reads_the_reason() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        await engine.decide(step.call.correlation_id, Refuse("not on a Friday"))
-        events = await engine.seen(turn)
-
-        assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
-        assert engine.worker.executed == []
-        assert requests(engine) == []
-        assert isinstance(engine.model, ScriptedModel)
-        assert "not on a Friday" in engine.model.requests[1].messages[-1].content
 
 
 SAME = asks(("files__delete", ' {"path" : "/a"}'))
@@ -231,41 +162,6 @@ async def test_a_call_runs_with_edited_arguments_and_the_model_reads_them() -> N
     assert [m.content for m in stored] == [result.content], "and so the model sees it in later turns"
 
 
-async def test_invalid_edited_arguments_are_refused_and_the_question_stays_open() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        with pytest.raises(ArgumentsRefusedError, match="path"):
-            await engine.decide(step.call.correlation_id, approve(step, {"path": 5}))
-
-        assert engine.store.asked(step.call.correlation_id)
-        await engine.decide(step.call.correlation_id, approve(step))
-        assert done_of(await engine.seen(turn)).reason is DoneReason.STOP
-
-
-async def test_one_of_two_concurrent_decisions_is_committed() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        given: list[Given] = [approve(step), Refuse("no")]
-        answers = await asyncio.gather(
-            *(engine.decide(step.call.correlation_id, each) for each in given), return_exceptions=True
-        )
-
-        assert [isinstance(answer, Exception) for answer in answers] == [False, True]
-        assert isinstance(answers[1], ApprovalDecidedError)
-        assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED]
-
-
-async def test_an_approval_expires_and_the_turn_continues() -> None:
-    async with a_stage(approval_seconds=0.05) as engine:
-        turn, _ = await waiting_turn(engine)
-        events = await engine.seen(turn)
-
-        assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
-        assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.REFUSED]
-        assert engine.worker.executed == []
-        assert done_of(events).reason is DoneReason.STOP
-
-
 async def test_a_decision_after_the_timeout_runs_nothing_and_is_refused() -> None:
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
@@ -275,20 +171,6 @@ async def test_a_decision_after_the_timeout_runs_nothing_and_is_refused() -> Non
             await engine.decide(step.call.correlation_id, approve(step))
 
         assert approvals_of(await engine.seen(turn)) == [ApprovalStatus.ASKED, ApprovalStatus.EXPIRED]
-        assert engine.worker.executed == []
-
-
-async def test_stopping_cancels_a_waiting_call_which_cannot_be_approved_afterwards() -> None:
-    async with a_stage() as engine:
-        turn, step = await waiting_turn(engine)
-        await engine.turns.cancel(turn.turn_id)
-        events = await engine.seen(turn)
-
-        assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
-        assert done_of(events).reason is DoneReason.CANCELLED
-        with pytest.raises(ApprovalDecidedError):
-            await engine.decide(step.call.correlation_id, approve(step))
-        assert requests(engine) == []
         assert engine.worker.executed == []
 
 
@@ -308,20 +190,6 @@ async def test_a_stop_during_an_approval_gives_the_call_one_outcome() -> None:
         assert approvals_of(events) == [ApprovalStatus.ASKED, ApprovalStatus.APPROVED], "committed, so it is sent"
         assert steps_of(events)[-1] is ToolStatus.CANCELLED
         assert requests(engine) == []
-
-
-async def test_after_a_restart_the_turn_still_waits_for_the_decision() -> None:
-    async with a_stage() as engine:
-        turn, before = await waiting_turn(engine)
-        await engine.restart()
-        after = await question_again(engine, turn)
-        assert after.details == before.details
-        await engine.decide(after.call.correlation_id, approve(after))
-        events = await engine.seen(turn)
-
-        assert approvals_of(events) == [ApprovalStatus.APPROVED]
-        assert len(engine.worker.executed) == 1
-        assert done_of(events).reason is DoneReason.STOP
 
 
 @promise("destructive tools wait for approval, durably")
@@ -346,15 +214,6 @@ async def test_a_decision_while_the_turn_is_resumed_is_followed(
         assert steps_of(events) == [ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.SUCCEEDED]
         assert len(engine.worker.executed) == 1
         assert done_of(events).reason is DoneReason.STOP
-
-
-async def question_again(engine: FakeEngine, turn: Turn) -> ApprovalStep:
-    """The question as the reset after a restart tells it."""
-    await engine.until(turn, lambda event: isinstance(event, Reset))
-    [reset] = [event for event in engine.logs.lives[turn.turn_id][-1].events if isinstance(event, Reset)]
-    [step] = [event for event in reset.events if is_asked(event)]
-    assert isinstance(step, ApprovalStep)
-    return step
 
 
 async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() -> None:

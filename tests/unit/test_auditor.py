@@ -18,8 +18,6 @@ from plugins_contract.ledger.replies import Loss
 from tests.integration.engines import MemoryOutbox, request
 from tests.support.publishers import FakePublisher
 
-pytestmark = pytest.mark.anyio
-
 CERTAIN_SECONDS = 0.1
 
 
@@ -64,22 +62,6 @@ async def a_while(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     monkeypatch.setattr(loop, "time", lambda: real() + passed)
     return pass_time
-
-
-async def test_a_loss_is_reported_once_it_is_certain(a_while: Callable[[], None]) -> None:
-    auditor = Auditor(Ledger(), MemoryOutbox(), FakePublisher())
-    assert await auditor.look(["a", "b"]) == []
-    a_while()
-    assert await auditor.look(["a", "b"]) == [("a", Loss.MISSING)]
-    assert auditor.suspects == 1
-    auditor.keep(["b"])
-    assert auditor.suspects == 0
-
-
-async def test_a_reply_is_returned_at_once() -> None:
-    ledger = Ledger()
-    ledger.says = [("a", b"reply")]
-    assert await Auditor(ledger, MemoryOutbox(), FakePublisher()).look(["a"]) == [("a", b"reply")]
 
 
 async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callable[[], None]) -> None:

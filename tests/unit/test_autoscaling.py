@@ -5,7 +5,6 @@ import json
 import math
 from typing import Any
 
-import pytest
 from redis.asyncio import Redis
 
 from plugins_contract.keys import GROUP, Keys
@@ -43,21 +42,6 @@ def test_a_worker_is_added_before_the_slots_of_all_are_taken() -> None:
     assert targets(SPEC)["length"] <= slots
 
 
-@pytest.mark.anyio
-async def test_redis_cannot_state_the_lag_after_a_waiting_request_was_deleted_but_the_length(redis: Redis) -> None:
-    """A request that expires before a worker takes it is deleted: in an overload that happens all the time."""
-    stream = Keys().requests
-    await redis.xgroup_create(stream, GROUP, id="0", mkstream=True)
-    entries = [await redis.xadd(stream, {"event": str(number)}) for number in range(20)]
-    await redis.xreadgroup(GROUP, "a-worker", {stream: ">"}, count=4)
-    await redis.xdel(stream, entries[10])
-
-    [group] = await redis.xinfo_groups(stream)
-    assert group["lag"] is None
-    assert await redis.xlen(stream) == 19
-
-
-@pytest.mark.anyio
 async def test_the_triggers_read_what_the_services_call_lag_and_pending(redis: Redis) -> None:
     stream = Keys().requests
     await redis.xgroup_create(stream, GROUP, id="0", mkstream=True)

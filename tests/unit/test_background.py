@@ -8,8 +8,6 @@ from callstream_runtime import background
 from callstream_runtime.background import BackgroundTasks
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 
 @promise("what ends with the last turns is counted and published before an engine is gone")
 async def test_closing_waits_for_tasks_and_for_those_that_begin_meanwhile(caplog: pytest.LogCaptureFixture) -> None:

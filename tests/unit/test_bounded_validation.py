@@ -1,7 +1,6 @@
 """Schemas of servers that take long to apply, by design: none of them holds up the event loop."""
 
 import asyncio
-import re
 import time
 from typing import Any
 
@@ -154,16 +153,6 @@ def test_what_is_replaced_decides_as_before(schema: dict[str, Any], arguments: A
         assert message in (found or ""), found
 
 
-def test_the_reported_pattern_takes_python_long() -> None:
-    """The attack is one: a third of its letters cost Python's engine more than the whole of it costs ours."""
-    began = time.thread_time()
-    assert re.search(BACKTRACKING, "a" * 22 + "!") is None
-    python = time.thread_time() - began
-    began = time.thread_time()
-    validate(tool(ATTACKS["a pattern"][0]), {"x": "a" * 1_000 + "!"})
-    assert time.thread_time() - began < python
-
-
 def listed(schema: dict[str, Any]) -> ServerCatalog:
     found = Listing(tools=(sdk.Tool(name="t", input_schema=schema),))
     return to_catalog(ServerSpec("s", Stdio("x")), found)
@@ -182,11 +171,3 @@ def test_a_worker_puts_a_tool_in_quarantine_whose_references_double(schema: dict
     assert catalog.quarantined == (
         Quarantined(tool="t", reason="more than 10000 subschemas of the input schema apply to one value"),
     )
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [doubling(8), BRANCHING, properties(child={"$ref": "#"}), properties(a={"$ref": "#top"}) | {"$anchor": "top"}],
-)
-def test_a_worker_offers_a_tool_whose_references_follow_its_value(schema: dict[str, Any]) -> None:
-    assert [tool.tool for tool in listed(schema).tools] == ["t"]

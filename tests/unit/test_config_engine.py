@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.settings_sources import fields_of, read_settings
+from callstream_runtime.settings_sources import fields_of
 from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.context_tokens import context_tokens_of
 from dialog_engine.llm.opening import rooms_of
-from dialog_engine.llm.providers.openai import OpenAI
 from dialog_engine.settings import Settings, load_settings
 from tests.marks import promise
 
@@ -28,12 +27,6 @@ def load(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
     for name, value in (MODEL | values).items():
         monkeypatch.setenv(name, value)
     return load_settings()
-
-
-def test_the_key_of_a_provider_is_the_only_required_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load(monkeypatch)
-    assert (settings.http.host, settings.http.port, settings.tools.mcp_max_tool_rounds) == ("127.0.0.1", 8000, 5)
-    assert settings.identity.api_keys == {}
 
 
 def test_the_dot_env_file_is_read_and_the_environment_goes_first(
@@ -57,16 +50,12 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"PORT": "eight"}, "PORT"),
         ({"PORT": "65536"}, "PORT"),
         ({"ENABLE_MCP": "maybe"}, "ENABLE_MCP"),
         ({"MCP_MAX_TOOL_ROUNDS": "0"}, "MCP_MAX_TOOL_ROUNDS"),
         ({"TOOL_MODE": "xml"}, "TOOL_MODE"),
         ({"MCP_REQUEST_TIMEOUT_MS": "1"}, "MCP_REQUEST_TIMEOUT_MS"),
         ({"LOG_LEVEL": "LOUD"}, "LOG_LEVEL"),
-        ({"REDIS_URL": "localhost:6379"}, r"REDIS_URL: must begin with redis://"),
-        ({"REDIS_URL": "redis://host:port"}, "REDIS_URL: is not a URL"),
-        ({"REDIS_URL": "redis://"}, "REDIS_URL: has no host"),
         ({"OPENAI_BASE_URL": "my-model"}, "OPENAI_BASE_URL: must begin with http://"),
         ({"OUTBOX_ROUTES": "{"}, "OUTBOX_ROUTES: is not valid JSON"),
         ({"OUTBOX_ROUTES": "[]"}, "OUTBOX_ROUTES"),
@@ -86,7 +75,7 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "page"}, "set PUBLIC_URL"),
         ({"OIDC_CLIENT_ID": "page"}, "OIDC_CLIENT_ID is set: set OIDC_ISSUER too"),
         ({"HOST": "::"}, "HOST :: .* API_KEYS"),
-        ({"HOST": "example.org"}, "HOST example.org .* API_KEYS"),
+        ({"FORWARDED_ALLOW_IPS": "10.0.0.1,proxy"}, "FORWARDED_ALLOW_IPS"),
         ({"OPENAI_API_KEY": ""}, "OPENAI_API_KEY or OPENAI_BASE_URL"),
         ({"ANTHROPIC_BASE_URL": "my-model"}, "ANTHROPIC_BASE_URL: must begin with http://"),
         ({"LLM_PROVIDER": "other"}, "LLM_PROVIDER"),
@@ -128,19 +117,6 @@ def test_header_fields_are_read_line_by_line_and_are_secrets(monkeypatch: pytest
     fields = settings.models.providers.openai.openai_custom_headers
     assert {name: value.get_secret_value() for name, value in fields.items()} == {"api-key": "a:b", "Authorization": ""}
     assert "a:b" not in repr(settings)
-
-
-def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        load(monkeypatch, PORT="x", REDIS_URL="y")
-    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["REDIS_URL", "PORT"]
-
-
-def test_secrets_may_be_files(tmp_path: Path) -> None:
-    (tmp_path / "openai_api_key").write_text("from a file\n")
-    key = read_settings(OpenAI, _secrets_dir=tmp_path).openai_api_key
-    assert key is not None
-    assert key.get_secret_value() == "from a file"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])
@@ -222,13 +198,10 @@ def test_each_model_has_its_context_less_what_the_answer_needs(
     [
         ("azure:gpt-4o", 128_000),
         ("openai:gpt-5-mini", 200_000),
-        ("openai:o4-mini", 200_000),
         ("openai:gpt-4-0613", 8_000),
         ("openai:gpt-3.5-turbo", 16_000),
         ("openai:openai/gpt-oss-20b", 32_000),
         ("openai:google/gemini-2.5-flash", 200_000),
-        ("openai:deepseek-chat", 128_000),
-        ("openai:deepseek-r1:1.5b", 32_000),
         ("openai:mistral-large-latest", 128_000),
         ("openai:mistral:7b", 32_000),
         ("bedrock:eu.anthropic.claude-sonnet-4-5-20250929-v1:0", 200_000),
@@ -254,8 +227,3 @@ def test_a_proxy_that_is_not_named_is_warned_about(
 ) -> None:
     warning = load(monkeypatch, API_KEYS="ann:a-key-of-sixteen-characters", **values).proxy_warning
     assert warning is None if words is None else words in str(warning)
-
-
-def test_addresses_of_proxies_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="FORWARDED_ALLOW_IPS"):
-        load(monkeypatch, FORWARDED_ALLOW_IPS="10.0.0.1,proxy")

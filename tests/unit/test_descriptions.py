@@ -56,9 +56,6 @@ def test_types_are_written_as_short_as_they_can_be(schema: object, written: str)
 def test_required_parameters_come_first_and_optional_ones_have_a_question_mark() -> None:
     properties = {"limit": {"type": "integer"}, "query": {"type": "string"}}
     assert of(properties, ["query"]) == "find(query: string, limit?: integer)"
-
-
-def test_a_tool_may_take_nothing() -> None:
     assert signature(tool("a__find", {"type": "object"})) == "find()"
 
 
@@ -121,6 +118,7 @@ def test_similar_names_come_first(name: str, first: str) -> None:
 def test_a_name_without_similar_ones_gives_no_guess(name: str) -> None:
     assert similar_names(name, TOOLS) == []
     assert suggestion(name, TOOLS, "Tools") == f"Tools: {', '.join(TOOLS)}."
+    assert suggestion(name, (), "Tools") == "Tools: none at the moment."
 
 
 def test_other_names_follow_in_their_order() -> None:
@@ -136,7 +134,3 @@ def test_of_very_many_names_the_most_similar_are_listed() -> None:
     assert said.startswith("Did you mean last__think? Tools: last__think, server__tool_0, ")
     assert said.endswith(f", and {len(many) + 1 - MAX_LISTED} more.")
     assert said.count("__") == MAX_LISTED + 1
-
-
-def test_an_empty_list_of_names_is_reported() -> None:
-    assert suggestion("files__read", (), "Tools") == "Tools: none at the moment."

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from callstream_runtime.encryption_keys import cipher_of, key_id, read_encryption_keys
 from plugins_contract.encryption import CLEAR, MARK, SEALED, Cipher, DecryptionError, key_of, open_request, seal_request
 from plugins_contract.messages import (
-    ExecutionClass,
-    ToolCallRequested,
     UnsupportedEventError,
     approve,
     arguments_hash,
@@ -21,25 +19,11 @@ from plugins_contract.messages import (
     is_approved,
 )
 from tests.marks import promise
+from tests.support.handling import delivery
 
 OLD, NEW = "o" * 32, "n" * 32
 CIPHER = cipher_of([NEW, OLD])
-REQUEST = ToolCallRequested(
-    correlation_id="01a1",
-    session_id="s",
-    turn_id="t",
-    turn=1,
-    tool_call_id="call_1",
-    tool_name="demo__add",
-    server="demo",
-    tool="add",
-    arguments={"a": "marker"},
-    response_channel="r",
-    mailbox="m",
-    deadline=1,
-    execution_class=ExecutionClass.ONCE,
-    subject="ada",
-)
+REQUEST = msgspec.structs.replace(delivery().request, arguments={"a": "marker"})
 
 
 @given(st.text(), st.text())

@@ -81,11 +81,6 @@ def test_auto_offers_no_more_tools_than_providers_accept() -> None:
     assert Exposure(DIRECT).in_force(many).offered == many
 
 
-@pytest.mark.parametrize("mode", ExposureMode)
-def test_an_empty_catalog_offers_nothing(mode: ExposureMode) -> None:
-    assert Exposure(mode).offered((), ()) == ()
-
-
 def test_a_changed_catalog_is_examined_again() -> None:
     exposure = Exposure(AUTO, COST)
     more = (*CATALOG, tool("a__b"))
@@ -93,31 +88,14 @@ def test_a_changed_catalog_is_examined_again() -> None:
     assert [exposure.in_force(c).mode for c in (CATALOG, more, CATALOG)] == [DIRECT, SEARCH, DIRECT]
 
 
-def test_the_estimate_is_a_quarter_of_the_bytes() -> None:
-    entry = tool("a__b", {"type": "object"}, description="é" * 400)
-
-    assert 800 / 4 < tokens_of_tool(entry) < 800 / 4 + 25
-
-
 # --- What was found -------------------------------------------------------------------------------------------------
 
 
 @promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
-def test_found_tools_are_offered_behind_the_others() -> None:
-    exposure = Exposure(SEARCH)
-    said: list[Message] = [UserMessage("Mail!")]
-    offers = [names(exposure.offered(CATALOG, said, [OWN]))]
-    for more in (searched("notes__add_note"), called("weather__forecast"), searched("mail__send_message")):
-        said.append(more)
-        offers.append(names(exposure.offered(CATALOG, said, [OWN])))
-
-    assert offers[-1] == ["tool_search", "read_book", "notes__add_note", "weather__forecast", "mail__send_message"]
-    for earlier, later in pairwise(offers):
-        assert later[: len(earlier)] == earlier
-
-
 @pytest.mark.parametrize("mode", [SEARCH, GATEWAY, DIRECT])
-def test_read_result_is_offered_from_the_first_shortened_result_on(mode: ExposureMode) -> None:
+def test_found_tools_are_offered_behind_the_others_and_read_result_from_the_first_shortened_result_on(
+    mode: ExposureMode,
+) -> None:
     exposure, reader = Exposure(mode), local_entry("read_result", "", {})
     cut = ToolMessage("call_1", "notes__add_note", "head … tail", cut=True)
     said: list[Message] = [UserMessage("Mail!")]
@@ -185,6 +163,8 @@ def test_the_best_matches_of_a_search_are_kept() -> None:
         ("weather__forecast_hourly", ["weather__forecast_hourly", "weather__forecast"]),
         ("fore", ["weather__forecast", "weather__forecast_hourly"]),
         ("forcast", ["weather__forecast", "weather__forecast_hourly"]),
+        ("note mail", ["notes__add_note"]),
+        ("send mail", ["mail__send_message"]),
         ("zebra", []),
         ("!?", []),
     ],
@@ -194,23 +174,6 @@ def test_the_best_match_comes_first(query: str, best: list[str]) -> None:
 
     assert hits[: len(best)] == best
     assert bool(hits) == bool(best)
-
-
-def test_a_word_in_the_name_counts_more_than_one_in_the_description() -> None:
-    assert names(Ranking(CATALOG).best("note mail", 2))[0] == "notes__add_note"
-    assert names(Ranking(CATALOG).best("send mail", 3))[0] == "mail__send_message"
-
-
-def test_an_exact_name_comes_first() -> None:
-    longer = [tool(f"a__get_get_get_{n}", description="get get get") for n in range(5)]
-
-    assert names(Ranking([*longer, tool("z__get", description="x " * 200)]).best("get", 1)) == ["z__get"]
-
-
-def test_equal_matches_are_in_alphabetical_order() -> None:
-    tools = [tool(f"a__same_{letter}", description="the same") for letter in "dbca"]
-
-    assert names(Ranking(tools).best("same", 3)) == ["a__same_a", "a__same_b", "a__same_c"]
 
 
 def test_broken_schemas_do_not_break_the_search() -> None:
@@ -236,17 +199,11 @@ def test_an_answer_has_names_and_schemas_and_is_bounded() -> None:
     assert len(msgspec.json.encode(answer)) < 4 * search.ANSWER_TOKENS + 20 * 400
 
 
-def test_the_names_in_an_answer_can_be_read_back() -> None:
+def test_the_names_in_an_answer_can_be_read_back_and_those_left_in_a_shortened_one() -> None:
     answer = search.answer(Ranking(CATALOG), CATALOG, "forecast", 5)
 
     said = msgspec.json.encode(answer).decode() + "\n\n(You have asked this before.)"
     assert [*search.names_in(said)] == [each.name for each in answer.tools]
-
-
-def test_the_names_left_in_a_shortened_answer_can_be_read_back() -> None:
-    said = msgspec.json.encode(search.answer(Ranking(CATALOG), CATALOG, "forecast", 5)).decode()
-
-    assert [*search.names_in(said[:-5])] == ["weather__forecast", "weather__forecast_hourly"]
     assert [*search.names_in(said[: said.index("hourly")])] == ["weather__forecast"]
 
 
@@ -267,7 +224,6 @@ def test_the_description_of_the_search_names_the_servers_up_to_a_limit() -> None
 
 
 @promise("very many tools do not delay other turns: the work on all of them is done in a thread, and once")
-@pytest.mark.anyio
 @pytest.mark.parametrize(
     "work", ["the list of the gateway", "the list of the gateway in a turn", "the index of a search"]
 )

@@ -1,10 +1,8 @@
 """Whole turns with a gateway or a search: what is run, stored, shown and sent back."""
 
-import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 
 from dialog_engine.chat import events as protocol
 from dialog_engine.chat.archive import CallRecord
@@ -19,30 +17,13 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
 )
-from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
-from plugins_contract.messages import decode_request
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    Line,
-    ScriptedModel,
-    asks,
-    gives,
-    is_step,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
+from tests.support.fakes import FakeCatalog, FakeEngine, Line, ScriptedModel, asks, is_step, says, steps_of, tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 READ = tool("files__read", PATH, title="Read")
@@ -105,65 +86,6 @@ async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() 
 
 
 @promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
-async def test_the_request_names_the_real_tool() -> None:
-    worker = FakeWorker()
-    worker.staffed = False
-    async with behind_gateway(ScriptedModel(asks(query("read", path="/a"))), worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "Read!")
-        await engine.until(turn, is_step(ToolStatus.QUEUED, "files__read"))
-
-        [row] = engine.store.requests()
-        request = decode_request(row.payload)
-        assert (request.tool_name, request.server, request.tool) == ("files__read", "files", "read")
-        assert request.arguments == {"path": "/a"}
-
-
-@promise("an unknown resource or operation is answered with what exists")
-async def test_an_unknown_operation_is_answered_with_suggestions_and_the_turn_continues() -> None:
-    model = ScriptedModel(asks(query("raed", path="/a")), asks(query("read", path="/a")), says("Read."))
-    async with behind_gateway(model) as engine:
-        events = await engine.turn("Read!")
-
-    assert shown(events)[:2] == [("pending", "mcp_query", ""), ("failed", "mcp_query", "")]
-    assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED
-    complaint = model.requests[1].messages[-1]
-    assert isinstance(complaint, ToolMessage)
-    assert "Did you mean read?" in complaint.content
-
-
-async def test_help_is_answered_by_the_engine() -> None:
-    model = ScriptedModel(asks(("mcp_query", '{"resource": "files", "operation": "help"}')), says("I see."))
-    async with behind_gateway(model) as engine:
-        events = await engine.turn("What can you do?")
-
-        assert engine.worker.executed == []
-    assert shown(events) == [("pending", "mcp_query", "callstream"), ("succeeded", "mcp_query", "callstream")]
-    [*_, answer] = model.requests[1].messages
-    assert isinstance(answer, ToolMessage)
-    assert answer.content == "files:\n  read(path: string) - Read\n  delete(path: string)"
-
-
-@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
-@pytest.mark.parametrize("edited", [None, {"path": "/b"}])
-async def test_a_person_approves_the_tool_and_its_own_arguments(edited: dict[str, Any] | None) -> None:
-    model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
-    async with behind_gateway(model) as engine:
-        turn = await engine.turns.start("ada", None, "Delete!")
-        step = await question(engine, turn)
-        assert (step.call.tool_name, step.server) == ("files__delete", "files")
-        assert step.details["arguments"] == {"path": "/a"}
-
-        await engine.decide(step.call.correlation_id, Approve(step.details["hash"], edited))
-
-        events = await engine.seen(turn)
-        assert ("asked", "files__delete", "files") in shown(events)
-        assert steps_of(events)[-1] is ToolStatus.SUCCEEDED
-    result = model.requests[1].messages[-1]
-    assert isinstance(result, ToolMessage)
-    assert ('with {"path":"/b"}' in result.content) == bool(edited)
-
-
-@promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> None:
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
     async with behind_gateway(model) as engine:
@@ -179,33 +101,6 @@ async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> No
         await engine.decide(asked.call.correlation_id, Approve(asked.details["hash"]))
 
         assert steps_of(await engine.seen(turn), "files__delete")[-1] is ToolStatus.SUCCEEDED
-
-
-async def test_a_running_call_is_awaited_after_a_restart() -> None:
-    finish = asyncio.Event()
-    worker = FakeWorker({"files__read": gives(succeeded("text"), finish)})
-    model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
-    async with behind_gateway(model, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "Read!")
-        await engine.until(turn, is_step(ToolStatus.RUNNING, "files__read"))
-        await engine.restart()
-        finish.set()
-        events = await engine.seen(turn)
-
-    assert len(worker.executed) == 1
-    assert steps_of(events, "files__read")[-1] is ToolStatus.SUCCEEDED
-    _, asked, result = model.requests[1].messages
-    assert isinstance(asked, AssistantMessage)
-    assert (asked.tool_calls[0].name, asked.tool_calls[0].arguments) == query("read", path="/a")
-    assert result == ToolMessage("call_1", "mcp_query", "text")
-
-
-async def test_a_call_that_is_refused_as_repeated_names_its_tool() -> None:
-    model = ScriptedModel(*[asks(query("read", path="/a"))] * 4, says("Enough."))
-    async with behind_gateway(model) as engine:
-        events = await engine.turn("Read!")
-
-    assert shown(events)[-2:] == [("pending", "files__read", "files"), ("refused", "files__read", "files")]
 
 
 @promise("a call that no worker ran says how long it took, and a refused call of a known tool names its server")
@@ -283,32 +178,3 @@ async def test_a_tool_that_was_not_offered_runs_and_is_offered_from_then_on() ->
 
     assert steps_of(events, "server2__do_42")[-1] is ToolStatus.SUCCEEDED
     assert offered(model) == [["tool_search"], ["tool_search", "server2__do_42"]]
-
-
-@promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
-async def test_found_tools_are_still_offered_after_a_restart() -> None:
-    search = asks(("tool_search", '{"query": "number 321", "limit": 1}'))
-    model = ScriptedModel(search, [asyncio.Event()], says("Done."))
-    async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
-        turn = await engine.turns.start("ada", None, "Do 321!")
-        await wait_until(lambda: len(model.requests) == 2)
-        await engine.restart()
-        await engine.seen(turn)
-
-    assert offered(model) == [["tool_search"], *[["tool_search", "server1__do_321"]] * 2]
-
-
-async def test_without_tools_neither_gateway_nor_search_is_offered() -> None:
-    model = ScriptedModel(asks(("tool_search", '{"query": "x"}'), query("read", path="/a")), says("No."))
-    async with FakeEngine(model, tools=DisabledTools(), exposure=Exposure(ExposureMode.SEARCH)) as engine:
-        await engine.turn("Hello!")
-
-    assert offered(model) == [[], []]
-    results = [m.content for m in model.requests[1].messages if isinstance(m, ToolMessage)]
-    assert (
-        results
-        == [
-            "Error DISABLED: tools are switched off here (ENABLE_MCP=false)",
-        ]
-        * 2
-    )

@@ -10,8 +10,6 @@ from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 
 class Clock:
     """A clock that the test moves."""

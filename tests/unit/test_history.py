@@ -31,46 +31,9 @@ def seen(messages: list[Message], max_messages: int = 100, max_tokens: int = 10_
     return list(newest_turns(messages, max_messages=max_messages, max_tokens=max_tokens))
 
 
-def test_everything_is_kept_while_it_fits() -> None:
-    said = [*turn(1), *turn(2)]
-
-    assert seen(said) == said
-
-
-@pytest.mark.parametrize(("limit", "kept"), [(6, 3), (5, 2), (4, 2), (3, 1), (2, 1)])
-def test_turns_are_kept_whole_or_not_at_all(limit: int, kept: int) -> None:
-    turns = [turn(1), turn(2), turn(3)]
-
-    assert seen([m for t in turns for m in t], max_messages=limit) == [m for t in turns[-kept:] for m in t]
-
-
-def test_a_call_is_never_parted_from_its_result() -> None:
-    asked, result = AssistantMessage("", (CALL,)), ToolMessage("1", "a__b", "done")
-    said = [*turn(1, asked, result), *turn(2)]
-
-    assert seen(said, max_messages=5) == turn(2)
-
-
-@pytest.mark.parametrize("bounds", [(1, 10_000), (100, 1), (0, 0)])
-def test_the_last_turn_is_kept_whatever_it_costs(bounds: tuple[int, int]) -> None:
-    last = turn(2, AssistantMessage("", (CALL,)), ToolMessage("1", "a__b", "x" * 100_000))
-
-    assert seen([*turn(1), *last], *bounds) == last
-
-
-def test_a_turn_without_an_answer_yet_is_a_turn() -> None:
-    assert seen([*turn(1), UserMessage("question 2")], max_messages=1) == [UserMessage("question 2")]
-
-
 def test_what_comes_before_the_first_question_is_left_out() -> None:
     assert seen([AssistantMessage("stray"), *turn(1)]) == turn(1)
     assert seen([]) == []
-
-
-def test_the_window_ends_before_a_turn_that_does_not_fit() -> None:
-    said = [*turn(1), *turn(2, AssistantMessage("x" * 1_000)), *turn(3)]
-
-    assert seen(said, max_tokens=200) == turn(3)
 
 
 @pytest.mark.parametrize(

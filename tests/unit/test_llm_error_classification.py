@@ -27,21 +27,16 @@ TOO_LONG = LLMContextLengthError
     ("error", "kind"),
     [
         ({"code": 429, "message": "slow down"}, LLMRateLimitedError),
-        ({"code": "rate_limit_exceeded", "message": "slow down"}, LLMRateLimitedError),
         ({"type": "insufficient_quota", "message": "pay"}, LLMQuotaError),
-        ({"code": 401, "message": "who?"}, LLMAuthenticationError),
         ({"code": "invalid_api_key", "type": "invalid_request_error"}, LLMAuthenticationError),
         ({"code": 400, "type": "BadRequestError", "message": "too long"}, LLMRequestError),
         ({"type": "invalid_request_error", "code": "context_length_exceeded"}, LLMContextLengthError),
         ({"code": 502, "message": "Provider disconnected"}, LLMUnavailableError),
-        ({"type": "server_error"}, LLMUnavailableError),
         ({"type": "overloaded_error", "message": "Overloaded"}, LLMOverloadedError),
         (
             {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"},
             LLMContextLengthError,
         ),
-        ({"type": "billing_error", "message": "pay"}, LLMQuotaError),
-        ({"type": "api_error"}, LLMUnavailableError),
         ({"code": 503, "status": "UNAVAILABLE", "message": "The model is overloaded."}, LLMOverloadedError),
         ("engine died", LLMUnavailableError),
     ],
@@ -87,14 +82,6 @@ def anthropic(kind: str, message: str) -> dict[str, Any]:
 )
 def test_an_answer_with_a_status_gets_its_name(status: int, body: object, kind: type[LLMError]) -> None:
     assert type(ErrorClassifier().from_response(status, body, {})) is kind
-
-
-def test_a_rate_limited_client_gets_a_retry_after() -> None:
-    error = ErrorClassifier().from_response(429, None, {"retry-after": "12"})
-    assert isinstance(error, LLMRateLimitedError)
-    assert error.retry_after == 12
-    assert "rate limit" in str(error)
-    assert "in 12 seconds" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What `make run` starts, for which environment."""
 
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -34,42 +33,6 @@ def names(plan: Plan) -> list[str]:
 def settings_of(plan: Plan, name: str) -> dict[str, str]:
     (program,) = (program for program in plan.programs if program.name == name)
     return dict(program.env)
-
-
-def words_of(plan: Plan, name: str) -> str:
-    (program,) = (program for program in plan.programs if program.name == name)
-    return " ".join(program.argv)
-
-
-def test_with_nothing_set_everything_is_embedded() -> None:
-    plan = planned()
-
-    assert names(plan) == ["valkey", "demo-model", "demo-mcp-server", "plugins-mcp", "dialog-engine"]
-    assert plan.url == "http://127.0.0.1:8000"
-
-
-def test_engine_and_worker_share_the_embedded_server_which_has_no_port() -> None:
-    plan = planned()
-    url = settings_of(plan, "dialog-engine")["REDIS_URL"]
-
-    assert url == settings_of(plan, "plugins-mcp")["REDIS_URL"]
-    socket = parse_redis_url(url).socket_path
-    assert f"--port 0 --unixsocket {socket} --unixsocketperm 700" in words_of(plan, "valkey")
-
-
-def test_several_workers_and_engines_have_ports_of_their_own() -> None:
-    plan = planned(WORKERS="3", ENGINES="2", DATABASE_URL="postgresql://p", HEALTH_PORT="9000", OPERATIONS_PORT="9100")
-    workers = ("plugins-mcp", "plugins-mcp-2", "plugins-mcp-3")
-    engines = ("dialog-engine", "dialog-engine-2")
-
-    assert names(plan)[-5:] == [*workers, *engines]
-    assert settings_of(plan, "plugins-mcp")["HEALTH_PORT"] == "9000"
-    assert len({settings_of(plan, name)["HEALTH_PORT"] for name in workers}) == 3
-    assert len({settings_of(plan, name)["PORT"] for name in engines}) == 2
-    assert "OPERATIONS_PORT" not in settings_of(plan, "dialog-engine")
-    assert settings_of(plan, "dialog-engine-2")["OPERATIONS_PORT"] == ""
-    assert len({program.ready_url for program in plan.programs}) == len(plan.programs)
-    assert settings_of(plan, "dialog-engine-2")["PORT"] in plan.facts["Engines"]
 
 
 @pytest.mark.parametrize(
@@ -127,14 +90,6 @@ def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) ->
     assert {name: {each for each, program in programs.items() if program.inherits(name)} for name in inherit} == inherit
 
 
-def test_the_embedded_server_keeps_what_it_is_given() -> None:
-    words = words_of(planned(), "valkey")
-
-    assert "--appendonly yes" in words
-    assert "--appendfsync everysec" in words
-    assert words.startswith(str(VALKEY))
-
-
 @promise("the demo model is labelled as scripted wherever a person meets it")
 def test_the_demo_model_is_called_a_script() -> None:
     settings = settings_of(planned(), "dialog-engine")
@@ -143,14 +98,6 @@ def test_the_demo_model_is_called_a_script() -> None:
     assert settings["MODEL_LABEL"] == "Scripted demo model"
     assert settings["OPENAI_MODEL"] == "demo-scripted"
     assert settings["OPENAI_BASE_URL"].endswith("/v1")
-
-
-def test_the_demo_servers_are_configured_in_the_worker() -> None:
-    settings = settings_of(planned(), "plugins-mcp")
-
-    assert settings["MCP_CONFIG"] == "examples/mcp.json"
-    assert settings["DEMO_MCP_URL"].endswith("/mcp")
-    assert settings["PYTHON"] == sys.executable
 
 
 @promise("PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured")
@@ -172,17 +119,6 @@ def test_what_the_user_brings_is_not_started(setting: dict[str, str], left_out: 
     assert set(names(planned())) - set(names(plan)) == {left_out}
     # and the services find it in the environment, which the plan leaves alone
     assert not any(name in program.env for program in plan.programs for name in setting)
-
-
-def test_a_real_model_is_not_called_a_script() -> None:
-    plan = planned(OPENAI_API_KEY="sk-1", OPENAI_MODEL="gpt-x")
-
-    assert "MODEL_SCRIPTED" not in settings_of(plan, "dialog-engine")
-    assert plan.facts["Model"] == "gpt-x at OpenAI"
-    assert planned(ANTHROPIC_API_KEY="sk-1", ANTHROPIC_MODEL="claude-x").facts["Model"] == "claude-x at Anthropic"
-    azure = planned(AZURE_OPENAI_ENDPOINT="https://r.openai.azure.com", AZURE_OPENAI_DEPLOYMENT="mine")
-    assert azure.facts["Model"] == "mine at https://r.openai.azure.com"
-    assert "demo-model" not in {program.name for program in azure.programs}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
@@ -210,27 +146,6 @@ def test_host_and_port_are_the_users(setting: dict[str, str], url: str) -> None:
 def test_a_port_that_is_none_is_refused_by_name(port: str) -> None:
     with pytest.raises(PlanError, match=r"^PORT must be a number from 1 to 65535"):
         planned(PORT=port)
-
-
-def test_the_data_of_the_user_stays_where_the_user_wants_it() -> None:
-    assert settings_of(planned(), "dialog-engine")["OUTBOX_PATH"] == ".data/dialog-engine.sqlite3"
-    assert settings_of(planned(OUTBOX_PATH="/x.sqlite3"), "dialog-engine")["OUTBOX_PATH"] == "/x.sqlite3"
-
-
-def test_engine_and_worker_come_after_what_they_need() -> None:
-    stages = {program.name: program.stage for program in planned().programs}
-
-    assert max(stages["valkey"], stages["demo-model"], stages["demo-mcp-server"]) < stages["plugins-mcp"]
-    assert stages["plugins-mcp"] == stages["dialog-engine"]
-
-
-def test_the_summary_says_where_to_go_and_what_to_try() -> None:
-    text = summary(planned(PORT="9000"))
-
-    assert "http://127.0.0.1:9000" in text
-    assert "curl -N http://127.0.0.1:9000/v1/chat" in text
-    assert "a script, not an AI" in text
-    assert ".data/logs" in text
 
 
 def test_passwords_are_not_shown() -> None:

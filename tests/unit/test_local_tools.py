@@ -17,8 +17,6 @@ from tests.marks import promise
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SCHEMA = {"type": "object", "properties": {"page": {"type": "integer"}}, "required": ["page"]}
 
 

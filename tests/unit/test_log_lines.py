@@ -77,12 +77,6 @@ def test_a_line_of_json_has_its_fields_and_the_ids_of_its_task(set_up: SetUp) ->
     assert "turnId" not in outside
 
 
-def test_a_line_for_people_ends_with_its_fields(set_up: SetUp) -> None:
-    text = set_up("human")
-    log.warning("turn failed", extra={"code": "X", "turnId": TURN})
-    assert text.getvalue().endswith(f" WARNING tests.lines: turn failed code=X turnId={TURN}\n")
-
-
 @promise("logs have digests of subjects where that is set")
 def test_subjects_are_logged_as_digests_by_a_key_that_all_services_share(set_up: SetUp, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(f"{'a' * 64}\n{'b' * 64}\n")
@@ -117,16 +111,6 @@ def test_no_text_can_forge_a_line_for_people_or_reach_the_terminal(set_up: SetUp
     assert first.endswith(r"failed: a\x1b[31mred\nINFO forged\x9b1m code=a\x1b[31mred\nINFO forged\x9b1m")
     assert traceback[0] == "Traceback (most recent call last):"
     assert not {"\x1b", "\x9b"} & set(text.getvalue())
-
-
-def test_an_exception_is_one_line_of_json(set_up: SetUp) -> None:
-    text = set_up("json")
-    try:
-        raise ValueError("it is broken")
-    except ValueError:
-        log.exception("failed")
-    [line] = map(json.loads, text.getvalue().splitlines())
-    assert "ValueError: it is broken" in line["exc_info"]
 
 
 def test_without_an_environment_there_are_no_spans() -> None:

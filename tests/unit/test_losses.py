@@ -139,12 +139,3 @@ def test_a_suspicion_starts_over_when_something_happened_meanwhile(meanwhile: st
         case _:
             detector.clear()
     assert detector.audited(["a"], [("a", Loss.MISSING)], 6.5) == []
-
-
-def test_a_suspicion_survives_audits_of_other_calls() -> None:
-    detector = LossDetector()
-    detector.audited(["a"], [("a", Loss.MISSING)], 3.5)
-    detector.audited(["b"], [], 4.5)
-    detector.audited(["a"], [("a", Loss.MISSING)], 6.0)
-    detector.audited(["a"], [("a", Loss.MISSING)], 8.5)
-    assert detector.audited(["a"], [("a", Loss.MISSING)], 9.5) == [("a", Loss.MISSING)]

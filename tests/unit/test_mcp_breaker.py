@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.circuit_breaker import MAX_LATE, CircuitBreaker, ConnectionPolicy, NoPermit, Permit
+from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy, NoPermit, Permit
 from plugins_mcp.mcp.late_calls import MAX_CIRCUITS, LateCalls
 from tests.marks import promise
 
@@ -104,29 +104,6 @@ def test_each_fact_leads_to_its_state(
     assert bench.breaker.state is after
 
 
-def test_several_calls_in_a_row_without_an_answer_open_the_circuit(bench: Bench) -> None:
-    bench.fail(2)
-    bench.breaker.answered()
-    bench.fail(2)
-    assert bench.breaker.state is CLOSED
-    bench.fail()
-    assert bench.breaker.state is OPEN
-    assert bench.breaker.reason == "no answer"
-    assert bench.breaker.refusal() == bench.breaker.admit() == NoPermit(1.0)
-
-
-def test_an_open_one_refuses_until_its_time_and_then_lets_one_call_through(bench: Bench) -> None:
-    bench.open_by_calls()
-    bench.wait(0.25)
-    assert bench.breaker.refusal() == NoPermit(0.75)
-    bench.wait(0.75)
-    assert bench.breaker.refusal() is None
-    assert isinstance(bench.breaker.admit(), Permit)
-    assert bench.breaker.state is HALF_OPEN
-    assert isinstance(bench.breaker.refusal(), NoPermit)
-    assert isinstance(bench.breaker.admit(), NoPermit)
-
-
 def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(bench: Bench) -> None:
     bench.open_by_calls()
     pauses: list[float] = []
@@ -135,33 +112,6 @@ def test_a_probe_that_fails_opens_it_for_twice_as_long_up_to_a_limit(bench: Benc
         bench.wait(bench.breaker.retry_in())
         bench.fail()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 8.0, 8.0]
-
-
-def test_a_pause_has_jitter(bench: Bench) -> None:
-    bench.jitter = 0.8
-    bench.open_by_calls()
-    assert bench.breaker.retry_in() == pytest.approx(0.8)
-    pauses: list[float] = []
-    for _ in range(100):
-        real = CircuitBreaker(POLICY, clock=lambda: 0.0)
-        real.unreachable("gone")
-        pauses.append(real.retry_in())
-    assert 0.8 <= min(pauses) < 0.9
-    assert 1.1 < max(pauses) <= 1.2
-
-
-def test_a_server_is_left_alone_for_as_long_as_it_wants_up_to_a_limit(bench: Bench) -> None:
-    bench.fail(3, retry_after=6.0)
-    assert bench.breaker.retry_in() == 6.0
-    bench.wait(6.0)
-    bench.fail(retry_after=3600.0)
-    assert bench.breaker.retry_in() == 8.0
-
-
-def test_a_probe_whose_end_says_nothing_leaves_the_next_call_to_be_the_probe(bench: Bench) -> None:
-    bench.breaker.inconclusive(bench.half_open_by_calls())
-    assert isinstance(bench.breaker.admit(), Permit)
-    assert bench.breaker.state is HALF_OPEN
 
 
 def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench) -> None:
@@ -175,13 +125,6 @@ def test_calls_that_went_before_it_opened_do_not_open_it_for_longer(bench: Bench
     assert bench.breaker.state is HALF_OPEN
     bench.breaker.failed(probe, "no answer")
     assert bench.breaker.state is OPEN
-
-
-def test_a_late_answer_closes_the_circuit(bench: Bench) -> None:
-    bench.open_by_calls()
-    bench.breaker.answered()
-    bench.open_by_calls()
-    assert bench.breaker.retry_in() == 1.0
 
 
 def test_a_server_that_was_lost_a_moment_ago_is_waited_for(bench: Bench) -> None:
@@ -245,26 +188,6 @@ def test_one_that_stayed_in_reach_for_long_begins_with_the_first_pause_again(ben
     bench.wait(61.0)
     bench.breaker.unreachable("it died")
     assert (bench.breaker.state, bench.breaker.retry_in()) == (CLOSED, 1.0)
-
-
-def late(breaker: CircuitBreaker, times: int, subject: str) -> None:
-    permit = breaker.admit()
-    assert isinstance(permit, Permit)
-    for _ in range(times):
-        breaker.late(permit, "no answer in time", subject)
-
-
-@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
-def test_late_calls_of_one_subject_do_not_open_a_server_and_those_of_two_do() -> None:
-    breaker = CircuitBreaker()
-    late(breaker, 98, "ann")
-    assert breaker.state is CLOSED
-    breaker.answered()
-    late(breaker, 1, "bob")
-    late(breaker, 98, "ann")
-    assert breaker.state is CLOSED
-    late(breaker, ConnectionPolicy.failure_threshold - MAX_LATE - 1, "bob")
-    assert breaker.state is OPEN
 
 
 def test_late_calls_open_the_circuit_of_their_tool_and_subject_which_an_answer_closes(bench: Bench) -> None:

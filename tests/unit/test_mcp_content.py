@@ -142,19 +142,13 @@ def test_structured_content_goes_to_the_model_when_the_text_is_for_the_user_only
     assert outcome.content == (TextBlock('{"a": 1}', user_only=True), TextBlock('{"a": 1}'))
 
 
-def test_structured_content_that_is_too_large_is_cut_like_text() -> None:
-    outcome = to_outcome(result(structuredContent={"a": "x" * 1000}), max_bytes=100)
-    assert outcome.truncated
-    assert "bytes left out" in str(outcome.content)
-
-
 @promise("an empty result is said to be empty")
 @pytest.mark.parametrize("content", [(), (text(""),)])
 def test_an_empty_result_gets_a_text_that_says_so(content: Any) -> None:
     assert to_outcome(result(*content)).content == (TextBlock(EMPTY_RESULT),)
 
 
-def test_a_failure_carries_the_words_of_the_tool() -> None:
+def test_a_failure_carries_the_words_of_the_tool_and_its_message_their_beginning() -> None:
     outcome = to_outcome(result(text("no"), image(1), text("way"), isError=True))
     assert outcome.state is CallState.FAILED
     assert outcome.error is not None
@@ -163,9 +157,6 @@ def test_a_failure_carries_the_words_of_the_tool() -> None:
     silent = to_outcome(result(isError=True)).error
     assert silent is not None
     assert silent.message == FAILED_WITHOUT_TEXT
-
-
-def test_a_failure_keeps_all_that_the_tool_said_and_its_message_the_beginning() -> None:
     for_user = text("for the user") | {"annotations": {"audience": ["user"]}}
     outcome = to_outcome(result(for_user, text("x" * 10_000), isError=True))
     assert outcome.content == (TextBlock("for the user", user_only=True), TextBlock("x" * 10_000))
@@ -203,12 +194,6 @@ def test_long_text_keeps_its_head_and_its_tail() -> None:
     gone = "\n[… 100 of 200 bytes left out: the result is too large to keep, and they are gone …]\n"
     assert outcome.content == (TextBlock("a" * 50 + gone + "c" * 50),)
     assert outcome.truncated
-
-
-def test_text_that_just_fits_is_not_touched() -> None:
-    outcome = to_outcome(result(text("ü" * 50)), max_bytes=100)
-    assert outcome.content == (TextBlock("ü" * 50),)
-    assert not outcome.truncated
 
 
 def test_blocks_wholly_in_the_middle_vanish_and_others_stay_in_their_place() -> None:

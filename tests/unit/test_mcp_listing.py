@@ -2,13 +2,19 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from mcp import types as sdk
 
-from plugins_contract.catalog import ApprovalPolicy, PromptEntry, Quarantined, ResourceEntry, ToolEntry
+from plugins_contract.catalog import ApprovalPolicy, Quarantined, ToolEntry
 from plugins_contract.messages import ExecutionClass
+from plugins_mcp.mcp import listing
 from plugins_mcp.mcp.listing import (
+    MAX_ARGUMENTS,
     MAX_DESCRIPTION_CHARS,
+    MAX_INSTRUCTIONS_CHARS,
+    MAX_NAME_CHARS,
+    MAX_OTHERS,
     Listing,
     approval,
     execution_class,
@@ -41,7 +47,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
     listed = tool(
         "read file", description="Reads", annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False}
     )
-    options = {"trust": True, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
+    options = {"trust": True, "approval": ALWAYS, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
     entry = to_catalog(spec(**options), Listing(tools=(listed,))).tools[0]
     assert entry == ToolEntry(
         name=entry.name,
@@ -53,6 +59,7 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
         annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False},
         execution_class=ExecutionClass.REPEATABLE,
         timeout_ms=5,
+        approval=ALWAYS,
     )
     assert entry.name.startswith("srv__read_file_")
 
@@ -123,12 +130,6 @@ def test_which_tools_need_approval(
     assert approval(ServerOptions(**options), "t", annotations) is expected
 
 
-def test_the_catalog_says_which_tools_need_approval() -> None:
-    listed = tool("wipe", annotations={"destructiveHint": True})
-    entry = to_catalog(spec(trust=True, approval=DESTRUCTIVE), Listing(tools=(listed,))).tools[0]
-    assert entry.approval is DESTRUCTIVE
-
-
 @promise("a tool with an invalid schema is left out, and the reason reported")
 @promise("one bad tool schema never fails a request")
 @pytest.mark.parametrize(
@@ -178,51 +179,10 @@ def test_a_name_that_is_listed_twice_means_neither() -> None:
     assert catalog.quarantined == (Quarantined(tool="a", reason="listed more than once"),)
 
 
-def test_a_disabled_tool_is_not_offered() -> None:
-    assert to_catalog(spec(tools={"t": ToolOptions(disabled=True)}), Listing(tools=(tool(),))).tools == ()
-
-
-def test_a_long_description_is_trimmed() -> None:
-    entry = to_catalog(spec(), Listing(tools=(tool(description="x" * 9000),))).tools[0]
-    assert len(entry.description) == MAX_DESCRIPTION_CHARS
-
-
-def test_resources_templates_prompts_and_the_server_itself_are_published() -> None:
-    offers = Listing(
-        info=sdk.Implementation(name="n", title="T", version="3"),
-        instructions="Be brief.",
-        resources=(sdk.Resource(uri="a://b", name="b", mime_type="x/y"),),
-        templates=(sdk.ResourceTemplate(uri_template="a://{c}", name="c", description="d"),),
-        prompts=(sdk.Prompt(name="p", arguments=[sdk.PromptArgument(name="q")]),),
-    )
-    catalog = to_catalog(spec(), offers)
-    assert (catalog.title, catalog.version, catalog.instructions) == ("T", "3", "Be brief.")
-    assert catalog.resources == (
-        ResourceEntry(uri="a://b", name="b", mime_type="x/y"),
-        ResourceEntry(uri="a://{c}", name="c", description="d", template=True),
-    )
-    assert catalog.prompts == (PromptEntry(name="p", arguments=("q",)),)
-
-
 def test_the_order_of_a_listing_does_not_change_the_catalog() -> None:
     one, two = tool("one"), tool("two")
     catalogs = [to_catalog(spec(), Listing(tools=tools)) for tools in ((one, two), (two, one))]
     assert catalogs[0].encoded() == catalogs[1].encoded()
-
-
-def test_malformed_tools_are_taken_out_of_a_raw_listing() -> None:
-    raw: dict[str, Any] = {
-        "tools": [
-            {"name": "a", "inputSchema": OBJECT, "outputSchema": 5},
-            {"name": "b"},
-            7,
-            {"name": "c", "inputSchema": {}},
-        ]
-    }
-    aside = remove_malformed_tools(raw)
-    assert raw["tools"] == [{"name": "a", "inputSchema": OBJECT}]
-    assert [tool.tool for tool in aside] == ["b", "None", "c"]
-    assert "inputSchema" in aside[0].reason
 
 
 @pytest.mark.parametrize("result", [{}, {"tools": None}, {"content": []}])
@@ -230,3 +190,39 @@ def test_other_results_are_left_alone(result: dict[str, Any]) -> None:
     before = dict(result)
     assert remove_malformed_tools(result) == []
     assert result == before
+
+
+# --- A server that lists more than anyone can use ---
+
+
+def test_tools_beyond_the_size_of_a_catalog_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_CATALOG_BYTES", 10_000)
+    catalog = to_catalog(spec(), Listing(tools=tuple(tool(f"t{n}", description="d" * 1_000) for n in range(100))))
+    assert 5 < len(catalog.tools) < 10
+    assert len(catalog.tools) + len(catalog.quarantined) == 100
+    assert catalog.quarantined[0].reason == "the tools exceed 10000 bytes in all"
+
+
+def test_everything_else_in_a_catalog_has_a_limit() -> None:
+    many, long = range(5_000), "x" * 1_000_000
+    arguments = [sdk.PromptArgument(name=long)] * (MAX_ARGUMENTS + 1)
+    catalog = to_catalog(
+        spec(),
+        Listing(
+            info=sdk.Implementation(name=long, version=long),
+            instructions=long,
+            tools=tuple(tool(f"{n}{'t' * 1_000}", {"type": "array"}) for n in many),
+            resources=(
+                sdk.Resource(uri=f"x://{long}", name="left out"),
+                *(sdk.Resource(uri=f"x://{n}", name=long, description=long, mime_type=long) for n in many),
+            ),
+            prompts=tuple(sdk.Prompt(name=long, description=long, arguments=arguments) for _ in many),
+        ),
+    )
+    assert (len(catalog.quarantined), len(catalog.resources), len(catalog.prompts)) == (MAX_OTHERS,) * 3
+    assert len(catalog.instructions or "") == MAX_INSTRUCTIONS_CHARS
+    assert catalog.title == catalog.version == "x" * (MAX_NAME_CHARS - 1) + "…"
+    assert {each.name for each in catalog.resources} == {catalog.title}
+    assert [*catalog.prompts[0].arguments] == [catalog.title] * MAX_ARGUMENTS
+    short = msgspec.structs.replace(catalog, prompts=())
+    assert len(msgspec.json.encode(short)) < 2 * MAX_OTHERS * (MAX_DESCRIPTION_CHARS + 300)

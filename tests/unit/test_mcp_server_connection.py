@@ -17,7 +17,6 @@ from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerOptions
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 POLICY = ConnectionPolicy(first_delay=60, longest_delay=60, failure_threshold=1)
 
 

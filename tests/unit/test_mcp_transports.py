@@ -13,8 +13,6 @@ from plugins_mcp.mcp.observed_streams import ObservedWriter
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 class Outlet:
     """A transport that records how each message was marked."""

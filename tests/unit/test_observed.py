@@ -12,7 +12,6 @@ from dialog_engine.model import (
     ApprovalStatus,
     ApprovalStep,
     AssistantMessage,
-    ChatRequest,
     Done,
     DoneReason,
     MessageFinished,
@@ -23,17 +22,13 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
     Usage,
-    UserMessage,
 )
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel
 from tests.marks import promise
 from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, tool
 
-pytestmark = pytest.mark.anyio
-
 TURN = Turn("turn", "session", "ann")
-REQUEST = ChatRequest((UserMessage("Hi"),), TURN)
 
 
 class Quiet(TurnLogs, TurnLog):
@@ -72,32 +67,16 @@ async def test_turns_are_counted_by_their_end_and_while_they_run() -> None:
     assert len(quiet.events) == 2
 
 
-async def test_tool_calls_are_counted_by_tool_and_end() -> None:
+async def test_tool_calls_are_counted_by_tool_and_end_and_names_that_a_model_makes_up_are_not() -> None:
     metrics = Metrics()
     log = ObservedLogs(Quiet(), metrics).open(TURN)
     for status in (ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.PROGRESS, ToolStatus.UNKNOWN):
         log.append(step(status))
     assert value(metrics, "dialog_tool_calls_total", tool="demo__add", status="unknown") == 1
-
-
-async def test_names_that_a_model_makes_up_do_not_become_metrics() -> None:
-    metrics = Metrics()
-    log = ObservedLogs(Quiet(), metrics).open(TURN)
     for n in range(100):
         log.append(step(ToolStatus.FAILED, server="", name=f"made_up_{n}"))
     assert value(metrics, "dialog_tool_calls_total", tool=NOT_RUN, status="failed") == 100
     assert b"made_up" not in metrics.text()[0]
-
-
-async def test_a_request_to_the_model_is_counted_with_its_tokens_and_its_first_one() -> None:
-    metrics = Metrics()
-    with ObservedModel(metrics, "openai:x").request(TURN) as seen:
-        seen.began()
-        seen.completed(Usage(7, 3))
-    assert value(metrics, "dialog_llm_requests_total", outcome="ok", model="openai:x") == 1
-    assert value(metrics, "dialog_llm_first_token_seconds_count", model="openai:x") == 1
-    assert value(metrics, "dialog_llm_tokens_total", direction="input", model="openai:x") == 7
-    assert value(metrics, "dialog_llm_tokens_total", direction="output", model="openai:x") == 3
 
 
 async def test_a_failed_or_abandoned_request_is_counted_as_such() -> None:

@@ -34,13 +34,6 @@ def test_a_panel_has_its_title_and_a_line_for_each_series() -> None:
     assert "<script" not in drawn
 
 
-def test_a_number_is_shown_with_its_unit() -> None:
-    panel = PANEL | {"type": "stat", "fieldConfig": {"defaults": {"unit": "percentunit"}}}
-    drawn = picture({"panels": [panel]}, lambda _: [Series({}, [(0, 0.5), (5, 0.138)])], began=0).decode()
-
-    assert "13.8 %" in titles(drawn)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_documented_picture_shows_the_panels_of_today(name: str) -> None:
     shown = titles((PICTURES / f"{name}.svg").read_text())

@@ -2,65 +2,51 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 
 import pytest
 
 from callstream_runtime.clock import RedisClock
-from dialog_engine.context import MAX_BLOCKS
-from dialog_engine.errors import LLMStreamEmptyError, LLMUnavailableError, StorageUnavailableError
+from dialog_engine.errors import LLMStreamEmptyError, StorageUnavailableError
 from dialog_engine.model import (
-    AssistantMessage,
     ChatEvent,
     ChatRequest,
     FinishReason,
     MessageFinished,
     ReasoningDelta,
-    RoundComplete,
     StreamEnd,
     SystemMessage,
     TextDelta,
     TokensSpent,
-    ToolCall,
     ToolCallEvent,
-    ToolMessage,
     ToolStatus,
     ToolStep,
-    Turn,
     Usage,
     UserMessage,
 )
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
-from dialog_engine.tool_calls.execution import OpenCall, Rounds
+from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.pipeline import Pipeline, enhance
-from dialog_engine.tool_calls.planning import EMPTY_NOTE, LAST_NOTE
+from dialog_engine.tool_calls.planning import EMPTY_NOTE
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
-from dialog_engine.tool_calls.results.steps import Steps
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.outcomes import CallState, MediaBlock, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import (
     SPENT,
-    Execution,
     FakeCatalog,
     FakeWorker,
     Line,
     MemoryStore,
     ScriptedModel,
     asks,
-    gives,
     read_all,
     says,
-    succeeded,
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 SHELF = FakeCatalog(tool("a__b"))
 
@@ -101,13 +87,6 @@ class World:
         return model, [event async for event in await enhance(model, self.pipeline)(request)]
 
 
-async def test_without_tool_calls_an_enhanced_client_streams_what_the_plain_one_does() -> None:
-    _, events = await World().run(says("Good day."))
-
-    shown = [event for event in events if isinstance(event, (TextDelta, StreamEnd))]
-    assert shown == [TextDelta("Good "), TextDelta("day."), StreamEnd(FinishReason.STOP, SPENT)]
-
-
 @promise("usage is summed over rounds")
 async def test_the_end_carries_the_usage_of_all_rounds() -> None:
     _, events = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
@@ -121,42 +100,6 @@ async def test_the_system_prompt_comes_first_in_every_round_and_once() -> None:
     for request in model.requests:
         assert [m for m in request.messages if isinstance(m, SystemMessage)] == [SystemMessage("Be brief.")]
         assert request.messages[0] == SystemMessage("Be brief.")
-
-
-async def test_an_empty_system_prompt_adds_nothing() -> None:
-    model, _ = await World().run(says("x"))
-
-    assert model.requests[0].messages == (UserMessage("Hello!"),)
-
-
-async def test_text_and_reasoning_of_a_reply_with_calls_stay_with_them() -> None:
-    model, events = await World().run([ReasoningDelta("hm"), *asks(("a__b", ""), text="Let me see.")], says("x"))
-
-    _, asked, result = model.requests[1].messages
-    assert isinstance(asked, AssistantMessage)
-    assert (asked.content, asked.reasoning) == ("Let me see.", "hm")
-    assert result == ToolMessage("call_1", "a__b", "done")
-    assert next(event.message for event in events if isinstance(event, MessageFinished)) == asked
-
-
-async def test_the_newest_images_go_to_the_model_and_no_more_than_a_request_may_hold() -> None:
-    outcome = ToolOutcome(CallState.SUCCEEDED, tuple(MediaBlock("image/png", f"{n:04}") for n in range(MAX_BLOCKS + 1)))
-    model, _ = await World(worker=FakeWorker({"a__b": gives(outcome)})).run(asks(("a__b", "")), says("x"))
-
-    *_, result = model.requests[1].messages
-    assert isinstance(result, ToolMessage)
-    assert result.media == outcome.content[1:]
-    assert result.content.count("image/png") == MAX_BLOCKS + 1
-
-
-async def test_an_id_that_a_provider_reuses_is_made_unique() -> None:
-    model, _ = await World().run(asks(("a__b", "")), asks(("a__b", "")), says("x"))
-
-    asked = [message for message in model.requests[2].messages if isinstance(message, AssistantMessage)]
-    answered = [message for message in model.requests[2].messages if isinstance(message, ToolMessage)]
-    ids = [call.tool_call_id for message in asked for call in message.tool_calls]
-    assert len(set(ids)) == 2
-    assert [message.tool_call_id for message in answered] == ids
 
 
 async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
@@ -174,33 +117,6 @@ async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
     assert [len(request.tools) for request in model.requests] == [1, 1]
 
 
-async def test_the_depth_includes_rounds_before_a_restart() -> None:
-    world = World(max_rounds=3)
-    request = await world.request()
-    later = ChatRequest(request.messages, Turn(request.turn.turn_id, request.turn.session_id, "someone", 2, rounds=2))
-    await world.store.engines.adopt_own(None)
-    model = ScriptedModel(asks(("a__b", "")), says("x"))
-
-    events = [event async for event in await enhance(model, world.pipeline)(later)]
-
-    assert {event.round for event in events if isinstance(event, (ToolStep, RoundComplete))} == {3}
-    assert [each.answer_only for each in model.requests] == [False, True]
-    assert all(each.tools for each in model.requests)
-    assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT)
-
-
-async def test_a_model_that_calls_although_it_must_answer_is_asked_again_without_tools() -> None:
-    model, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", "")), says("Very well."))
-
-    assert [(bool(each.tools), each.answer_only) for each in model.requests] == [
-        (True, False),
-        (True, True),
-        (False, True),
-    ]
-    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Very "), TextDelta("well.")]
-    assert events[-1] == StreamEnd(FinishReason.MAX_ROUNDS, SPENT + SPENT + SPENT)
-
-
 @pytest.mark.parametrize("finish", [FinishReason.LENGTH, FinishReason.CONTENT_FILTER])
 async def test_a_last_answer_that_is_cut_off_keeps_its_finish_reason(finish: FinishReason) -> None:
     _, events = await World(max_rounds=1).run(asks(("a__b", "")), says("As far as", finish))
@@ -208,15 +124,11 @@ async def test_a_last_answer_that_is_cut_off_keeps_its_finish_reason(finish: Fin
     assert events[-1] == StreamEnd(finish, SPENT + SPENT)
 
 
-async def test_a_call_with_a_problem_is_answered_with_it_and_not_run() -> None:
-    world = World()
-    broken = ToolCallEvent("call_1", "a__b", '{"x": "unfin', problem="the reply was cut off inside this call")
-    model, _ = await world.run([broken, StreamEnd(FinishReason.LENGTH, SPENT)], says("x"))
+async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None:
+    _, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", ""), text="I would have to ask."))
 
-    assert world.worker.executed == []
-    *_, result = model.requests[1].messages
-    assert isinstance(result, ToolMessage)
-    assert result.content == "Error INVALID_ARGUMENTS: the reply was cut off inside this call"
+    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("I would have to ask.")]
+    assert len([event for event in events if isinstance(event, MessageFinished)]) == 1
 
 
 CUT_CALL = ToolCallEvent("call_1", "a__b", '{"x": "unfin', problem="the reply was cut off inside this call")
@@ -248,42 +160,6 @@ async def test_a_reply_that_is_cut_off_after_a_complete_call_continues() -> None
     assert len(model.requests) == 6
     assert len(world.worker.executed) == 2
     assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 5, SPENT))
-
-
-async def test_a_last_reply_of_tool_calls_and_text_keeps_its_text_only() -> None:
-    _, events = await World(max_rounds=1).run(asks(("a__b", "")), asks(("a__b", ""), text="I would have to ask."))
-
-    assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("I would have to ask.")]
-    assert len([event for event in events if isinstance(event, MessageFinished)]) == 1
-
-
-async def test_a_repeated_call_is_refused_and_then_the_model_must_answer() -> None:
-    world = World(max_rounds=9)
-    again = asks(("a__b", '{"x": 1}'))
-    model, events = await world.run(again, again, again, asks(("a__b", '{ "x":1 }')), again, says("I give up."))
-
-    assert len(world.worker.executed) == 3
-    assert [e.status for e in events if isinstance(e, ToolStep)][-1] is ToolStatus.REFUSED
-    assert [request.answer_only for request in model.requests] == [False] * 5 + [True]
-    results = [message.content for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
-    assert results[:2] == ["done", "done"]
-    assert results[2].startswith("done\n\n(You have made this exact call 3 times")
-    assert results[3].startswith("Error REPEATED: you made this exact call 3 times")
-    assert results[4].endswith(LAST_NOTE)
-    assert events[-1] == StreamEnd(FinishReason.REPEATED_CALLS, sum([SPENT] * 5, SPENT))
-
-
-async def test_polling_with_changing_results_is_not_refused() -> None:
-    answers = iter(["1 of 8", "1 of 8", "2 of 8", "2 of 8", "3 of 8", "8 of 8"])
-
-    async def work(_: Execution) -> ToolOutcome:
-        return succeeded(next(answers))
-
-    world = World(max_rounds=9, worker=FakeWorker({"a__b": work}))
-    _, events = await world.run(*[asks(("a__b", ""))] * 6, says("It is done."))
-
-    assert len(world.worker.executed) == 6
-    assert events[-1] == StreamEnd(FinishReason.STOP, sum([SPENT] * 6, SPENT))
 
 
 NOTHING: list[Line] = [ReasoningDelta("hm"), TextDelta(" \n"), StreamEnd(FinishReason.STOP, SPENT)]
@@ -368,17 +244,6 @@ async def test_two_turns_go_through_the_same_objects_at_once_and_do_not_mix() ->
     assert flat.requests[0].tools == SHELF.tools()
 
 
-async def test_an_error_of_the_model_is_raised_after_its_text() -> None:
-    world = World()
-    model = ScriptedModel([TextDelta("so far"), LLMUnavailableError("gone")])
-
-    seen, error = await read_all(enhance(model, world.pipeline)(await world.request()))
-
-    assert seen[0] == TextDelta("so far")
-    assert [type(event) for event in seen[1:]] == [TokensSpent]
-    assert isinstance(error, LLMUnavailableError)
-
-
 async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begins() -> None:
     world = World()
     world.store.refuse["add_round"] = StorageUnavailableError("the disk is full")
@@ -389,48 +254,6 @@ async def test_a_round_that_cannot_be_committed_ends_the_stream_and_no_call_begi
     assert isinstance(error, StorageUnavailableError)
     assert not any(isinstance(event, (MessageFinished, ToolStep)) for event in seen)
     assert world.worker.executed == []
-
-
-async def test_closing_early_closes_the_stream_at_the_provider() -> None:
-    world = World()
-    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    events = await enhance(model, world.pipeline)(await world.request())
-    assert await anext(events) == TextDelta("a")
-    assert model.open == 1
-
-    await events.aclose()
-
-    assert model.open == 0
-    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("pipeline")] == []
-
-
-async def test_closing_early_stops_waiting_for_calls_at_once_and_leaves_them_running() -> None:
-    finish = asyncio.Event()
-    world = World(worker=FakeWorker({"a__b": gives(succeeded("done"), finish)}))
-    async with aclosing(
-        await enhance(ScriptedModel(asks(("a__b", ""))), world.pipeline)(await world.request())
-    ) as events:
-        async for event in events:
-            if isinstance(event, ToolStep) and event.status is ToolStatus.RUNNING:
-                break
-
-    assert world.worker.listened_to == []
-    finish.set()
-    await wait_until(lambda: len(world.worker.executed) == 1)
-
-
-async def test_when_a_result_cannot_be_committed_the_other_calls_are_no_longer_awaited() -> None:
-    world = World(worker=FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())}))
-    turn = (await world.request()).turn
-    calls = [ToolCall("call_1", "one", "a__b", ""), ToolCall("call_2", "two", "a__c", "")]
-    opened = [OpenCall(call, world.worker.request(turn, call, tool(call.name), {})) for call in calls]
-    world.store.refuse["add_result"] = StorageUnavailableError("the disk is full")
-
-    with pytest.raises(StorageUnavailableError):
-        await world.rounds.await_results(turn, opened, (), steps=Steps(turn, 1, {}), emit=lambda _: None)
-
-    assert world.worker.listened_to == []
-    await world.worker.close()
 
 
 @promise("an enhanced client has the interface of the client it wraps")

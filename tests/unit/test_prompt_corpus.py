@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
-from dialog_engine.tool_calls.prompt_mode.tagged_reply import TaggedReply
 from tests.marks import exhaustive, promise
 from tests.support.corpus import prompt_files, read_prompt
-from tests.support.tags import DIALECTS, KNOWN, TOOLS, calls_of, cut, read, text_of
+from tests.support.tags import DIALECTS, calls_of, cut, read, text_of
 
 SHORT = 80
 """The longest reply that is cut at every pair of places."""
+LONGEST_TAG = 24
+"""A limit is tried at each of so many characters from a `<` on."""
 
 
 class Case:
@@ -108,6 +108,8 @@ def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str
         if shown == case.reply:
             continue  # there are no tags in it
         for length in range(len(case.reply)):
+            if length - case.reply.rfind("<", 0, length) > LONGEST_TAG:
+                continue
             so_far = text_of(case.read_as([case.reply[:length]], FinishReason.LENGTH))
             assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), (name, length)
 
@@ -158,42 +160,3 @@ def test_a_call_that_markdown_quotes_is_text(dialect: str, how: str) -> None:
         events = read(DIALECTS[dialect], pieces)
         assert len(calls_of(events)) == (how in NOT_QUOTED)
         assert how in NOT_QUOTED or text_of(events) == text
-
-
-# --- Cost of parsing ----------------------------------------------------------------------------------------------
-
-COSTLY = {
-    "text": ("tool_use", "", "Hello wide world. "),
-    "brackets": ("tool_use", "", "<p>a < b</p> "),
-    "openers": ("tool_use", "", "say `<tool_use> "),
-    "quoted openers": ("tool_use", "`", "a\n    <tool_use> <!-- --> ``b"),
-    "arguments": ("tool_use", "<tool_use><name>write</name><arguments>", '"a", '),
-    "quotes missing": ("tool_use", "", '<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
-    "closers in text": ("function_calls", '<invoke name="write"><parameter name="path">', "a </parameter> b "),
-    "results": ("tool_use", "", "<tool_use_result><name>now</name><result>a < b</result>"),
-    "result": ("tool_use", "<tool_use_result><result>", "a < b </"),
-    "openers of results": ("tool_use", "", "<tool_use_result>\n"),
-    "attributes": ("function_calls", '<invoke name="write"', ' path="a > b"'),
-    "attribute": ("function_calls", '<invoke name="write" path="', "a > b "),
-    "equals signs": ("function_calls", '<invoke name="write" ', "a = "),
-    "objects": ("tool_use", "", '<tool_call>{"name": "now"}</tool_call>'),
-    "white space": ("function_calls", '<invoke name="write"><parameter name="path">a</parameter>', "          "),
-}
-
-
-@pytest.mark.parametrize("kind", COSTLY)
-def test_the_cost_of_parsing_is_linear_in_the_length_of_a_reply(kind: str) -> None:
-    dialect, start, text = COSTLY[kind]
-
-    def seconds(length: int) -> float:
-        reply = start + text * (length // len(text))
-        pieces = [TextDelta(reply[at : at + 4]) for at in range(0, len(reply), 4)]
-        tagged = TaggedReply(DIALECTS[dialect].grammar(TOOLS), KNOWN, lambda: "id", may_quote_results=True)
-        began = time.process_time()
-        for piece in [*pieces, StreamEnd(FinishReason.STOP)]:
-            tagged.read(piece)
-        tagged.end()
-        return time.process_time() - began
-
-    # The reply is 16 times as long; quadratic cost would be 256 times as much.
-    assert seconds(320_000) < 100 * min(seconds(20_000), seconds(20_000))

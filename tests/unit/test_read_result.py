@@ -1,10 +1,7 @@
 """A model reads the rest of a long result of its own session, in pages or by search."""
 
-import json
 import re
-import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,23 +9,9 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatRequest, ToolMessage, Turn
 from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
-from dialog_engine.tool_calls.results.texts import model_text
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    gives,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, gives, says, succeeded, tool
 
 LINES = "".join(f"entry {number}: {'needle' if number == 40_000 else 'hay'}\n" for number in range(50_000))
 SHELF = FakeCatalog(tool("logs__read"))
@@ -46,10 +29,6 @@ def named(message: ToolMessage) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def read(name: str, **arguments: Any) -> tuple[str, str]:
-    return "read_result", json.dumps({"id": name, **arguments})
-
-
 async def cut(engine: FakeEngine, model: ScriptedModel) -> tuple[Turn, str, int]:
     """A finished turn with a result that was cut: its name, and where it was cut."""
     turn = await engine.turns.start("someone", None, "Read the logs!")
@@ -62,53 +41,6 @@ def scripted() -> ScriptedModel:
 
 
 # --- In a turn ---
-
-
-async def test_a_model_reads_the_rest_of_a_shortened_result_in_the_same_turn() -> None:
-    class Curious(ScriptedModel):
-        """Reads on where the result says, then answers."""
-
-        def __call__(self, request: ChatRequest) -> Any:
-            if len(self.requests) == 1:
-                name, offset = named(last_result(request))
-                self._replies.insert(0, asks(read(name, offset=offset)))
-            return super().__call__(request)
-
-    model = Curious(asks(("logs__read", "")), says("Done."))
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
-        events = await engine.turn("Read the logs!")
-
-    offered = [[entry.name for entry in request.tools] for request in model.requests]
-    assert offered == [["logs__read"], ["logs__read", "read_result"], ["logs__read", "read_result"]]
-    shown = last_result(model.requests[1])
-    assert shown.cut
-    assert len(shown.content) < 16_200
-    assert shown.content.startswith("entry 0: hay\n")
-    assert shown.content.endswith("entry 49999: hay\n")
-    name, offset = named(shown)
-    answer = last_result(model.requests[2])
-    assert answer.content.startswith(f"[result {name}: characters {offset} to ")
-    assert LINES[offset : offset + 10_000] in answer.content
-    assert not answer.cut
-    assert len(answer.content) <= 16_000
-    assert steps_of(events, "read_result") == ["pending", "succeeded"]
-
-
-async def test_read_result_is_not_offered_without_a_shortened_result() -> None:
-    model = scripted()
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker()) as engine:
-        await engine.turn("Read the logs!")
-
-    assert {tuple(entry.name for entry in request.tools) for request in model.requests} == {("logs__read",)}
-
-
-async def test_read_result_is_offered_from_the_start_of_the_next_turn() -> None:
-    model = ScriptedModel(asks(("logs__read", "")), says("Done."), says("Yes?"))
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
-        turn, _, _ = await cut(engine, model)
-        await engine.turn("And?", turn.session_id)
-
-    assert [entry.name for entry in model.requests[2].tools] == ["logs__read", "read_result"]
 
 
 # --- Whose, and which ---
@@ -154,18 +86,6 @@ async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
     assert refused.error.code == "INVALID_ARGUMENTS"
     assert f"has {len(LINES)} characters" in refused.error.message
     assert last.state is CallState.SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"id": "x"}, {"id": "12345678", "offset": -1}, {"id": "12345678", "offset": 1.5}, {"id": "12345678", "a": 1}],
-)
-async def test_invalid_arguments_of_read_result_are_refused_with_the_field(arguments: dict[str, Any]) -> None:
-    model = ScriptedModel(asks(("read_result", json.dumps(arguments))), says("Done."))
-    async with FakeEngine(model, tools=SHELF) as engine:
-        await engine.turn("Read!")
-
-    assert last_result(model.requests[1]).content.startswith("Error INVALID_ARGUMENTS: ")
 
 
 # --- Pages ---
@@ -223,19 +143,5 @@ def test_matches_fit_into_a_result(what: str) -> None:
     assert len(found("a" * 100_000, "id", what, 0, 1_000)) <= 1_600
 
 
-async def test_one_line_in_a_large_result_is_found_by_its_text() -> None:
-    model = scripted()
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
-        turn, name, _ = await cut(engine, model)
-        outcome: ToolOutcome = await reader(engine).answer(turn, {"id": name, "find": "needle"})
-
-    assert f"offset {LINES.index('needle')}: …" in model_text(outcome)
-    assert "entry 40000: needle" in model_text(outcome)
-
-
-def test_a_search_takes_the_same_time_whatever_is_looked_for() -> None:
-    """A comparison at each place took a thousand times the length of the text."""
-    began = time.thread_time()
-    assert "does not occur" in found("a" * 1_000_000, "id", "A" * 999 + "b", 0, 16_000)
-    assert time.thread_time() - began < 0.2
+def test_no_character_gets_longer_without_its_case_so_offsets_stay() -> None:
     assert all(len(without_case(chr(code))) == 1 for code in range(0x110000))

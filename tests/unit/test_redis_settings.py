@@ -70,19 +70,6 @@ def test_a_url_says_where_redis_is(url: str, address: RedisAddress) -> None:
     assert parse_redis_url(url) == address
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "redis://host:6379/0",
-        "redis://[::1]:1/2",
-        "unix:///run/r.sock",
-        "rediss+sentinel://a:1,b:2/m/3",
-    ],
-)
-def test_an_address_is_written_as_its_url(address: str) -> None:
-    assert str(parse_redis_url(address)) == address
-
-
 @promise("TLS, an ACL user and Sentinel can be configured")
 @pytest.mark.parametrize(
     ("values", "words"),

@@ -18,7 +18,6 @@ from dialog_engine.model import (
 from dialog_engine.tool_calls.normalise import normalise
 from dialog_engine.tool_calls.planning import (
     LAST_NOTE,
-    NOTE,
     REFUSED_ROUNDS,
     SAME_RESULTS,
     Repeats,
@@ -95,11 +94,6 @@ def test_the_same_arguments_in_another_order_are_the_same_call() -> None:
     assert repeats(messages).refusal(call('f {"b":{"y":2,"x":1},"a":2}')) is None
 
 
-def test_a_name_that_is_normalised_in_the_history_is_the_same_name() -> None:
-    messages = turn(*[[("no.such.tool {}", "there is no such tool")]] * SAME_RESULTS)
-    assert repeats(messages).refusal(call("no.such.tool {}")) is not None
-
-
 @promise("approvals: a person is not asked again in a turn about a call that they refused")
 def test_a_call_that_a_person_refused_keeps_its_refusal_until_the_user_speaks_again() -> None:
     refused = ToolMessage("", "f", "Error NOT_APPROVED: no", failed=True, refusal="no")
@@ -137,12 +131,6 @@ def test_results_with_different_images_are_different() -> None:
 
 def test_repetitions_are_counted_per_turn() -> None:
     assert repeats((*turn(*[SAME] * 5), AssistantMessage("Hm."), UserMessage("Again!"))).times == {}
-
-
-def test_the_third_equal_result_gets_a_note_for_the_model() -> None:
-    results = [message.content for message in noted(turn(*[SAME] * 3)) if isinstance(message, ToolMessage)]
-
-    assert results == ["pending", "pending", f"pending\n\n{NOTE.format(3)}"]
 
 
 @promise("a call that repeats itself with the same result is noticed")

@@ -18,20 +18,9 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 from plugins_contract.rights import Rights
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    says,
-    succeeded,
-    tool,
-)
+from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, says, succeeded, tool
 from tests.support.fakes.worker import Execution
 from tests.support.handling import DONE, Bench, gives
-
-pytestmark = pytest.mark.anyio
 
 RULES = """
 [[allow]]

@@ -9,20 +9,6 @@ from dialog_engine.sideband import run_shielded
 from tests.support.fakes import breathe
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
-
-async def test_the_result_or_the_exception_of_the_work_is_passed_on() -> None:
-    async def succeed() -> int:
-        return 7
-
-    async def fail() -> None:
-        raise ValueError("no")
-
-    assert await run_shielded(succeed()) == 7
-    with pytest.raises(ValueError, match="no"):
-        await run_shielded(fail())
-
 
 async def test_a_cancellation_is_raised_when_the_work_has_ended() -> None:
     go, done = asyncio.Event(), asyncio.Event()

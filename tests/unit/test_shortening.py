@@ -1,21 +1,10 @@
 """A long result is shortened to its head and tail. What is left out is counted, and can be read."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dialog_engine.tool_calls.results.texts import model_text, shorten, user_text, whole_of
-from plugins_contract.errors import ErrorCode
-from plugins_contract.outcomes import (
-    CallState,
-    ContentBlock,
-    CutBlock,
-    LinkBlock,
-    MediaBlock,
-    TextBlock,
-    ToolError,
-    ToolOutcome,
-)
+from plugins_contract.outcomes import CallState, ContentBlock, CutBlock, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
 
 ID = "01a20195-a8fb-7eb4-aa2f-e6bd66e58d63"
@@ -24,11 +13,6 @@ IMAGE = MediaBlock("image/png", "AAAA")
 
 def outcome(*content: ContentBlock) -> ToolOutcome:
     return ToolOutcome(CallState.SUCCEEDED, content)
-
-
-def test_a_short_result_is_unchanged() -> None:
-    fits = outcome(TextBlock("x" * 60), TextBlock("y" * 39), TextBlock("z" * 100, user_only=True))
-    assert shorten(fits, ID, 100) == (fits, None)
 
 
 def test_a_long_text_becomes_head_note_and_tail() -> None:
@@ -62,15 +46,6 @@ def test_images_are_kept_and_links_in_the_middle_are_left_out() -> None:
     assert [type(block) for block in shown.content] == [
         *(LinkBlock, TextBlock, CutBlock, MediaBlock, TextBlock, LinkBlock),
     ]
-
-
-def test_the_error_of_a_tool_is_shortened_like_any_other_text() -> None:
-    error = ToolError(ErrorCode.TOOL_EXECUTION_FAILED, "x…")
-    shown, whole = shorten(ToolOutcome(CallState.FAILED, (TextBlock("x" * 1000),), error=error), ID, 100)
-
-    assert shown.error == error
-    assert any(isinstance(block, CutBlock) for block in shown.content)
-    assert whole is not None
 
 
 def test_text_for_the_user_only_is_bounded_and_not_sent_to_the_model() -> None:
@@ -112,10 +87,3 @@ def test_every_character_is_shown_or_counted_at_its_offset(content: list[Content
         texts = [block.text for block in shown.content if isinstance(block, TextBlock) and not block.user_only]
         assert sum(map(len, texts)) <= max_chars
         assert tail
-
-
-@pytest.mark.parametrize("max_chars", [10, 1_000, 100_000])
-def test_shortening_is_idempotent(max_chars: int) -> None:
-    shown, _ = shorten(outcome(TextBlock("x" * 1_000_000)), ID, max_chars)
-    kept = sum(len(block.text) for block in shown.content if isinstance(block, TextBlock))
-    assert kept == max_chars

@@ -84,8 +84,3 @@ def test_once_open_it_stays_open(gate: StartGate) -> None:
 
 def test_without_tools_there_is_nothing_to_wait_for(gate: StartGate) -> None:
     assert gate.opened([], workers=None, redis=False)
-
-
-def test_a_wait_of_zero_opens_at_once() -> None:
-    assert StartGate(0).opened([], workers=0, redis=False)
-    assert StartGate(0).opened([STARTING], workers=1, redis=True)

@@ -7,8 +7,6 @@ from dialog_engine.model import CallQueued, CallRunning
 from plugins_contract.ledger.replies import Queued
 from plugins_contract.outcomes import CallStarted
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("fast_worker", [False, True])
 async def test_a_call_that_runs_is_not_shown_as_queued_afterwards(*, fast_worker: bool) -> None:

@@ -17,12 +17,6 @@ def test_the_text_is_what_was_added(pieces: list[str]) -> None:
     assert str(text) == "".join(pieces)
 
 
-def test_half_of_a_surrogate_pair_is_kept() -> None:
-    text = TextBuffer()
-    text.add("\ud83d")
-    assert str(text) == "\ud83d"
-
-
 def test_thousands_of_tokens_take_little_more_memory_than_their_characters() -> None:
     gc.collect()
     tracemalloc.start()

@@ -26,8 +26,8 @@ from dialog_engine.llm.decoding import is_complete
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.lenient_json import ArgumentsScan, decode, join_arguments
 from dialog_engine.llm.openai_client import encode_messages as encode_for_openai
-from dialog_engine.llm.openai_decoding import OpenAIDecoder
-from dialog_engine.llm.openai_wire import Chunk
+from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
+from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.llm.profiles import Profile
 from dialog_engine.model import (
     AssistantMessage,
@@ -90,7 +90,7 @@ def repeated(part: str, before: str = "", after: str = "") -> Text:
 def _reply(dialect: Dialect, piece: int | None = None) -> Callable[[str], None]:
     def read(text: str) -> None:
         ids = count()
-        reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)))
+        reply = TaggedReply(dialect.grammar(TOOLS), KNOWN, lambda: str(next(ids)), may_quote_results=True)
         for at in range(0, len(text), piece or len(text)):
             reply.read(TextDelta(text[at : at + (piece or len(text))]))
         reply.read(StreamEnd(FinishReason.STOP))
@@ -112,12 +112,25 @@ _TOOL_USE = (
     repeated("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
     repeated("<![CDATA[a]]>", "<tool_use><name>add</name><arguments>", "</arguments></tool_use>"),
     repeated("<", "<think>"),
+    repeated("<p>a < b</p> "),
+    repeated("say `<tool_use> "),
+    repeated("a\n    <tool_use> <!-- --> ``b", "`"),
+    repeated('"a", ', "<tool_use><name>write</name><arguments>"),
+    repeated('<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
+    repeated("<tool_use_result><name>now</name><result>a < b</result>"),
+    repeated("a < b </", "<tool_use_result><result>"),
+    repeated("<tool_use_result>\n"),
 )
 _FUNCTION_CALLS = (
     repeated('<invoke name="add"><parameter name="a">1</parameter></invoke>'),
     repeated('<parameter name="a">1</parameter>', '<invoke name="add">'),
     repeated('a="1" ', '<invoke name="add" '),
     repeated("<invoke a='"),
+    repeated("a </parameter> b ", '<invoke name="write"><parameter name="path">'),
+    repeated(' path="a > b"', '<invoke name="write"'),
+    repeated("a > b ", '<invoke name="write" path="'),
+    repeated("a = ", '<invoke name="write" '),
+    repeated(" " * 10, '<invoke name="write"><parameter name="path">a</parameter>'),
     repeated("</parameter>" + " " * 199, '<invoke name="write"><parameter name="path">'),
 )
 
@@ -144,6 +157,29 @@ def _openai(deltas: Sequence[dict[str, Any]]) -> None:
     _stream(OpenAIDecoder(ErrorClassifier()), [*chunks, {"choices": [{"finish_reason": "stop"}]}])
 
 
+def _part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
+    return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
+
+
+_DELTAS: tuple[Callable[[int], list[Delta]], ...] = (
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": at}]) for at in range(n)],
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "id": at}]) for at in range(1, n)],
+    lambda n: [Delta(reasoning_details=[{"type": "t", "index": 0, "text": "a" * 1000}])] * n,
+    lambda n: [_part('{"a":"', "t"), *[_part("a}", "t")] * n],
+    lambda n: [_part('{"a":"', "t", "0"), *(_part("a}", None, str(at)) for at in range(1, n))],
+    lambda n: [_part("{}", "t", str(at), at) for at in range(n)],
+    lambda n: [_part("{}", "t", str(at), None) for at in range(n)],
+    lambda n: [_part("{}" * 60 * n, "t")],
+)
+
+
+def _assemble(deltas: Sequence[Delta]) -> None:
+    assembler = MessageAssembler()
+    for delta in deltas:
+        assembler.feed(Chunk([Choice(delta)]))
+    assembler.finish()
+
+
 def _anthropic(number: int) -> None:
     events: list[dict[str, Any]] = []
     for index in range(number):
@@ -156,10 +192,6 @@ def _anthropic(number: int) -> None:
 
 def _calls(number: int) -> list[dict[str, Any]]:
     return [{"tool_calls": [{"function": {"name": "a", "arguments": "{}"}}]} for _ in range(number)]
-
-
-def _details(number: int) -> list[dict[str, Any]]:
-    return [{"reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "a"}]} for _ in range(number)]
 
 
 def _history(number: int) -> tuple[Message, ...]:
@@ -246,7 +278,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
         (repeated("1,", '{"choices":[', "{}]}"),),
     ),
     "calls without ids": (_openai, 10_000, (_calls,)),
-    "blocks of reasoning": (_openai, 10_000, (_details,)),
+    "deltas of a provider": (_assemble, 10_000, _DELTAS),
     "calls with one id": (_anthropic, 10_000, (lambda size: size,)),
     "an error of a provider": (
         lambda text: ErrorClassifier("secret").from_response(400, text, {}),
@@ -373,8 +405,8 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
         if isinstance(text(1), str | bytes) and "token by token" not in name
     }
     assert len(longest) > 50
-    slow = [each for each in longest.values() if seconds(*each) > LOOP_SECONDS / 2]
-    assert max(seconds(*each, 10) for each in slow) < LOOP_SECONDS  # the machine may be busy
+    slow = [name for name, each in longest.items() if seconds(*each, 1) > LOOP_SECONDS]
+    assert [name for name in slow if seconds(*longest[name], 10) > LOOP_SECONDS] == []  # the machine was busy
 
 
 # --- Which modules read texts ---
@@ -427,7 +459,8 @@ def _modules(text: str) -> Iterator[str]:
         yield from (f"{package}.{name}" for name in names.split())
 
 
-def _parses(tree: ast.Module) -> bool:
+def _parses(source: str) -> bool:
+    tree = ast.parse(source if any(name.split(".")[-1] in source for name in PARSERS) else "")
     calls = (ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
     return any(call.split(".")[0] in PARSERS or call.endswith(PARSERS[4:]) for call in calls)
 
@@ -436,7 +469,7 @@ def test_every_module_that_parses_text_is_measured_or_has_a_reason() -> None:
     parsing = [
         ".".join(file.relative_to(SERVICES).parts[2:]).removesuffix(".py")
         for file in SERVICES.glob("*/src/**/*.py")
-        if _parses(ast.parse(file.read_text()))
+        if _parses(file.read_text())
     ]
     listed = [*_modules(COVERED), *(module for text in OTHERS.values() for module in _modules(text))]
     assert {*parsing} == {*listed}

@@ -15,8 +15,6 @@ from tests.marks import promise
 from tests.support.fakes import succeeded
 from tests.support.transcript import Transcript
 
-pytestmark = pytest.mark.anyio
-
 CALL = CallRecord(ToolCall("call_1", "id-1", "a__b", "{}"), "a", succeeded("x"))
 MESSAGES = [
     MessageRecord(1, "turn", "user", "Hi", False, 0, ()),
@@ -140,21 +138,6 @@ async def test_the_end_that_a_dead_engine_did_not_log_is_rebuilt_from_the_databa
     assert transcript.text == "Let me see.It is x."
 
 
-async def test_an_ended_turn_with_a_complete_log_is_read_from_it() -> None:
-    assert (await of_ended(Frames([[frame("1-8", "text", delta="a")], [DONE]], newest=DONE)))[1] == ["text", "done"]
-    assert (await of_ended(Frames([], newest=DONE), Cursor(1, 9)))[1] == []
-
-
-@pytest.mark.parametrize("after_it", [[], [LogGoneError()]])
-async def test_an_end_that_was_read_is_the_last_event_though_redis_goes_away_then(after_it: list[Exception]) -> None:
-    frames = Frames([[frame("1-8", "text", delta="a"), DONE], *after_it], newest=None)
-    assert (await of_ended(frames))[1] == ["text", "done"]
-
-
-async def test_a_committed_end_is_awaited_in_the_log() -> None:
-    assert (await of_ended(Frames([[DONE]], newest=DONE, late=3)))[1] == ["done"]
-
-
 async def test_an_ended_turn_without_a_log_is_rebuilt_for_a_new_reader() -> None:
     transcript, names = await of_ended(Frames([LogGoneError()]))
     assert names == ["control", "message", "control", "control", "message", "done"]
@@ -169,16 +152,6 @@ async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
     assert names == ["reset", "done"]
     assert transcript.text == "Let me see.It is x."
     assert (await of_ended(frames, Cursor.parse(transcript.last_id)))[1] == []
-
-
-@pytest.mark.parametrize("after", [START, Cursor(1, 4)])
-async def test_a_reader_resumes_within_rebuilt_events(after: Cursor) -> None:
-    whole = sse.of_ended(cast("Services", World(Frames([LogGoneError()]), record())), record(), after)
-    [batch] = [batch async for batch in whole]
-    for seen, each in enumerate(batch, 1):
-        services = cast("Services", World(Frames([LogGoneError()]), record()))
-        rest = sse.of_ended(services, record(), Cursor.parse(each.id))
-        assert [frame for batch in [each async for each in rest] for frame in batch] == batch[seen:]
 
 
 async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:

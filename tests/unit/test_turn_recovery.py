@@ -38,24 +38,12 @@ from tests.support.fakes import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
-
-
-async def test_a_restart_without_open_calls_asks_for_none_and_says_reset_once() -> None:
-    async with FakeEngine(ScriptedModel([asyncio.Event()], says("x"))) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.restart()
-        events = await engine.seen(turn)
-
-    assert "open_calls" not in engine.store.begun
-    assert [type(event).__name__ for event in events[:2]] == ["TurnStarted", "Reset"]
 
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")

@@ -8,10 +8,7 @@ import pytest
 
 from dialog_engine.chat import running_turn
 from dialog_engine.context import tokens_of_message, tokens_of_tool
-from dialog_engine.errors import (
-    LLMRateLimitedError,
-    LLMStreamBrokenError,
-)
+from dialog_engine.errors import LLMRateLimitedError, LLMStreamBrokenError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -19,16 +16,15 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
-    ReasoningDelta,
     SystemMessage,
     TextDelta,
     ToolStatus,
     ToolStep,
     Turn,
+    TurnEvent,
     Usage,
     UserMessage,
 )
-from plugins_contract.errors import ErrorCode
 from tests.marks import promise
 from tests.support.fakes import (
     SPENT,
@@ -51,8 +47,6 @@ from tests.support.fakes import (
     tool,
 )
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
@@ -94,54 +88,49 @@ async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> Non
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
 
 
-async def test_reasoning_and_white_space_alone_are_no_partial_message() -> None:
-    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), TextDelta("\n "), asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("\n "))
-
-        events = await stopped(engine, turn)
-
-    assert not any(isinstance(event, MessageFinished) for event in events)
+async def stopped_during(step: str, engine: FakeEngine) -> tuple[Turn, list[TurnEvent]]:
+    """A turn that is stopped while the store is at this step, and its events."""
+    commit = engine.store.hold[step] = asyncio.Event()
+    turn = await engine.turns.start("ada", None, "?")
+    await wait_until(lambda: step in engine.store.begun)
+    stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
+    await breathe()
+    commit.set()
+    await stopping
+    return turn, await engine.seen(turn)
 
 
 async def test_a_stop_during_the_commit_of_a_round_shows_the_round_and_its_calls_never_begin() -> None:
-    store, worker = MemoryStore(), FakeWorker()
-    commit = store.hold["add_round"] = asyncio.Event()
     model = ScriptedModel(asks(("a__b", ""), text="Let me see."))
-    async with FakeEngine(model, tools=SHELF, store=store, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await wait_until(lambda: "add_round" in store.begun)
-        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
-        await breathe()
-        commit.set()
-        await stopping
-        events = await engine.seen(turn)
-        said = await store.messages(turn.session_id)
+    async with FakeEngine(model, tools=SHELF) as engine:
+        turn, events = await stopped_during("add_round", engine)
+        said = await engine.store.messages(turn.session_id)
 
     assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.CANCELLED]
     assert [event.message.content for event in events if isinstance(event, MessageFinished)] == ["Let me see."]
     assert [message.content for message in said][1] == "Let me see."
     assert len(said) == 3  # question, request, result: the text is not stored a second time
-    assert worker.executed == []
+    assert engine.worker.executed == []
     assert done_of(events).usage == SPENT
 
 
 async def test_a_stop_during_the_commit_of_a_result_shows_the_result() -> None:
-    store = MemoryStore()
-    commit = store.hold["add_result"] = asyncio.Event()
     worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", ""), ("a__c", "")))
-    async with FakeEngine(model, tools=SHELF, store=store, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await wait_until(lambda: "add_result" in store.begun)
-        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
-        await breathe()
-        commit.set()
-        await stopping
-        events = await engine.seen(turn)
+    async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
+        _, events = await stopped_during("add_result", engine)
 
     assert steps_of(events, "a__b")[-1] is ToolStatus.SUCCEEDED
     assert steps_of(events, "a__c")[-1] is ToolStatus.CANCELLED
+
+
+async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
+    async with FakeEngine(ScriptedModel(says("All of it."))) as engine:
+        turn, events = await stopped_during("finish", engine)
+
+        assert done_of(events).reason is DoneReason.STOP
+        assert MessageFinished(2, AssistantMessage("All of it.")) in events
+        assert engine.store.usage(turn) == done_of(events).usage
 
 
 async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> None:
@@ -152,21 +141,6 @@ async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> Non
         await stopped(engine, turn)
 
     assert worker.heard == ()
-
-
-async def test_a_call_that_waits_for_a_worker_at_a_stop_never_begins() -> None:
-    worker = FakeWorker()
-    worker.staffed = False
-    async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.QUEUED))
-        await stopped(engine, turn)
-        events = await engine.seen(turn)
-
-    last = [event for event in events if isinstance(event, ToolStep)][-1]
-    assert last.status is ToolStatus.CANCELLED
-    assert last.details["error"]["code"] == ErrorCode.CANCELLED
-    assert worker.executed == []
 
 
 async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
@@ -228,23 +202,6 @@ async def test_a_request_that_fails_before_its_reply_begins_costs_nothing() -> N
         assert done_of(await engine.turn("?")).usage == Usage()
 
 
-async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
-    store = MemoryStore()
-    commit = store.hold["finish"] = asyncio.Event()
-    async with FakeEngine(ScriptedModel(says("All of it.")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await wait_until(lambda: "finish" in store.begun)
-        stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
-        await breathe()
-        commit.set()
-        await stopping
-        events = await engine.seen(turn)
-
-        assert done_of(events).reason is DoneReason.STOP
-        assert MessageFinished(2, AssistantMessage("All of it.")) in events
-        assert store.usage(turn) == done_of(events).usage
-
-
 async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -266,17 +223,6 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
     assert "while closing" in caplog.text
 
 
-async def test_a_turn_may_be_stopped_twice() -> None:
-    async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
-
-        assert await asyncio.gather(engine.turns.cancel(turn.turn_id), engine.turns.cancel(turn.turn_id)) == [
-            True,
-            True,
-        ]
-
-
 async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_too() -> None:
     worker = FakeWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
@@ -296,32 +242,6 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
 
 
 # --- Shutting down --------------------------------------------------------------------------------------------------
-
-
-async def test_a_shutdown_lets_turns_end_within_the_grace_period() -> None:
-    go = asyncio.Event()
-    async with FakeEngine(ScriptedModel([go, *says("x")])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        closing = asyncio.create_task(engine.turns.close(5))
-        await breathe()
-        go.set()
-        await closing
-
-        assert engine.store.status(turn) == "done"
-
-
-async def test_a_shutdown_leaves_the_rest_unfinished_with_closed_streams() -> None:
-    model = ScriptedModel([TextDelta("a"), asyncio.Event()])
-    async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
-
-        await engine.turns.close(0)
-
-        assert engine.store.status(turn) == "running"
-        assert not any(isinstance(event, Done) for event in engine.logs.lives[turn.turn_id][-1].events)
-        assert model.open == 0
-        assert len(engine.turns) == 0
 
 
 async def test_a_shutdown_during_the_commit_of_the_end_shows_the_end() -> None:

@@ -1,20 +1,12 @@
 """RunningTurns: a turn begins with its commit, and ends in every case, also when its storage is away."""
 
 import asyncio
-import gc
 from collections.abc import AsyncGenerator
-from typing import Any
 
 import pytest
 
 from dialog_engine.chat import running_turn
-from dialog_engine.chat.archive import Page
-from dialog_engine.errors import (
-    LLMRateLimitedError,
-    SessionNotFoundError,
-    StorageUnavailableError,
-    TurnRunningError,
-)
+from dialog_engine.errors import LLMRateLimitedError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
     ChatEvent,
@@ -25,20 +17,12 @@ from dialog_engine.model import (
     MessageFinished,
     ReasoningDelta,
     TextDelta,
-    ToolCall,
-    ToolMessage,
     TurnFailed,
-    TurnStarted,
-    UserMessage,
 )
-from dialog_engine.storage.archive import SqlArchive
-from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME
 from tests.marks import promise
 from tests.support.fakes import (
-    SPENT,
     FakeCatalog,
     FakeEngine,
-    FakeWorker,
     MemoryStore,
     ScriptedModel,
     WatchedWorker,
@@ -54,8 +38,6 @@ from tests.support.fakes import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 FULL = StorageUnavailableError("the disk is full")
 
@@ -66,65 +48,6 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_model_that_fails_beside_a_commit_that_fails_leaves_no_error_unretrieved() -> None:
-    store = MemoryStore()
-    hold = store.hold["begin"] = asyncio.Event()
-    store.refuse["begin"] = FULL
-    unretrieved = list[dict[str, Any]]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unretrieved.append(context))
-    async with FakeEngine(model := ScriptedModel([ValueError("a bug")]), store=store) as engine:
-        starting = asyncio.create_task(engine.turns.start("ada", None, "?"))
-        await wait_until(lambda: model.requests and not model.open)
-        await breathe()
-        hold.set()
-        with pytest.raises(StorageUnavailableError):
-            await starting
-    del starting
-    gc.collect()
-    assert unretrieved == []
-
-
-async def test_a_session_has_one_turn_at_a_time() -> None:
-    async with FakeEngine(ScriptedModel([asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "one")
-
-        with pytest.raises(TurnRunningError) as caught:
-            await engine.turns.start("ada", turn.session_id, "two")
-
-        assert caught.value.turn_id == turn.turn_id
-        assert len(engine.turns) == 1
-
-
-async def test_the_history_is_read_except_in_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    stored = SqlArchive.page
-
-    async def page(archive: SqlArchive, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
-        read.append(session_id)
-        return await stored(archive, session_id, before=before, limit=limit, size=size)
-
-    monkeypatch.setattr(SqlArchive, "page", page)
-    async with FakeEngine(model := ScriptedModel(says("first"), says("second"))) as engine:
-        turn = await engine.turns.start("ada", None, "one")
-        await engine.seen(turn)
-        assert read == []
-        await engine.turn("two", turn.session_id, subject="ada")
-        assert read == [turn.session_id]
-    assert [request.messages for request in model.requests] == [
-        (UserMessage("one"),),
-        (UserMessage("one"), AssistantMessage("first"), UserMessage("two")),
-    ]
-
-
-async def test_a_session_of_another_user_does_not_exist() -> None:
-    async with FakeEngine(ScriptedModel(says("x"))) as engine:
-        turn = await engine.turns.start("ada", None, "one")
-        await engine.seen(turn)
-
-        with pytest.raises(SessionNotFoundError):
-            await engine.turns.start("eve", turn.session_id, "two")
 
 
 @promise("of a question that is not committed nothing is sent and nothing is run")
@@ -143,38 +66,20 @@ async def test_the_model_is_asked_during_the_commit_of_a_new_session_and_its_rep
         assert text_of(await engine.seen(await caller)) == "Here I am."
 
 
-@pytest.mark.parametrize(
-    ("error", "failure"),
-    [
-        (LLMRateLimitedError("busy"), TurnFailed("MODEL_RATE_LIMITED", "busy")),
-        (ValueError("a bug"), TurnFailed("INTERNAL_ERROR", "internal error")),
-    ],
-)
-async def test_a_model_that_fails_during_the_commit_ends_the_turn_after_it(
-    error: Exception, failure: TurnFailed
-) -> None:
-    store = MemoryStore()
-    commit = store.hold["begin"] = asyncio.Event()
-    async with FakeEngine(model := ScriptedModel([error]), store=store) as engine:
-        caller = asyncio.create_task(engine.turns.start("ada", None, "?"))
-        await wait_until(lambda: model.requests and not model.open)
-        await breathe()
-        assert "finish" not in store.begun
-
-        commit.set()
-        started, failed, done = await engine.seen(await caller)
-        assert (type(started), failed, type(done)) == (TurnStarted, failure, Done)
-
-
 @promise("of a question that is not committed nothing is sent and nothing is run")
-@pytest.mark.parametrize("model", [ScriptedModel([asyncio.Event()]), ScriptedModel(says("x")), ScriptedModel([FULL])])
-async def test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_model_stream(model: ScriptedModel) -> None:
+@pytest.mark.parametrize(
+    "model", [ScriptedModel(lines) for lines in ([asyncio.Event()], says("x"), [FULL], asks(("a__b", "{}")))]
+)
+async def test_a_turn_that_cannot_be_committed_does_not_begin_runs_no_tool_and_closes_the_model_stream(
+    model: ScriptedModel,
+) -> None:
     store = MemoryStore()
     store.refuse["begin"] = FULL
     commit = store.hold["begin"] = asyncio.Event()
-    async with FakeEngine(model, store=store) as engine:
+    async with FakeEngine(model, tools=SHELF, store=store) as engine:
         caller = asyncio.create_task(engine.turns.start("ada", None, "one"))
         await wait_until(lambda: model.requests)
+        await breathe()
         commit.set()
         with pytest.raises(StorageUnavailableError):
             await caller
@@ -182,49 +87,9 @@ async def test_a_turn_that_cannot_be_committed_does_not_begin_and_closes_the_mod
         assert model.open == 0
         assert len(engine.turns) == 0
         assert engine.logs.lives == {}
-
-
-@promise("of a question that is not committed nothing is sent and nothing is run")
-async def test_no_tool_runs_for_a_question_that_cannot_be_committed() -> None:
-    store = MemoryStore()
-    store.refuse["begin"] = FULL
-    commit = store.hold["begin"] = asyncio.Event()
-    async with FakeEngine(model := ScriptedModel(asks(("a__b", "{}"))), tools=SHELF, store=store) as engine:
-        caller = asyncio.create_task(engine.turns.start("ada", None, "one"))
-        await wait_until(lambda: model.requests)
-        await breathe()
-        commit.set()
-        with pytest.raises(StorageUnavailableError):
-            await caller
-
         assert "add_round" not in store.begun
         assert store.requests() == []
         assert engine.worker.executed == []
-
-
-async def test_a_turn_that_is_stopped_as_it_begins_closes_the_model_stream() -> None:
-    async with FakeEngine(model := ScriptedModel([asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "one")
-        engine.turns.stop(turn.turn_id)
-
-        assert done_of(await engine.seen(turn)).reason is DoneReason.CANCELLED
-        assert model.open == 0
-
-
-async def test_a_turn_whose_caller_is_cancelled_during_the_commit_runs() -> None:
-    store = MemoryStore()
-    commit = store.hold["begin"] = asyncio.Event()
-    async with FakeEngine(ScriptedModel(says("Anybody there?")), store=store) as engine:
-        caller = asyncio.create_task(engine.turns.start("ada", None, "Hello!"))
-        await wait_until(lambda: store.begun)
-        caller.cancel()
-        commit.set()
-        await asyncio.wait([caller])
-
-        await wait_until(lambda: engine.logs.lives)
-        [[log]] = engine.logs.lives.values()
-        assert text_of(await engine.seen(log.turn)) == "Anybody there?"
-        assert store.status(log.turn) == "done"
 
 
 # --- Ending ---------------------------------------------------------------------------------------------------------
@@ -244,34 +109,13 @@ async def test_the_reason_is_the_models(finish: FinishReason, reason: DoneReason
         assert done_of(await engine.turn("?")).reason is reason
 
 
-async def test_the_reasoning_of_the_answer_is_kept_with_it() -> None:
-    async with FakeEngine(ScriptedModel([ReasoningDelta("hm, "), ReasoningDelta("yes"), *says("Yes.")])) as engine:
-        events = await engine.turn("?")
-
-    assert MessageFinished(2, AssistantMessage("Yes.", reasoning="hm, yes")) in events
-
-
-async def test_the_reasoning_of_a_round_is_not_that_of_the_answer() -> None:
-    async with FakeEngine(ScriptedModel([ReasoningDelta("hm"), *asks(("a__b", ""))], says("x")), tools=SHELF) as engine:
+async def test_the_reasoning_of_a_round_and_of_the_answer_is_kept_with_each() -> None:
+    model = ScriptedModel([ReasoningDelta("hm"), *asks(("a__b", ""))], [ReasoningDelta("yes"), *says("x")])
+    async with FakeEngine(model, tools=SHELF) as engine:
         events = await engine.turn("?")
 
     said = [event.message for event in events if isinstance(event, MessageFinished)]
-    assert [message.reasoning for message in said] == ["hm", ""]
-
-
-async def test_the_model_gets_a_history_that_providers_accept_whatever_was_left_behind() -> None:
-    model = ScriptedModel(says("x"), says("y"))
-    async with FakeEngine(model, tools=SHELF) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.seen(turn)
-        lost = ToolCall("call_1", "id", "a__b", "{}")
-        engine.store.memory.rows("UPDATE turns SET status = 'running'")
-        await engine.store.calls.add_round(turn, AssistantMessage("", (lost,)), [], {})
-        engine.store.memory.rows("UPDATE turns SET status = 'failed'")
-
-        await engine.turn("!", turn.session_id, subject="ada")
-
-    assert ToolMessage("call_1", "a__b", UNKNOWN_OUTCOME, failed=True) in model.requests[1].messages
+    assert [message.reasoning for message in said] == ["hm", "yes"]
 
 
 async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_any() -> None:
@@ -280,36 +124,25 @@ async def test_the_time_to_the_first_token_counts_reasoning_and_is_none_without_
         assert done_of(await engine.turn("?")).ttft_ms is None
 
 
-async def test_a_model_that_cannot_be_reached_fails_the_turn_with_its_code_and_keeps_the_partial_text() -> None:
-    async with FakeEngine(ScriptedModel([TextDelta("It is"), LLMRateLimitedError("too many requests")])) as engine:
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (LLMRateLimitedError("too many requests"), TurnFailed("MODEL_RATE_LIMITED", "too many requests")),
+        (KeyError("secret"), TurnFailed("INTERNAL_ERROR", "internal error")),
+    ],
+    ids=["an error of the provider", "a bug"],
+)
+async def test_an_error_fails_the_turn_with_its_code_and_keeps_the_partial_text(
+    error: Exception, failure: TurnFailed
+) -> None:
+    async with FakeEngine(ScriptedModel([TextDelta("It is"), error])) as engine:
         turn = await engine.turns.start("ada", None, "?")
         events = await engine.seen(turn)
 
-        failure = TurnFailed("MODEL_RATE_LIMITED", "too many requests")
         assert events[-3:-1] == [MessageFinished(2, AssistantMessage("It is", interrupted=True)), failure]
         assert done_of(events).reason is DoneReason.ERROR
         assert engine.store.failure(turn) == failure
         assert engine.store.status(turn) == "failed"
-
-
-async def test_the_usage_of_the_rounds_before_a_failure_counts() -> None:
-    model = ScriptedModel(asks(("a__b", "")), [LLMRateLimitedError("no")])
-    async with FakeEngine(model, tools=SHELF) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        events = await engine.seen(turn)
-
-        assert done_of(events).usage == SPENT
-        assert engine.store.usage(turn) == done_of(events).usage
-
-
-async def test_a_bug_ends_the_turn_with_an_internal_error_without_details() -> None:
-    async with FakeEngine(ScriptedModel([TextDelta("a"), KeyError("secret")])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        events = await engine.seen(turn)
-
-        failure = TurnFailed("INTERNAL_ERROR", "internal error")
-        assert events[-3:-1] == [MessageFinished(2, AssistantMessage("a", interrupted=True)), failure]
-        assert engine.store.failure(turn) == failure
 
 
 async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
@@ -324,20 +157,7 @@ async def test_a_model_that_cancels_itself_is_an_error_and_not_a_stop() -> None:
     assert done_of(events).reason is DoneReason.ERROR
 
 
-async def test_calls_that_are_open_when_a_turn_fails_are_ended_too() -> None:
-    worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
-    async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
-        engine.store.refuse["add_result"] = FULL
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
-        del engine.store.refuse["add_result"]
-        await engine.seen(turn)
-
-        assert engine.store.unanswered(turn) == []
-        assert engine.store.status(turn) == "failed"
-
-
-async def test_a_failed_turn_stops_waiting_for_its_calls_before_it_ends_them() -> None:
+async def test_a_failed_turn_stops_waiting_for_its_calls_and_then_ends_them() -> None:
     worker = WatchedWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
         engine.store.refuse["add_result"] = FULL
@@ -347,20 +167,32 @@ async def test_a_failed_turn_stops_waiting_for_its_calls_before_it_ends_them() -
         del engine.store.refuse["add_result"]
         await engine.seen(turn)
 
-    assert worker.heard == ()
+        assert worker.heard == ()
+        assert engine.store.unanswered(turn) == []
+        assert engine.store.status(turn) == "failed"
 
 
 # --- Storage away ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later() -> None:
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (FULL, TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")),
+        (ValueError("a bug"), TurnFailed("INTERNAL_ERROR", "internal error")),
+    ],
+    ids=["an outage", "a bug"],
+)
+async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later(
+    error: Exception, failure: TurnFailed
+) -> None:
     store = MemoryStore()
-    store.refuse["finish"] = FULL
+    store.refuse["finish"] = error
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
         turn = await engine.turns.start("ada", None, "?")
         await engine.until(turn, lambda event: isinstance(event, Done))
         assert store.status(turn) == "running"
-        assert engine.logs.lives[turn.turn_id][-1].events[-2] == TurnFailed("STORAGE_UNAVAILABLE", "the disk is full")
+        assert engine.logs.lives[turn.turn_id][-1].events[-2] == failure
 
         del store.refuse["finish"]
         events = await engine.seen(turn)
@@ -378,19 +210,7 @@ async def test_while_storage_is_unavailable_the_user_sees_the_end_at_once() -> N
         await engine.until(turn, lambda event: isinstance(event, Done))
 
 
-async def test_a_bug_in_storage_is_shown_as_an_internal_error() -> None:
-    store = MemoryStore()
-    store.refuse["finish"] = ValueError("a bug")
-    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
-        store.refuse.clear()
-        await engine.seen(turn)
-
-        assert store.status(turn) == "failed"
-
-
-async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> None:
+async def test_neither_a_stop_nor_a_shutdown_waits_for_unavailable_storage() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
@@ -399,16 +219,6 @@ async def test_stopping_a_turn_that_waits_for_its_storage_returns_at_once() -> N
 
         async with asyncio.timeout(5):
             assert await engine.turns.cancel(turn.turn_id)
-
-
-async def test_a_shutdown_does_not_wait_for_unavailable_storage() -> None:
-    store = MemoryStore()
-    store.refuse["finish"] = FULL
-    async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
-
-        async with asyncio.timeout(5):
             await engine.turns.close(0)
 
         assert len(engine.turns) == 0

@@ -31,10 +31,19 @@ from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
 from plugins_mcp.running_call import PROGRESS_SECONDS
 from tests.marks import promise
-from tests.support.handling import DONE, Bench, Facts, LeasesTwin, LedgerTwin, StoppedClock, delivery, gives, hangs
+from tests.support.handling import (
+    DONE,
+    Behaviour,
+    Bench,
+    Facts,
+    LeasesTwin,
+    LedgerTwin,
+    StoppedClock,
+    delivery,
+    gives,
+    hangs,
+)
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
 
@@ -70,36 +79,26 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
 
 
 @pytest.mark.parametrize(
-    ("started", "state", "code", "dead"),
+    ("started", "execution_class", "state", "code", "dead"),
     [
-        (Abandoned(9, 1), CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
-        (Exhausted(9, 3), CallState.DEAD, ErrorCode.UNKNOWN_ERROR, True),
-        (NoLedger(), CallState.UNKNOWN, ErrorCode.LOST, True),
-        (CancelledBefore(9, 1), CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
-        (CancelledBefore(9, 0), CallState.CANCELLED, ErrorCode.CANCELLED, False),
+        (Abandoned(9, 1), ONCE, CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
+        (Exhausted(9, 3), ONCE, CallState.DEAD, ErrorCode.UNKNOWN_ERROR, True),
+        (NoLedger(), ONCE, CallState.UNKNOWN, ErrorCode.LOST, True),
+        (NoLedger(), REPEATABLE, CallState.FAILED, ErrorCode.LOST, True),
+        (CancelledBefore(9, 1), ONCE, CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, False),
+        (CancelledBefore(9, 1), REPEATABLE, CallState.CANCELLED, ErrorCode.CANCELLED, False),
+        (CancelledBefore(9, 0), ONCE, CallState.CANCELLED, ErrorCode.CANCELLED, False),
     ],
 )
 async def test_what_start_refuses_is_answered_and_not_run(
-    bench: Bench, started: Started, state: CallState, code: ErrorCode, dead: bool
+    bench: Bench, started: Started, execution_class: ExecutionClass, state: CallState, code: ErrorCode, dead: bool
 ) -> None:
     bench.ledger.started = started
-    await bench.handle(hangs)
+    await bench.handle(hangs, execution_class=execution_class)
     ((fence, outcome, reason),) = bench.ledger.outcomes
     assert (outcome.state, outcome.error.code if outcome.error else None, bool(reason)) == (state, code, dead)
     assert fence == (0 if isinstance(started, NoLedger) else 9)
     assert not bench.server.calls
-
-
-async def test_a_repeatable_call_that_was_cancelled_before_ends_as_cancelled(bench: Bench) -> None:
-    bench.ledger.started = CancelledBefore(9, 1)
-    await bench.handle(hangs, execution_class=ExecutionClass.REPEATABLE)
-    assert bench.outcome.state is CallState.CANCELLED
-
-
-async def test_a_repeatable_call_without_a_ledger_ends_as_failed(bench: Bench) -> None:
-    bench.ledger.started = NoLedger()
-    await bench.handle(hangs, execution_class=ExecutionClass.REPEATABLE)
-    assert bench.outcome.state is CallState.FAILED
 
 
 async def test_a_call_of_another_worker_is_left_alone(bench: Bench) -> None:
@@ -109,53 +108,38 @@ async def test_a_call_of_another_worker_is_left_alone(bench: Bench) -> None:
     assert not bench.server.calls
 
 
-async def test_a_call_for_a_server_that_is_not_configured_here_is_left_to_others_and_does_not_begin(
-    bench: Bench,
+@pytest.mark.parametrize("begun", [False, True], ids=["not begun", "begun elsewhere"])
+async def test_a_call_for_a_server_that_is_not_configured_here_is_left_to_others_and_given_back_if_it_has_begun(
+    bench: Bench, begun: bool
 ) -> None:
+    bench.ledger.passes = not begun
     await bench.handle(hangs, server="elsewhere")
-    assert bench.ledger.passed == 1
-    assert bench.ledger.starts == 0
+    assert bench.ledger.released == [(7, 10_000)] * begun
+    assert (bench.ledger.passed, bench.ledger.starts) == ((0, 1) if begun else (1, 0))
     assert not bench.ledger.outcomes
 
 
-async def test_one_of_them_that_has_begun_elsewhere_is_given_back(bench: Bench) -> None:
-    bench.ledger.passes = False
-    await bench.handle(hangs, server="elsewhere")
-    assert bench.ledger.released == [(7, 10_000)]
-    assert not bench.ledger.outcomes
-
-
-async def test_what_was_not_sent_is_run_again(bench: Bench) -> None:
-    await bench.handle(gives(RetryLater("503", 0.01)), gives(NotSent("refused")), gives(DONE))
-    assert bench.outcome.state is CallState.SUCCEEDED
-    assert len(bench.server.calls) == 3
-    assert bench.facts.retries == 2
-    assert bench.ledger.starts == 1
-
-
-async def test_retries_end(bench: Bench) -> None:
-    await bench.handle(gives(RetryLater("503", 0.01)))
-    assert len(bench.server.calls) == 3
-    assert bench.outcome.state is CallState.FAILED
+BUSY, OPEN_END = gives(RetryLater("503", 0.01)), gives(Ambiguous("gone"))
 
 
 @promise("an MCP server killed mid-call leaves exactly the crash table")
-async def test_a_call_that_may_not_run_twice_is_not_repeated_after_a_lost_connection(bench: Bench) -> None:
-    await bench.handle(gives(Ambiguous("gone")), gives(DONE))
-    assert bench.outcome.state is CallState.UNKNOWN
-    assert len(bench.server.calls) == 1
-
-
-async def test_a_repeatable_call_is_repeated_after_a_lost_connection(bench: Bench) -> None:
-    await bench.handle(gives(Ambiguous("gone")), gives(DONE), execution_class=ExecutionClass.REPEATABLE)
-    assert bench.outcome.state is CallState.SUCCEEDED
-
-
-async def test_a_call_that_took_too_long_is_not_run_again(bench: Bench) -> None:
-    await bench.handle(gives(TimedOut()), execution_class=ExecutionClass.REPEATABLE)
-    assert bench.outcome.error is not None
-    assert bench.outcome.error.code is ErrorCode.TIMEOUT
-    assert len(bench.server.calls) == 1
+@pytest.mark.parametrize(
+    ("attempts", "execution_class", "state", "calls"),
+    [
+        ([BUSY, gives(NotSent("refused")), gives(DONE)], ONCE, CallState.SUCCEEDED, 3),
+        ([BUSY], ONCE, CallState.FAILED, 3),
+        ([OPEN_END, gives(DONE)], ONCE, CallState.UNKNOWN, 1),
+        ([OPEN_END, gives(DONE)], REPEATABLE, CallState.SUCCEEDED, 2),
+        ([gives(TimedOut())], REPEATABLE, CallState.FAILED, 1),
+    ],
+    ids=["not sent", "not sent again and again", "a lost connection", "one of a repeatable call", "too long"],
+)
+async def test_only_what_was_not_sent_or_may_run_twice_is_run_again(
+    bench: Bench, attempts: list[Behaviour], execution_class: ExecutionClass, state: CallState, calls: int
+) -> None:
+    await bench.handle(*attempts, execution_class=execution_class)
+    assert (bench.outcome.state, len(bench.server.calls), bench.facts.retries) == (state, calls, calls - 1)
+    assert bench.ledger.starts == 1
 
 
 @promise("stop reaches the MCP server")
@@ -233,33 +217,32 @@ async def test_a_call_that_was_stopped_in_the_stream_does_not_run_when_redis_has
     assert bench.outcome.state is CallState.SUCCEEDED
 
 
-async def test_a_call_that_answers_in_spite_of_its_cancellation_has_that_answer(bench: Bench) -> None:
+@pytest.mark.parametrize("lost", [False, True], ids=["cancelled", "its lease is lost"])
+async def test_a_call_that_answers_all_the_same_has_that_answer(bench: Bench, lost: bool) -> None:
     async def stubborn(_: Callable[[CallProgress], None]) -> CallResult:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
         return DONE
 
     async with bench.handling(stubborn):
-        bench.leases.cancel()
+        (bench.leases.lose if lost else bench.leases.cancel)()
     assert bench.outcome.state is CallState.SUCCEEDED
 
 
-async def test_a_call_cancelled_while_it_waits_for_a_retry_has_not_run(bench: Bench) -> None:
-    async with bench.handling(gives(RetryLater("503", 20.0))):
-        await wait_until(lambda: bench.facts.retries)
-        bench.leases.cancel()
-    assert bench.outcome.state is CallState.CANCELLED
-    assert bench.outcome.error is not None
-    assert "before it ran" in bench.outcome.error.message
-
-
-async def test_a_call_that_was_cancelled_before_it_was_sent_has_not_run(bench: Bench) -> None:
-    bench.server.sends = False
-    async with bench.handling(hangs):
-        bench.leases.cancel()
-    assert bench.outcome.state is CallState.CANCELLED
-    assert bench.outcome.error is not None
-    assert "before it ran" in bench.outcome.error.message
+@pytest.mark.parametrize("retrying", [False, True], ids=["before it is sent", "while it waits for a retry"])
+@pytest.mark.parametrize("lost", [False, True], ids=["cancelled", "its lease is lost"])
+async def test_a_call_that_was_not_sent_has_not_run(bench: Bench, retrying: bool, lost: bool) -> None:
+    bench.server.sends = retrying
+    async with bench.handling(gives(RetryLater("503", 20.0)) if retrying else hangs):
+        await wait_until(lambda: bench.facts.retries or not retrying)
+        (bench.leases.lose if lost else bench.leases.cancel)()
+    if lost:
+        assert (bench.ledger.released, bench.ledger.outcomes) == ([(7, 10_000)], [])
+        assert bench.facts.lost == 1
+    else:
+        assert bench.outcome.state is CallState.CANCELLED
+        assert bench.outcome.error is not None
+        assert "before it ran" in bench.outcome.error.message
 
 
 async def test_a_repeatable_call_whose_first_attempt_may_have_run_is_not_said_to_have_been_cancelled_before(
@@ -276,64 +259,16 @@ async def test_a_repeatable_call_whose_first_attempt_may_have_run_is_not_said_to
     assert "while it ran" in bench.outcome.error.message
 
 
-async def test_a_call_that_is_not_sent_when_its_lease_is_lost_is_given_back(bench: Bench) -> None:
-    bench.server.sends = False
-    async with bench.handling(hangs):
-        bench.leases.lose()
-    assert bench.ledger.released == [(7, 10_000)]
-    assert not bench.ledger.outcomes
-    assert bench.facts == Facts(lost=1)
-
-
-async def test_a_once_call_that_runs_when_its_lease_is_lost_is_cut_off_and_said_to_be_unknown(bench: Bench) -> None:
-    async with bench.handling(hangs):
-        bench.leases.lose()
-    assert bench.server.cancelled == 1
-    assert bench.outcome.state is CallState.UNKNOWN
-    assert not bench.ledger.released
-    assert bench.facts == Facts(lost=1, ended=[CallState.UNKNOWN])
-
-
-async def test_what_is_said_after_a_lease_was_lost_yields_to_the_worker_that_has_the_call_by_now(bench: Bench) -> None:
-    bench.ledger.completes_as = Stale()
-    async with bench.handling(hangs):
-        bench.leases.lose()
-    assert bench.facts == Facts(lost=1)
-
-
-async def test_a_repeatable_call_that_runs_when_its_lease_is_lost_is_left_to_the_next_worker(bench: Bench) -> None:
-    async with bench.handling(hangs, execution_class=REPEATABLE):
-        bench.leases.lose()
-    assert bench.server.cancelled == 1
-    assert not bench.ledger.outcomes
-    assert not bench.ledger.released
-    assert bench.facts == Facts(lost=1)
-
-
-async def test_an_answer_after_a_lost_lease_is_written_if_no_other_worker_has_the_call(
-    bench: Bench,
+@pytest.mark.parametrize("lost", [False, True], ids=["a result", "what is said after a lost lease"])
+async def test_what_comes_after_another_worker_has_the_call_is_dropped_and_counted_as_lost(
+    bench: Bench, lost: bool
 ) -> None:
-    async def stubborn(_: Callable[[CallProgress], None]) -> CallResult:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        return DONE
-
-    async with bench.handling(stubborn):
-        bench.leases.lose()
-    assert bench.outcome.state is CallState.SUCCEEDED
-
-
-async def test_a_call_that_waits_for_a_retry_when_its_lease_is_lost_is_given_back(bench: Bench) -> None:
-    async with bench.handling(gives(RetryLater("503", 20.0))):
-        await wait_until(lambda: bench.facts.retries)
-        bench.leases.lose()
-    assert bench.ledger.released == [(7, 10_000)]
-    assert len(bench.server.calls) == 1
-
-
-async def test_a_result_that_comes_too_late_is_dropped_and_counted_as_lost(bench: Bench) -> None:
     bench.ledger.completes_as = Stale()
-    await bench.handle(gives(DONE))
+    if lost:
+        async with bench.handling(hangs):
+            bench.leases.lose()
+    else:
+        await bench.handle(gives(DONE))
     assert bench.facts == Facts(lost=1)
 
 
@@ -343,24 +278,18 @@ async def test_a_result_that_was_written_already_is_finished(bench: Bench) -> No
     assert bench.facts.ended == [CallState.SUCCEEDED]
 
 
-async def test_a_result_is_written_as_soon_as_redis_is_back_and_the_lease_is_held_until_then(bench: Bench) -> None:
+async def test_while_redis_is_away_start_and_complete_are_asked_again_and_the_lease_is_held(bench: Bench) -> None:
     async def ends(_: Callable[[CallProgress], None]) -> CallResult:
         bench.ledger.away = 2
         return DONE
 
+    bench.ledger.away = 1
     async with bench.handling(ends):
-        await wait_until(lambda: bench.ledger.tried >= 3)
+        await wait_until(lambda: bench.ledger.tried >= 4)
         assert bench.leases.holding
         assert not bench.ledger.outcomes
     assert bench.outcome.state is CallState.SUCCEEDED
-    assert len(bench.server.calls) == 1
-
-
-async def test_start_is_asked_again_while_redis_is_away(bench: Bench) -> None:
-    bench.ledger.away = 1
-    await bench.handle(gives(DONE))
-    assert bench.ledger.starts == 1
-    assert bench.outcome.state is CallState.SUCCEEDED
+    assert (bench.ledger.starts, len(bench.server.calls)) == (1, 1)
 
 
 async def test_a_mistake_in_a_command_is_not_repeated(bench: Bench) -> None:
@@ -375,50 +304,23 @@ async def test_a_mistake_in_a_command_is_not_repeated(bench: Bench) -> None:
     assert not bench.leases.holding
 
 
-async def test_a_call_that_runs_for_a_while_is_reported_as_started_with_its_attempt(bench: Bench) -> None:
+async def test_only_a_call_that_runs_for_a_while_is_reported_as_started_once_with_its_attempt(bench: Bench) -> None:
     bench.ledger.started = Run(9, 2)
-    async with bench.handling(hangs):
-        await wait_until(lambda: bench.ledger.notices)
-        assert [attempt for _, attempt in bench.ledger.notices] == [2]
-        bench.leases.cancel()
-
-
-async def test_a_call_that_ends_soon_is_not_reported_as_started(bench: Bench) -> None:
-    quick, slow = delivery(), delivery()
+    quick, waits, adopted, runs = delivery(), delivery(), replace(delivery(), adopted=True), delivery()
     bench.server.behaviours = [gives(DONE), hangs]
     await bench.handler.handle(quick)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(bench.handler.handle, slow)
-        await wait_until(lambda: bench.ledger.notices)  # that of the quick call would have come before
-        bench.handler.cancel(slow.request.correlation_id)
-    assert bench.ledger.notices == [(slow.request.correlation_id, 1)]
-
-
-async def test_a_call_that_waits_for_a_slot_of_its_server_is_not_reported_as_started(bench: Bench) -> None:
-    waits, runs = delivery(), delivery()
-    bench.server.behaviours, bench.server.has_slots = [hangs], False
+    bench.server.has_slots = False
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(bench.handler.handle, waits)
-        await wait_until(lambda: len(bench.server.calls) == 1)
+        await wait_until(lambda: len(bench.server.calls) == 2)
         bench.server.has_slots = True
-        tasks.start_soon(bench.handler.handle, runs)
-        await wait_until(lambda: bench.ledger.notices)  # that of the call that waits would have come before
-        for each in (waits, runs):
-            bench.handler.cancel(each.request.correlation_id)
-    assert bench.ledger.notices == [(runs.request.correlation_id, 1)]
-
-
-async def test_an_adopted_call_is_not_reported_as_started_a_second_time(bench: Bench) -> None:
-    bench.server.behaviours = [hangs]
-    adopted, other = replace(delivery(), adopted=True), delivery()
-    async with anyio.create_task_group() as tasks:
         tasks.start_soon(bench.handler.handle, adopted)
-        await wait_until(lambda: len(bench.server.calls) == 1)
-        tasks.start_soon(bench.handler.handle, other)
-        await wait_until(lambda: bench.ledger.notices)
-        for each in (adopted, other):
+        await wait_until(lambda: len(bench.server.calls) == 3)
+        tasks.start_soon(bench.handler.handle, runs)
+        await wait_until(lambda: bench.ledger.notices)  # that of any other would have come before
+        for each in (waits, adopted, runs):
             bench.handler.cancel(each.request.correlation_id)
-    assert bench.ledger.notices == [(other.request.correlation_id, 1)]
+    assert bench.ledger.notices == [(runs.request.correlation_id, 2)]
 
 
 async def test_progress_before_the_notice_replaces_it_and_progress_after_it_is_not_delayed_by_it(bench: Bench) -> None:
@@ -441,17 +343,6 @@ async def test_progress_before_the_notice_replaces_it_and_progress_after_it_is_n
         return DONE
 
     await bench.handle(late)
-
-
-async def test_a_notice_that_redis_does_not_take_is_sent_again_and_fails_no_call(bench: Bench) -> None:
-    async def runs(_: Callable[[CallProgress], None]) -> CallResult:
-        bench.ledger.away = 1
-        await wait_until(lambda: bench.ledger.notices)
-        return DONE
-
-    await bench.handle(runs)
-    assert not bench.ledger.away
-    assert bench.outcome.state is CallState.SUCCEEDED
 
 
 async def test_progress_is_passed_on_at_intervals_with_the_newest_first_in_line(bench: Bench) -> None:
@@ -486,8 +377,10 @@ async def test_progress_that_comes_after_the_end_goes_nowhere(bench: Bench) -> N
     assert not bench.ledger.reported
 
 
-async def test_progress_that_cannot_be_passed_on_does_not_hold_up_the_call(bench: Bench) -> None:
+async def test_neither_a_notice_nor_progress_that_redis_does_not_take_fails_a_call(bench: Bench) -> None:
     async def report(on_progress: Callable[[CallProgress], None]) -> CallResult:
+        bench.ledger.away = 1
+        await wait_until(lambda: bench.ledger.notices)  # it is sent again
         bench.ledger.away = 1
         on_progress(CallProgress(1))
         await wait_until(lambda: not bench.ledger.away)
@@ -510,16 +403,20 @@ async def ended(bench: Bench, execution_class: ExecutionClass, *, retrying: bool
     assert not bench.leases.holding
 
 
-async def test_a_worker_that_ends_says_that_a_once_call_which_it_cut_off_is_unknown(bench: Bench) -> None:
-    await ended(bench, ONCE)
-    assert bench.outcome.state is CallState.UNKNOWN
+@pytest.mark.parametrize("execution_class", [ONCE, REPEATABLE])
+@pytest.mark.parametrize("lost", [True, False], ids=["its lease is lost", "its worker ends"])
+async def test_a_call_that_is_cut_off_while_it_runs_is_unknown_or_left_to_the_next_worker(
+    bench: Bench, execution_class: ExecutionClass, lost: bool
+) -> None:
+    if lost:
+        async with bench.handling(hangs, execution_class=execution_class):
+            bench.leases.lose()
+    else:
+        await ended(bench, execution_class)
+    assert bench.server.cancelled == 1
+    assert [outcome.state for _, outcome, _ in bench.ledger.outcomes] == [CallState.UNKNOWN] * (execution_class is ONCE)
     assert not bench.ledger.released
-
-
-async def test_a_worker_that_ends_leaves_a_repeatable_call_to_the_next_one(bench: Bench) -> None:
-    await ended(bench, REPEATABLE)
-    assert not bench.ledger.outcomes
-    assert not bench.ledger.released
+    assert bench.facts.lost == lost
 
 
 @pytest.mark.parametrize("execution_class", [ONCE, REPEATABLE])

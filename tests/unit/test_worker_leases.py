@@ -18,14 +18,13 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, RecentCompletions
 from plugins_contract.ledger.scripts import Command
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
+from plugins_contract.messages import ExecutionClass
 from plugins_mcp.consumer import SETTLE_SECONDS
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.marks import promise
+from tests.support.handling import delivery
 from tests.support.waiting import stays, wait_until
-
-pytestmark = pytest.mark.anyio
 
 TIMES = LeaseTimes(lease=0.5, renew=0.05, renew_again=0.02, give_up=0.4, loop_alive=0.25, heartbeat=0.02, settle=0.0)
 PATIENT = replace(TIMES, lease=50.0, give_up=40.0, loop_alive=25.0)
@@ -131,26 +130,6 @@ class Reports:
         self.losses.append(time.monotonic())
 
 
-def delivery(execution_class: ExecutionClass = ExecutionClass.REPEATABLE) -> Delivery:
-    request = ToolCallRequested(
-        correlation_id=new_id(),
-        session_id="s",
-        turn_id="t",
-        turn=1,
-        tool_call_id="c",
-        tool_name="demo__add",
-        server="demo",
-        tool="add",
-        arguments={},
-        response_channel="r",
-        mailbox="m",
-        deadline=0,
-        execution_class=execution_class,
-        subject="u",
-    )
-    return Delivery(request, "1-1", "me", "token")
-
-
 @asynccontextmanager
 async def keeping(
     scripts: Scripts,
@@ -171,7 +150,7 @@ async def keeping(
 
 def hold(keeper: LeaseKeeper, reports: Reports, what: Delivery | None = None, *, started_at: str | None = None) -> Any:
     return keeper.held(
-        what or delivery(),
+        what or delivery(ExecutionClass.REPEATABLE),
         1,
         since=time.monotonic(),
         on_cancel=reports.on_cancel,
@@ -196,15 +175,6 @@ async def test_a_lease_is_renewed_from_a_thread_of_its_own_for_as_long_as_it_is_
         assert scripts.renewals[ours] <= asked + 1
     assert scripts.threads == {"lease renewal"}
     assert reports == Reports()
-
-
-@pytest.mark.parametrize(("answer", "outcome"), [([b"OK", 0], "renewed"), ([b"STALE"], "stale")])
-async def test_every_renewal_is_counted_by_its_outcome(answer: list[Any], outcome: str) -> None:
-    scripts, counted = Scripts(answer=answer), list[str]()
-    async with keeping(scripts, PATIENT, counted.append) as keeper:
-        with hold(keeper, Reports()):
-            await wait_until(lambda: counted)
-    assert set(counted) == {outcome}
 
 
 async def test_a_cancel_request_is_reported_once() -> None:
@@ -320,7 +290,7 @@ async def test_however_many_leases_there_are_they_are_renewed_in_one_round_trip(
 @promise("a blocked loop loses its leases")
 @pytest.mark.parametrize("error", [ResponseError("WRONGTYPE"), ResponseError("OOM command not allowed")])
 async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -> None:
-    scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery()
+    scripts, reports, other, stuck = Scripts(), Reports(), Reports(), delivery(ExecutionClass.REPEATABLE)
     scripts.refused[Keys().call(stuck.request.correlation_id)] = error
     async with keeping(scripts, replace(PATIENT, give_up=1.0, lease=2.0)) as keeper:
         with hold(keeper, reports, stuck), contextlib.ExitStack() as others:
@@ -328,14 +298,6 @@ async def test_a_lease_that_cannot_be_renewed_hides_no_other(error: Exception) -
                 others.enter_context(hold(keeper, other))
             await wait_until(lambda: reports.losses)
             assert not other.losses
-
-
-async def test_without_leases_a_worker_reports_and_nothing_is_renewed() -> None:
-    scripts = Scripts()
-    async with keeping(scripts) as keeper:
-        assert await keeper.reported() == "server"
-        await stays(lambda: not scripts.asked_at, 5 * TIMES.renew)
-    assert (scripts.asked_at, scripts.round_trips) == ([], 0)
 
 
 async def test_a_renewal_that_hangs_holds_up_neither_the_end_of_its_lease_nor_that_of_others() -> None:
@@ -360,17 +322,6 @@ async def test_a_loop_that_stands_still_gets_no_renewals_and_then_loses_its_leas
             woken = time.monotonic()
             assert max(at for at in scripts.asked_at if at < woken) - still_since < TIMES.loop_alive + 2 * TIMES.renew
             await wait_until(lambda: reports.losses)
-
-
-async def test_a_released_lease_reports_nothing() -> None:
-    scripts, reports = Scripts(answer=[b"STALE"], hangs=threading.Event()), Reports()
-    async with keeping(scripts) as keeper:
-        with hold(keeper, reports):
-            await wait_until(lambda: scripts.asked_at)
-        assert scripts.hangs is not None
-        scripts.hangs.set()
-        await stays(lambda: reports == Reports(), 2 * TIMES.renew)
-    assert reports == Reports()
 
 
 async def test_the_keeper_ends_with_its_thread_whatever_that_waits_for() -> None:

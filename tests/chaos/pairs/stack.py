@@ -10,14 +10,13 @@ from typing import Any
 import httpx2
 
 from plugins_contract.keys import GROUP, Keys
-from plugins_mcp.leases import LeaseTimes
 from tests.chaos.cluster import Cluster
 from tests.chaos.history import backlog
 from tests.chaos.load import running_turns
 from tests.chaos.observer import pid_of
 from tests.chaos.pairs.redis_pair import OPTIONS, RedisPair
 from tests.chaos.trial import engines_on
-from tests.support import quick_engine, quick_worker, stack
+from tests.support import quick_engine, stack
 from tests.support.processes import Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS
@@ -49,11 +48,6 @@ class PairStack(Cluster):
         self.dead: list[Process] = []
         """Engines that were killed since the last mending."""
         self._pool = ThreadPoolExecutor(thread_name_prefix="later")
-
-    @property
-    def worker_lease(self) -> float:
-        """The lease of a call, in seconds."""
-        return (quick_worker.QUICK if self.quick else LeaseTimes()).lease
 
     @property
     def living(self) -> list[int]:

@@ -105,7 +105,7 @@ class Striker:
             stack.then(0, lambda: stack.wait_worker(new))
             details = f"worker {pid}"
         else:
-            seconds = stack.worker_lease * self._dice.uniform(1.05, 1.4)
+            seconds = stack.leases.lease * self._dice.uniform(1.05, 1.4)
             stack.then(seconds, lambda: stack.workers[port].send(signal.SIGCONT))
             details = f"worker {pid} for {seconds:.1f} s"
         return Strike(fault, at_ms, details, calls=calls)

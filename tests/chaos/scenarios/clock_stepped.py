@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins_contract.outcomes import CallState
-from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size, UnableHereError
 from tests.chaos.trial import trial
@@ -67,11 +66,9 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
             clock.set(offset)
             under_fire.load.wait(form.pause_seconds)
         history = under_fire.judge()
-        under_fire.findings += (
-            Finding("clock", f"a call is {call.outcome} though only a clock was set", call.correlation_id)
-            for call in history.calls.values()
-            if call.outcome != CallState.SUCCEEDED
-        )
+        for call in history.calls.values():
+            what = f"a call is {call.outcome} though only a clock was set"
+            under_fire.expect(call.outcome == CallState.SUCCEEDED, "clock", what, call.correlation_id)
         under_fire.figures |= {
             "steps": len(form.offsets),
             "seconds of each step": STEP_SECONDS,

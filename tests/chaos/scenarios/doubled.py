@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from plugins_contract.keys import Keys
-from tests.chaos.history import History
-from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, engines_on, trial
@@ -65,16 +63,15 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
                 under_fire.cluster.restart_engine(signal.SIGKILL)
         history = under_fire.judge(SETTLE_SECONDS)
         under_fire.check_agreement()
-        under_fire.findings += _begun_twice(history)
-        late = [call for call in history.calls.values() if call.wait_ms > LATE_MS[store]]
-        under_fire.findings += (
-            Finding("latency", "an answer without its notification came too late", call.correlation_id) for call in late
-        )
-        under_fire.figures |= {
-            "engine kills": form.kills,
-            "longest wait ms": max((call.wait_ms for call in history.calls.values()), default=0.0),
-            "calls begun twice": len(_begun_twice(history)),
-        }
+        for call in history.calls.values():
+            # No worker was struck, so that there is no reason to begin anything again, whatever its class.
+            once = (call.entry is None or call.entry.starts <= 1) and call.effects <= 1
+            what = "a call was begun twice though its worker was well"
+            under_fire.expect(once, "I2", what, call.correlation_id)
+            what = "an answer without its notification came too late"
+            under_fire.expect(call.wait_ms <= LATE_MS[store], "latency", what, call.correlation_id)
+        longest = max((call.wait_ms for call in history.calls.values()), default=0.0)
+        under_fire.figures |= {"engine kills": form.kills, "longest wait ms": longest}
         under_fire.must_have_struck(
             {
                 "requests doubled": len(copies.requests),
@@ -127,12 +124,3 @@ def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
     finally:
         for engine in engines:
             engine.send(signal.SIGCONT)
-
-
-def _begun_twice(history: History) -> list[Finding]:
-    """No worker was struck, so that there is no reason to begin anything again, whatever its class."""
-    return [
-        Finding("I2", "a call was begun twice though its worker was well", call.correlation_id)
-        for call in history.calls.values()
-        if (call.entry and call.entry.starts > 1) or call.effects > 1
-    ]

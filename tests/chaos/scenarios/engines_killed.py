@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dialog_engine.http.services import LARGE_AT_ONCE
 from tests.chaos.kill import CrashingReplica, Kill, Recovery
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
@@ -80,7 +81,8 @@ def _kill_all(wanted: Sequence[Job], turns: int, victims: Sequence[CrashingRepli
     kills: list[Kill] = []
 
     def do(victim: CrashingReplica, job: Job) -> None:
-        kill = Kill(victim, survivor, *job, turns)
+        # Decisions of one user are taken a few at a time: more turns than that never stand at the same step of them.
+        kill = Kill(victim, survivor, *job, min(turns, LARGE_AT_ONCE) if job[0].asked else turns)
         kills.append(kill)
         kill.run()
         print(

@@ -3,20 +3,16 @@
 Idle times go on growing while Redis is away: when it is back every running call looks abandoned. None may be taken.
 """
 
-import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from plugins_contract.errors import ErrorCode
-from plugins_mcp.leases import LeaseTimes
 from tests.chaos.history import Call, History
-from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, engines_on, quantile, trial
-from tests.support.quick_worker import QUICK
 from tests.support.store import Kind
 
 STORES: Sequence[Kind] = ("postgres", "sqlite")
@@ -54,11 +50,6 @@ class Form:
     work: Work
     quick: bool
 
-    @property
-    def lease(self) -> float:
-        """The lease in seconds."""
-        return (QUICK if self.quick else LeaseTimes()).lease
-
 
 FORMS = {
     Size.SHORT: Form(
@@ -75,12 +66,8 @@ FORMS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Return:
-    """Redis was back at this Unix time in milliseconds, and stayed until the next one went away."""
-
-    at_ms: float
-    until_ms: float
+Span = tuple[float, float]
+"""From when to when Redis was there, in Unix milliseconds."""
 
 
 def run(
@@ -103,20 +90,21 @@ def run(
         **engines_on(store),
     ) as under_fire:
         under_fire.load.wait(WARM_SECONDS)
-        since_ms = time.time() * 1000
+        since_ms = _now_ms()
         under_fire.load.wait(form.first_seconds)
-        first_ms = time.time() * 1000
+        first_ms = _now_ms()
         fewest, returns = _break_and_mend(under_fire, form)
         history = under_fire.judge()
-        _judge_waits(under_fire, history, Return(since_ms, first_ms), returns)
+        _judge_waits(under_fire, history, (since_ms, first_ms), returns)
         under_fire.check_agreement()
         lost = sum(call.error == ErrorCode.LOST for call in history.calls.values())
-        if lost:
-            under_fire.findings.append(Finding("I7", "calls are LOST though Redis wrote everything down", str(lost)))
+        under_fire.expect(not lost, "I7", "calls are LOST though Redis wrote everything down", str(lost))
         under_fire.figures |= {
             "times Redis was killed": sum(not outage.graceful for outage in form.outages),
             "times it was restarted": sum(outage.graceful for outage in form.outages),
-            "outages longer than a lease": sum(outage.seconds > form.lease for outage in form.outages),
+            "outages longer than a lease": sum(
+                outage.seconds > under_fire.cluster.leases.lease for outage in form.outages
+            ),
             "calls that ran when Redis went away, at least": fewest,
             "calls answered LOST": lost,
             "calls taken from living workers": len(under_fire.observer.observations.handovers),
@@ -124,12 +112,10 @@ def run(
         return under_fire.report("redis_killed")
 
 
-def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
-    """The fewest calls that ran when Redis went away, and its returns."""
-    redis, back, running, returns = under_fire.cluster.redis, math.nan, list[int](), list[Return]()
+def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Span]]:
+    """The fewest calls that ran when Redis went away, and how long it stayed after each return."""
+    redis, running, spans = under_fire.cluster.redis, list[int](), list[Span]()
     for outage in form.outages:
-        if returns or not math.isnan(back):
-            returns.append(Return(back, time.time() * 1000))
         running.append(under_fire.wait_for_running_calls())
         if outage.graceful:
             redis.stop()
@@ -137,26 +123,23 @@ def _break_and_mend(under_fire: Trial, form: Form) -> tuple[int, list[Return]]:
             redis.kill()
         under_fire.load.wait(outage.seconds)
         redis.start()
-        back = time.time() * 1000
+        back_ms = _now_ms()
         under_fire.load.wait(form.pause_seconds)
-    return min(running), [*returns, Return(back, time.time() * 1000)]
+        spans.append((back_ms, _now_ms()))
+    return min(running), spans
 
 
-def _judge_waits(under_fire: Trial, history: History, before_all: Return, returns: list[Return]) -> None:
+def _judge_waits(under_fire: Trial, history: History, before_all: Span, returns: list[Span]) -> None:
     """How long calls waited beyond their own work: before all this, and from a while after each return on."""
     calls = history.calls.values()
-    first = _waits(calls, before_all.at_ms, before_all.until_ms)
-    later = [_waits(calls, back.at_ms + NORMAL_SECONDS * 1000, back.until_ms) for back in returns]
+    first = _waits(calls, *before_all)
+    later = [_waits(calls, back_ms + NORMAL_SECONDS * 1000, until_ms) for back_ms, until_ms in returns]
     before, after = quantile(first, 0.99), [quantile(waits, 0.99) for waits in later]
     under_fire.must_have_struck({"calls compared before": len(first), "and after a return": min(map(len, later))})
     limit = max(2 * before, FLOOR_MS)
-    under_fire.findings += (
-        Finding(
-            "latency", f"{NORMAL_SECONDS:.0f} s after Redis was back p99 was {wait:.0f} ms, {before:.0f} before", "-"
-        )
-        for wait in after
-        if wait > limit
-    )
+    for wait in after:
+        what = f"{NORMAL_SECONDS:.0f} s after Redis was back p99 was {wait:.0f} ms, {before:.0f} before"
+        under_fire.expect(wait <= limit, "latency", what)
     under_fire.figures |= {
         "p99 wait before ms": round(before),
         f"p99 wait {NORMAL_SECONDS:.0f} s after each return, worst, ms": round(max(after)),
@@ -166,3 +149,7 @@ def _judge_waits(under_fire: Trial, history: History, before_all: Return, return
 def _waits(calls: Iterable[Call], since_ms: float, until_ms: float) -> list[float]:
     """The waits of the calls that were committed in that time, and had the time to end in it."""
     return [call.wait_ms for call in calls if since_ms <= call.created_ms <= until_ms - call.work_ms - FLOOR_MS]
+
+
+def _now_ms() -> float:
+    return time.time() * 1000

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean
 
 from tests.chaos.history import History, collect
-from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.resource_usage import KEYS, Usage, take
@@ -106,19 +105,17 @@ def _judge_growth(under_fire: Trial, counts: list[Usage], history: History, *, f
         for what, unit, slack in (("memory", "MiB", GROWTH_MIB), ("files", "files", GROWTH_FILES)):
             before, after = (fmean(count.mean(role, what) for count in part) for part in (first, last))
             under_fire.figures |= {f"{role} {unit} first, last": f"{before:.0f}, {after:.0f}"}
-            if flat and after > before * GROWTH + slack:
-                under_fire.findings.append(Finding("growth", f"{role}: {before:.0f} {unit} became {after:.0f}", "-"))
+            small = not flat or after <= before * GROWTH + slack
+            under_fire.expect(small, "growth", f"{role}: {before:.0f} {unit} became {after:.0f}")
     now = take(cluster)
     calls = len(history.calls)
     others = cluster.store.count("turns") + 5
     allowed = dict.fromkeys((KEYS.call("").rstrip(":"), KEYS.response("").rstrip(":")), calls)
     for kind, count in now.keys.items():
-        if count > allowed.get(kind, others):
-            what = f"{count} keys of a kind, {allowed.get(kind, others)} at most were expected"
-            under_fire.findings.append(Finding("keys", what, kind))
-    if now.consumers > len(cluster.workers) + LEFT_BEHIND:
-        what = f"{now.consumers} consumers are in the group, of {len(cluster.workers)} workers"
-        under_fire.findings.append(Finding("keys", what, "-"))
+        what = f"{count} keys of a kind, {allowed.get(kind, others)} at most were expected"
+        under_fire.expect(count <= allowed.get(kind, others), "keys", what, kind)
+    what = f"{now.consumers} consumers are in the group, of {len(cluster.workers)} workers"
+    under_fire.expect(now.consumers <= len(cluster.workers) + LEFT_BEHIND, "keys", what)
     under_fire.figures |= {
         "keys per call": round(sum(now.keys.values()) / calls, 2),
         "Redis KiB per call": round(now.redis_memory * 1024 / calls, 2),

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plugins_contract.messages import ExecutionClass
-from plugins_mcp.leases import LeaseTimes
 from tests.chaos.load import Work
 from tests.chaos.observer import STOLEN
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Hit, Trial, trial
-from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until_blocking
 
 
@@ -33,11 +31,6 @@ class Form:
     workers: int
     work: Work
     quick: bool
-
-    @property
-    def times(self) -> LeaseTimes:
-        """The leases of the workers."""
-        return QUICK if self.quick else LeaseTimes()
 
 
 # Calls that run for longer than a lease: who took one over is still at it when its first worker wakes up.

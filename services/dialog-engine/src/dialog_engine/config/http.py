@@ -1,6 +1,7 @@
 """Where the engine listens, and which connections it takes."""
 
 import ipaddress
+from functools import lru_cache
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -15,6 +16,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+@lru_cache(maxsize=100)
+def is_own_name(host: str) -> bool:
+    """Whether a Host header, or an origin without its scheme, names this machine's loopback, with a port or without."""
+    name, bracket, port = host.lower().rpartition("]")
+    if bracket:
+        return name.startswith("[") and _is_port(port) and is_loopback(name[1:])
+    name, _, port = host.lower().partition(":")
+    return _is_port(f":{port}" if port else "") and is_loopback(name)
+
+
+def _is_port(text: str) -> bool:
+    return text == "" or (text.startswith(":") and text[1:].isdecimal())
 
 
 class HttpSettings(Subject):

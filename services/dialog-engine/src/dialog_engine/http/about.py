@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Depends
 
 from dialog_engine.http import views
-from dialog_engine.http.services import Engine, Sender, Subject, large_answer
+from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 

@@ -28,9 +28,18 @@ from dialog_engine.http import (
     turns,
 )
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.middleware import MAX_BODY_BYTES, Admitted, BodyLimit, HeadAsGet, LoopbackNames, Responses
 from dialog_engine.http.page import page_router
-from dialog_engine.http.services import Services, known_parameters, within_limits
+from dialog_engine.http.requests import (
+    MAX_BODY_BYTES,
+    Admitted,
+    BodyLimit,
+    HeadAsGet,
+    LoopbackNames,
+    Responses,
+    known_parameters,
+    within_limits,
+)
+from dialog_engine.http.services import Services
 from dialog_engine.http.streams import SEND_TIMEOUT_SECONDS
 
 UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE
 from dialog_engine.http import described
-from dialog_engine.http.services import Engine, Sender
+from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.identity.principal import OPERATOR
 
 router = APIRouter(tags=["operations"])

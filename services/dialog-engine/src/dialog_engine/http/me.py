@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 
 from dialog_engine.http import described, views
 from dialog_engine.http.export import as_lines, begun, joined, usage_lines
-from dialog_engine.http.services import Engine, Sender, large_answer
+from dialog_engine.http.requests import Engine, Sender, large_answer
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 

@@ -12,7 +12,7 @@ from dialog_engine.consumption import usage as used
 from dialog_engine.consumption.subjects import COUNTED, OPEN, Report, first
 from dialog_engine.http import described
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine
+from dialog_engine.http.requests import Engine
 
 router = APIRouter(prefix="/operators", tags=["operators"])
 Kind = Literal["streams", "running", "turns", "calls", "tokens", "refusals"]

@@ -1,12 +1,9 @@
-"""What routes are given: the services, the sender of a request, and what holds for every request of the API."""
+"""What the wiring gives to the HTTP layer: the services, and the models and tool modes that a request may choose."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
-
-from fastapi import Depends, Request
-from fastapi.dependencies.models import Dependant
+from typing import Any, Literal
 
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
@@ -20,7 +17,6 @@ from dialog_engine.consumption.usage import Prices, UsageReport
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.shares import Shares
 from dialog_engine.http.streams import Streams
-from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Choice
 from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.tool_calls.exposure.exposure import Exposure
@@ -120,93 +116,3 @@ class Services:
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str, str], None] = lambda code, subject: None
     """Called for each request that is answered with a problem document, with its code and its sender."""
-
-
-async def services_of(request: Request) -> Services:
-    """The services, from the typed state of the lifespan. (FastAPI would run a plain function in a thread.)"""
-    return request.state.services
-
-
-Engine = Annotated[Services, Depends(services_of)]
-
-
-# --- What the routes depend on ---
-
-
-async def current_principal(request: Request) -> Principal:
-    """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
-    return request.state.principal
-
-
-async def current_subject(request: Request) -> str:
-    """The subject of `request`."""
-    return request.state.principal.subject
-
-
-Sender = Annotated[Principal, Depends(current_principal)]
-Subject = Annotated[str, Depends(current_subject)]
-
-
-async def large_answer(engine: Engine, subject: Subject, request: Request) -> AsyncGenerator[None]:
-    """Dependency of routes whose answers may have megabytes: waits for a place, and holds it until the answer is sent.
-
-    Raises:
-        LimitExceededError: too many requests of the subject wait already.
-        ProblemError: the client has gone meanwhile.
-    """
-    async with engine.large_answers.place(subject):
-        if await request.is_disconnected():
-            raise ProblemError(HTTPStatus.REQUEST_TIMEOUT, "CLIENT_GONE", "the client has not waited for its answer")
-        yield
-
-
-_NOT_FOUND = {
-    "session_id": "SESSION_NOT_FOUND",
-    "turn_id": "TURN_NOT_FOUND",
-    "tool_call_id": "APPROVAL_NOT_FOUND",
-    "correlation_id": "CONTENT_NOT_FOUND",
-}
-"""The code for an id that nothing has, by the parameter of the path."""
-
-
-async def within_limits(engine: Engine, subject: Subject, request: Request) -> None:
-    """Dependency of every route of the API: counts the request.
-
-    Raises:
-        LimitExceededError: the subject has sent too many.
-        ProblemError: an id in the path has U+0000, which no id has and PostgreSQL cannot look for.
-    """
-    await engine.consumption.request(subject)
-    for name, code in _NOT_FOUND.items():
-        if "\0" in request.path_params.get(name, ""):
-            raise ProblemError(HTTPStatus.NOT_FOUND, code, f"there is no such {name.removesuffix('_id')}")
-
-
-MAX_NAMED = 10
-MAX_NAME = 100
-"""How many unknown parameters an error names, and how many characters of each."""
-
-
-async def known_parameters(request: Request) -> None:
-    """Dependency of every route of the API: refuses query parameters that it does not have, as unknown fields are.
-
-    Raises:
-        ProblemError: there are some; each is named, and so are those of the route.
-    """
-    if not request.query_params:
-        return
-    known = [*_parameters(request.scope["route"].dependant)]
-    unknown = [name[:MAX_NAME] for name in dict.fromkeys(request.query_params) if name not in known][:MAX_NAMED]
-    if not unknown:
-        return
-    hint = f"the known ones are {', '.join(known)}" if known else "this path has none"
-    message = f"is not a known query parameter; leave it out ({hint})"
-    errors = [{"field": name, "message": message} for name in unknown]
-    detail = "; ".join(f"{name}: {message}" for name in unknown)
-    raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", detail, errors=errors)
-
-
-def _parameters(dependant: Dependant) -> Iterator[str]:
-    yield from (field.alias for field in dependant.query_params)
-    for each in dependant.dependencies:
-        yield from _parameters(each)

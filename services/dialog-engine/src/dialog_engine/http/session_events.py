@@ -12,7 +12,8 @@ from dialog_engine.chat.events import Batch, Frame
 from dialog_engine.chat.session_changes import Changes
 from dialog_engine.http import described, views
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Sender, Services
+from dialog_engine.http.requests import Engine, Sender
+from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 

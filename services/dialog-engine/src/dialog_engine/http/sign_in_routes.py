@@ -13,7 +13,7 @@ from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import EngineError, TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.http.admission import cookie_of
 from dialog_engine.http.problems import note, problem_of
-from dialog_engine.http.services import Engine, Sender
+from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.sign_in import PAGE, SIGN_IN_SECONDS, SignIn
 

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppr
 from typing import Any
 
 import msgspec
+from fastapi import Request
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
@@ -17,7 +18,9 @@ from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
 from dialog_engine.chat.replay import replay, replay_ended
-from dialog_engine.http.middleware import LARGE_BYTES, still_admitted
+from dialog_engine.errors import EngineError, IdentityProviderError
+from dialog_engine.http.admission import Admission
+from dialog_engine.http.requests import LARGE_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import EarlyEnd, OpenStream, Streams
 from dialog_engine.model import Reset, ResetReason, TurnEvent
@@ -97,7 +100,7 @@ class EventStream(EventSourceResponse, OpenStream):
 
     async def check(self) -> None:
         """End the stream if its sender is not admitted any more."""
-        if not await still_admitted(self._scope):
+        if not await _still_admitted(self._scope):
             self.end(EarlyEnd.REFUSED)
 
     def end(self, why: EarlyEnd) -> None:
@@ -117,6 +120,19 @@ class EventStream(EventSourceResponse, OpenStream):
         This is where sse-starlette waits for SIGTERM; its way to end streams then is switched off.
         """
         await self._ended  # with the stream this is cancelled, and so is the future
+
+
+async def _still_admitted(scope: Scope) -> bool:
+    """Whether the sender of a request that was admitted would be admitted now, too."""
+    admission: Admission | None = scope["state"].get("admission")
+    try:
+        if admission:
+            await admission.admit(Request(scope))
+    except IdentityProviderError:
+        return True
+    except EngineError:
+        return False
+    return True
 
 
 async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEvent]:

@@ -14,10 +14,11 @@ from pydantic.alias_generators import to_camel
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.http import described, sse, views
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.services import Engine, Sender, Services, Subject
+from dialog_engine.http.requests import Engine, Sender, Subject
+from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Turn
+from dialog_engine.model import Choice, Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
@@ -187,7 +188,8 @@ async def _accepted(
         detail = f"the message has {len(body.message)} characters; {engine.max_message_chars} are allowed"
         raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
     traceparent = _traceparent(request)
-    choice = engine.choices.made(body.model, body.tool_mode)
+    is_chosen = body.model is not None or body.tool_mode is not None
+    choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
     queue = body.on_busy == "queue"
     start = engine.turns.start(
         sender.subject,

@@ -17,11 +17,11 @@ from dialog_engine.errors import (
     LLMRequestError,
 )
 from dialog_engine.llm.bounded_reading import Deadline, checked_size, drain, next_read, whole
+from dialog_engine.llm.connections import StatusError, closed_early, connection_error, refused_options
 from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, Json, Provider, Timeouts
-from dialog_engine.llm.transport_errors import StatusError, closed_early, connection_error, refused_options
 from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolMessage
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver

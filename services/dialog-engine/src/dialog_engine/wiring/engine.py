@@ -11,7 +11,7 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.http.app import State, create_app
-from dialog_engine.http.middleware import MAX_BODY_BYTES
+from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams
 from dialog_engine.observe.gauges import StoreGauges

@@ -5,9 +5,12 @@ import { follow, withRetries } from "./follow";
 import { backOff, pause } from "./pause";
 import type { Places } from "./places";
 import type { Store } from "./state";
-import type { Choice, TurnToFollow } from "./types";
+import type { Choice, State, TurnToFollow } from "./types";
 
 const UNANSWERED: ReadonlySet<number> = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
+
+/** How often a message that waits in this tab looks whether its conversation is free, in ms. */
+const LOOK_MS = 500;
 
 /** Gives back a text that was not accepted, in the conversation (null: a new one) in which it was written. */
 type OnRejected = (sessionId: string | null) => void;
@@ -176,13 +179,20 @@ export class Chat {
     if (sessionId) await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
 
-  /** The answer to a message that waits for its turn: one connection of the browser at a time is open for that. */
+  /**
+   * The answer to a message that waits for its turn. One connection of the browser at a time is open for that: while
+   * another tab has it, the message waits here, until the turn before it has ended.
+   */
   async #queued(sessionId: string | null, text: string, choice: Choice, signal: AbortSignal): Promise<Response> {
-    const leave = await this.#places.waiting(signal);
+    const waits = new AbortController();
+    const place = this.#places.waiting(waits.signal);
+    const free = ({ sessionId: shown, phase }: State) => shown === sessionId && phase === "idle";
     try {
+      while (!(await Promise.race([place, pause(LOOK_MS, signal)])) && !free(this.#store.state));
       return await this.#api.chat(sessionId, text, choice, signal, "queue");
     } finally {
-      leave();
+      waits.abort();
+      place.then((leave) => leave()).catch(() => {});
     }
   }
 

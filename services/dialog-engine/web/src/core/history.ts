@@ -27,7 +27,7 @@ export function fromHistory(
 
 /** What stands below the last message of an ended turn: why it failed or ended early, or that it has no answer. */
 function endOf({ role, interrupted }: StoredMessage, turn: StoredTurn | undefined): NewItem[] {
-  if (turn?.error) return [{ kind: "error", ...turn.error }];
+  if (turn?.error) return [{ kind: "error", ...turn.error, turnId: turn.turnId }];
   if (role === "user") return [{ kind: "note", reason: "unanswered" }];
   return interrupted || !turn || !endedEarly(turn.reason) ? [] : [{ kind: "note", reason: turn.reason }];
 }

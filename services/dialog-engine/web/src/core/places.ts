@@ -11,6 +11,8 @@ const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place
 const WAITING = ["callstream.place.5"];
 /** How long a tab may be hidden before it gives its place back. */
 const HIDDEN_MS = 10_000;
+/** A place that is free is given sooner than this. */
+const AT_ONCE_MS = 200;
 
 /** A place that is taken: `lost` fires when it is to be given back, and `leave` gives it back. */
 export interface Place {
@@ -25,8 +27,12 @@ export class Places {
   /** A place from which a turn is followed, as soon as this tab is to be seen and there is one. Rejects when `signal` fires. */
   async take(signal: AbortSignal): Promise<Place> {
     await shown(signal);
-    this.#wanted.postMessage(null);
-    return this.#held(await lock(FOLLOWING, signal));
+    const wanted = setTimeout(() => this.#wanted.postMessage(null), AT_ONCE_MS);
+    try {
+      return this.#held(await lock(FOLLOWING, signal));
+    } finally {
+      clearTimeout(wanted);
+    }
   }
 
   /** The place of a message that waits. It is held until it is left. */
@@ -100,7 +106,7 @@ export async function placeOrEnd(
   onWaiting: () => void,
   signal: AbortSignal,
 ): Promise<Place | null> {
-  const soon = await Promise.race([taken, pause(200, signal)]);
+  const soon = await Promise.race([taken, pause(AT_ONCE_MS, signal)]);
   if (soon) return soon;
   onWaiting();
   for (;;) {

@@ -76,7 +76,12 @@ export class Page {
   #digest: string | null = null;
 
   /** What an item of the conversation can do; it stays the same object. */
-  actions = { media: this.api.media, decide: this.api.decide, takeBack: () => this.#chat.takeBack() };
+  actions = {
+    media: this.api.media,
+    decide: this.api.decide,
+    takeBack: () => this.#chat.takeBack(),
+    again: (turnId: string) => this.#again(turnId),
+  };
 
   constructor() {
     this.store.subscribe((state, before) => this.#changed(state, before));
@@ -187,6 +192,13 @@ export class Page {
     );
     await this.refreshSessions();
     if (this.#list.runsIn(this.store.state.sessionId)) this.#chat.join();
+  }
+
+  /** The person sends it: what the turn has done with tools is done. What is in the box already stays. */
+  #again(turnId: string): void {
+    const asked = this.store.state.items.find((item) => item.kind === "user" && item.turnId === turnId);
+    if (asked?.kind === "user") this.drafts.write(this.drafts.text.value || asked.text);
+    this.focusComposer();
   }
 
   #tick(): void {

@@ -8,9 +8,15 @@ import { Answer } from "./answer";
 import { Icon } from "./icon";
 import { Tool, type ToolActions } from "./tool";
 
+interface Actions extends ToolActions {
+  takeBack: () => void;
+  /** Writes the question of this turn into the message box once more. */
+  again: (turnId: string) => void;
+}
+
 interface Props {
   state: State;
-  actions: ToolActions & { takeBack: () => void };
+  actions: Actions;
 }
 
 export function Conversation({ state: { items, outcome, queued }, actions }: Props) {
@@ -35,7 +41,7 @@ export function Conversation({ state: { items, outcome, queued }, actions }: Pro
   );
 }
 
-function draw(item: Item, actions: ToolActions): VNode {
+function draw(item: Item, actions: Actions): VNode {
   const { key } = item;
   switch (item.kind) {
     case "user":
@@ -47,7 +53,7 @@ function draw(item: Item, actions: ToolActions): VNode {
     case "tool":
       return <Tool key={key} item={item} actions={actions} />;
     case "error":
-      return <Failure key={key} item={item} />;
+      return <Failure key={key} item={item} again={actions.again} />;
     case "note":
       return <Note key={key} item={item} />;
   }
@@ -90,14 +96,19 @@ const Reasoning = ({ item: { text } }: { item: ReasoningItem }) => (
   </details>
 );
 
-const Failure = ({ item: { code, message } }: { item: ErrorItem }) => (
+const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; again: Actions["again"] }) => (
   <div class="turn-error" data-testid="turn-error">
     <Icon name="alert" />
     <div>
       <p>{message}</p>
       <code class="chip bad" data-testid="turn-error-code">
         {code}
-      </code>
+      </code>{" "}
+      {turnId && (
+        <button type="button" class="outlined" data-testid="ask-again" onClick={() => again(turnId)}>
+          Write the question again
+        </button>
+      )}
     </div>
   </div>
 );

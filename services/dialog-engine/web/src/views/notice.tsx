@@ -1,6 +1,7 @@
 /** The notice of a failed request, with the texts of its problem document; or of something else that is to be known. */
 
 import { ApiError, type FieldProblem } from "../core/api";
+import { inWords as wordsOf } from "../core/words";
 import type { Page } from "../page/page";
 import type { Notice as Shown } from "../page/notices";
 import { Icon } from "./icon";
@@ -25,7 +26,7 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
           <span>{headline}</span>
           {code && <code class="chip bad">{code}</code>}
         </p>
-        {fields.length > 0 && (
+        {fields.length > 0 && code !== "UNAUTHORIZED" && (
           <ul>
             {fields.map(({ field, message }, index) => (
               <li key={index} data-testid="notice-field">
@@ -47,10 +48,10 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
   );
 }
 
-/** The detail is the headline; when fields are to blame it is the title, with the fields below. */
+/** When fields of a request are to blame the headline is the title, with the fields below. */
 function inWords(error: unknown): { headline: string; code: string; fields: FieldProblem[] } {
   if (typeof error === "string") return { headline: error, code: "", fields: [] };
   if (!(error instanceof ApiError)) return { headline: `The page failed: ${error}`, code: "", fields: [] };
-  const { title, detail, code, fields } = error;
-  return { headline: fields.length ? title : detail || title, code, fields };
+  const { title, code, fields } = error;
+  return { headline: fields.length && code !== "UNAUTHORIZED" ? title : wordsOf(error), code, fields };
 }

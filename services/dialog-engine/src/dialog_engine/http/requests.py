@@ -1,19 +1,21 @@
-"""ASGI middleware: which requests are served, of whom, and what applies to every response."""
+"""What holds for every request: ASGI middleware, and the dependencies that routes are given."""
 
-from collections.abc import Awaitable
-from functools import lru_cache
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callstream_runtime.client_waits import ClientWait, client_wait
-from dialog_engine.config.http import is_loopback
-from dialog_engine.errors import EngineError, ForbiddenError, IdentityProviderError
+from dialog_engine.config.http import is_own_name
+from dialog_engine.errors import EngineError, ForbiddenError
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.problems import Problem, note, problem, problem_of
-from dialog_engine.identity.principal import LOCAL
+from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
+from dialog_engine.http.services import Services
+from dialog_engine.identity.principal import LOCAL, Principal
 
 MAX_BODY_BYTES = 1_000_000
 PIECE_BYTES = 8_192
@@ -45,19 +47,6 @@ class Admitted:
             state = scope.setdefault("state", {})
             state["principal"], state["admission"] = principal, self._admission
         await self._app(scope, receive, send)
-
-
-async def still_admitted(scope: Scope) -> bool:
-    """Whether the sender of a request that was admitted would be admitted now, too."""
-    admission: Admission | None = scope["state"].get("admission")
-    try:
-        if admission:
-            await admission.admit(Request(scope))
-    except IdentityProviderError:
-        return True
-    except EngineError:
-        return False
-    return True
 
 
 class BodyLimit:
@@ -147,20 +136,6 @@ def _header(scope: Scope, name: bytes) -> bytes:
     return next((value for each, value in scope["headers"] if each == name), b"")
 
 
-@lru_cache(maxsize=100)
-def is_own_name(host: str) -> bool:
-    """Whether a Host header, or an origin without its scheme, names this machine's loopback, with a port or without."""
-    name, bracket, port = host.lower().rpartition("]")
-    if bracket:
-        return name.startswith("[") and _is_port(port) and is_loopback(name[1:])
-    name, _, port = host.lower().partition(":")
-    return _is_port(f":{port}" if port else "") and is_loopback(name)
-
-
-def _is_port(text: str) -> bool:
-    return text == "" or (text.startswith(":") and text[1:].isdecimal())
-
-
 class HeadAsGet:
     """HEAD is answered as GET is, and the server leaves out the body. An event stream ends at once."""
 
@@ -225,3 +200,93 @@ async def _in_pieces(message: Message, send: Send) -> None:
     for at in range(0, len(body), PIECE_BYTES):
         more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
         await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})
+
+
+# --- Dependencies ---
+
+
+async def services_of(request: Request) -> Services:
+    """The services, from the typed state of the lifespan. (FastAPI would run a plain function in a thread.)"""
+    return request.state.services
+
+
+Engine = Annotated[Services, Depends(services_of)]
+
+
+async def current_principal(request: Request) -> Principal:
+    """The sender of `request`, as Admitted has found it. (FastAPI would run a plain function in a thread.)"""
+    return request.state.principal
+
+
+async def current_subject(request: Request) -> str:
+    """The subject of `request`."""
+    return request.state.principal.subject
+
+
+Sender = Annotated[Principal, Depends(current_principal)]
+Subject = Annotated[str, Depends(current_subject)]
+
+
+async def large_answer(engine: Engine, subject: Subject, request: Request) -> AsyncGenerator[None]:
+    """Dependency of routes whose answers may have megabytes: waits for a place, and holds it until the answer is sent.
+
+    Raises:
+        LimitExceededError: too many requests of the subject wait already.
+        ProblemError: the client has gone meanwhile.
+    """
+    async with engine.large_answers.place(subject):
+        if await request.is_disconnected():
+            raise ProblemError(HTTPStatus.REQUEST_TIMEOUT, "CLIENT_GONE", "the client has not waited for its answer")
+        yield
+
+
+_NOT_FOUND = {
+    "session_id": "SESSION_NOT_FOUND",
+    "turn_id": "TURN_NOT_FOUND",
+    "tool_call_id": "APPROVAL_NOT_FOUND",
+    "correlation_id": "CONTENT_NOT_FOUND",
+}
+"""The code for an id that nothing has, by the parameter of the path."""
+
+
+async def within_limits(engine: Engine, subject: Subject, request: Request) -> None:
+    """Dependency of every route of the API: counts the request.
+
+    Raises:
+        LimitExceededError: the subject has sent too many.
+        ProblemError: an id in the path has U+0000, which no id has and PostgreSQL cannot look for.
+    """
+    await engine.consumption.request(subject)
+    for name, code in _NOT_FOUND.items():
+        if "\0" in request.path_params.get(name, ""):
+            raise ProblemError(HTTPStatus.NOT_FOUND, code, f"there is no such {name.removesuffix('_id')}")
+
+
+MAX_NAMED = 10
+MAX_NAME = 100
+"""How many unknown parameters an error names, and how many characters of each."""
+
+
+async def known_parameters(request: Request) -> None:
+    """Dependency of every route of the API: refuses query parameters that it does not have, as unknown fields are.
+
+    Raises:
+        ProblemError: there are some; each is named, and so are those of the route.
+    """
+    if not request.query_params:
+        return
+    known = [*_parameters(request.scope["route"].dependant)]
+    unknown = [name[:MAX_NAME] for name in dict.fromkeys(request.query_params) if name not in known][:MAX_NAMED]
+    if not unknown:
+        return
+    hint = f"the known ones are {', '.join(known)}" if known else "this path has none"
+    message = f"is not a known query parameter; leave it out ({hint})"
+    errors = [{"field": name, "message": message} for name in unknown]
+    detail = "; ".join(f"{name}: {message}" for name in unknown)
+    raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", detail, errors=errors)
+
+
+def _parameters(dependant: Dependant) -> Iterator[str]:
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _parameters(each)
