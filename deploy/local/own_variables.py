@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,12 +35,11 @@ def engine(name: str) -> bool:
     return _service(name, _ENGINE) or _PROVIDERS.fullmatch(name) is not None
 
 
-def worker(config: Path | None) -> Inherits:
+def worker(config: str | None) -> Inherits:
     """What the worker inherits; it includes the variables that the servers file `config` names."""
-    try:
-        references = frozenset(_REFERENCE.findall(config.read_text())) if config else frozenset[str]()
-    except (OSError, UnicodeDecodeError):
-        references = frozenset[str]()  # the worker reports what is wrong with the file
+    references = frozenset[str]()
+    with suppress(OSError, UnicodeDecodeError):  # the worker reports what is wrong with the file
+        references = frozenset(_REFERENCE.findall(Path(config).read_text())) if config else references
     return lambda name: name in references or _service(name, _WORKER)
 
 

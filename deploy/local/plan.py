@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -24,7 +24,7 @@ MOST_PROCESSES = 32
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process. It is ready when `ready_url` answers 200 or, with the scheme `redis` or `unix`, PONG to PING.
+    """One process. It is ready when `ready_url` answers 200 or, with the scheme `unix`, PONG to PING.
 
     All programs of a stage are ready before the next stage starts. `inherits` selects the variables of the environment
     that it gets beside `env`.
@@ -62,93 +62,62 @@ def make_plan(environment: Mapping[str, str], *, free_port: Callable[[], int], v
     """
     given = {name: value for name, value in environment.items() if value}
     shared: dict[str, str] = {}
+    """What engine and worker get beside their own variables."""
     facts: dict[str, str] = {}
+    host, port = given.get("HOST", LOCAL), _number(given, "PORT", 8000, 65535)
+    workers, engines = _number(given, "WORKERS", 1, MOST_PROCESSES), _number(given, "ENGINES", 1, MOST_PROCESSES)
+    if engines > 1 and "DATABASE_URL" not in given:
+        raise PlanError(f"ENGINES={engines} needs DATABASE_URL: several engines share a PostgreSQL")
     programs = [
         *_redis(given, shared, facts, valkey),
         *_model(given, shared, facts, free_port),
         *_tools(given, shared, facts, free_port),
     ]
-    host, port = given.get("HOST", LOCAL), _port(given)
-    url = _page(host, port)
-    workers, engines = _count(given, "WORKERS"), _count(given, "ENGINES")
-    if engines > 1 and "DATABASE_URL" not in given:
-        raise PlanError(f"ENGINES={engines} needs DATABASE_URL: several engines share a PostgreSQL")
-    programs += _workers(given, shared, workers, free_port)
-    others = [free_port() for _ in range(engines - 1)]
-    programs += _engines(given, shared, host, (port, *others))
-    more = {"Engines": ", ".join([url, *(_page(host, other) for other in others)])} if others else {}
-    facts = {"Chat page": url, **more, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
-    return Plan(tuple(programs), host, port, url, facts, signs_in=any(name in given for name in WAYS_TO_SIGN_IN))
-
-
-def _workers(
-    given: Mapping[str, str], shared: Mapping[str, str], count: int, free_port: Callable[[], int]
-) -> list[Program]:
-    config = shared.get("MCP_CONFIG") or given.get("MCP_CONFIG")
-    inherits = own_variables.worker(Path(config) if config else None)
-    programs: list[Program] = []
-    for number in range(1, count + 1):
-        port = given.get("HEALTH_PORT", "") if number == 1 else ""
-        port = port or str(free_port())
+    inherits = own_variables.worker(shared.get("MCP_CONFIG") or given.get("MCP_CONFIG"))
+    for number in range(workers):
+        health = str((number == 0 and given.get("HEALTH_PORT")) or free_port())
         # A user who presses Ctrl-C should not wait for 30 seconds, which is the default for clusters.
-        env = {**shared, "HEALTH_PORT": port, "DRAIN_SECONDS": given.get("DRAIN_SECONDS", "5")}
-        ready_url = f"http://{LOCAL}:{port}/readyz"
-        programs.append(Program(_name("plugins-mcp", number), _script("plugins-mcp"), env, ready_url, 1, inherits))
-    return programs
-
-
-def _engines(given: Mapping[str, str], shared: Mapping[str, str], host: str, ports: Sequence[int]) -> list[Program]:
-    programs: list[Program] = []
-    for number, port in enumerate(ports, 1):
-        env = {**shared, "HOST": host, "PORT": str(port)}
+        env = {**shared, "HEALTH_PORT": health, "DRAIN_SECONDS": given.get("DRAIN_SECONDS", "5")}
+        programs.append(_service("plugins-mcp", number, env, f"http://{LOCAL}:{health}", inherits))
+    pages: list[str] = []
+    for number in range(engines):
+        own = port if number == 0 else free_port()
+        pages.append(_page(host, own))
+        env = {**shared, "HOST": host, "PORT": str(own)}
         env["OUTBOX_PATH"] = given.get("OUTBOX_PATH", str(DATA / "dialog-engine.sqlite3"))
-        if number > 1:
+        if number:
             env["OPERATIONS_PORT"] = ""  # the first engine has it
-        name, ready_url = _name("dialog-engine", number), f"{_page(host, port)}/readyz"
-        programs.append(Program(name, _script("dialog-engine"), env, ready_url, 1, own_variables.engine))
-    return programs
+        programs.append(_service("dialog-engine", number, env, pages[-1], own_variables.engine))
+    more = {"Engines": ", ".join(pages)} if engines > 1 else {}
+    facts = {"Chat page": pages[0], **more, **facts, "Data": f"{DATA}, logs in {DATA / 'logs'}"}
+    return Plan(tuple(programs), host, port, pages[0], facts, any(name in given for name in WAYS_TO_SIGN_IN))
 
 
-def _name(program: str, number: int) -> str:
-    return program if number == 1 else f"{program}-{number}"
+def _service(program: str, number: int, env: Mapping[str, str], url: str, inherits: Inherits) -> Program:
+    name, script = f"{program}-{number + 1}" if number else program, str(Path(sys.executable).with_name(program))
+    return Program(name, (script,), env, f"{url}/readyz", 1, inherits)
 
 
 def _redis(
-    given: Mapping[str, str],
-    shared: dict[str, str],
-    facts: dict[str, str],
-    valkey: Callable[[], Path],
+    given: Mapping[str, str], shared: dict[str, str], facts: dict[str, str], valkey: Callable[[], Path]
 ) -> list[Program]:
     if url := given.get("REDIS_URL"):
         facts["Redis"] = _without_password(url)
         return []
-    socket = _socket()
+    folder = (DATA / "valkey").resolve()
+    socket = folder / "valkey.sock"
+    if len(bytes(socket)) > LONGEST_SOCKET_PATH:
+        socket = Path(tempfile.mkdtemp(prefix="callstream-")) / "valkey.sock"  # which only this user can enter, too
     url = f"unix://{quote(str(socket))}"
     shared["REDIS_URL"] = url
     shared["REQUEST_KEYS_FILE"] = given.get("REQUEST_KEYS_FILE", str(REQUEST_KEYS))
     # Nobody but this user can enter the folder of the socket and delete what was accepted.
     shared["ACCEPT_FIRST_LISTINGS"] = given.get("ACCEPT_FIRST_LISTINGS", "true")
     facts["Redis"] = f"embedded Valkey at {url} (REDIS_URL uses yours)"
-    options = {
-        # A socket that only this user can open, and no port.
-        "--port": "0",
-        "--unixsocket": str(socket),
-        "--unixsocketperm": "700",
-        "--dir": str((DATA / "valkey").resolve()),
-        "--save": "",
-        "--appendonly": "yes",
-        "--appendfsync": "everysec",
-    }
-    argv = (str(valkey()), *(word for option in options.items() for word in option))
-    return [Program("valkey", argv, {}, url, 0)]
-
-
-def _socket() -> Path:
-    """The embedded server's socket, in a folder that only this user can enter."""
-    path = (DATA / "valkey" / "valkey.sock").resolve()
-    if len(bytes(path)) <= LONGEST_SOCKET_PATH:
-        return path
-    return Path(tempfile.mkdtemp(prefix="callstream-")) / "valkey.sock"
+    # A socket that only this user can open, and no port.
+    words = ("--port", "0", "--unixsocket", str(socket), "--unixsocketperm", "700", "--dir", str(folder))
+    kept = ("--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
+    return [Program("valkey", (str(valkey()), *words, *kept), {}, url, 0)]
 
 
 def _model(
@@ -160,16 +129,15 @@ def _model(
             where = next((value for value in values if "://" in value), kind.__name__)
             facts["Model"] = f"{model} at {_without_password(where)}"
             return []
-    port = free_port()
+    program = _demo("demo-model", free_port(), "examples.demo_model")
     shared |= {
-        "OPENAI_BASE_URL": f"http://{LOCAL}:{port}/v1",
+        "OPENAI_BASE_URL": program.ready_url.replace("/healthz", "/v1"),
         "OPENAI_MODEL": "demo-scripted",
         "MODEL_LABEL": "Scripted demo model",
         "MODEL_SCRIPTED": "true",
     }
     facts["Model"] = "a script, not an AI (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY uses a real one)"
-    argv = (sys.executable, "-m", "examples.demo_model", "--host", LOCAL, "--port", str(port))
-    return [Program("demo-model", argv, {}, f"http://{LOCAL}:{port}/healthz", 0)]
+    return [program]
 
 
 def _tools(
@@ -178,33 +146,25 @@ def _tools(
     if chosen := given.get("MCP_CONFIG") or given.get("MCP_SERVER_ENDPOINT"):
         facts["Tools"] = _without_password(chosen)
         return []
-    port = free_port()
+    program = _demo("demo-mcp-server", free_port(), "examples.demo_server", "--transport", "streamable-http")
     shared |= {
         "MCP_CONFIG": str(MCP_CONFIG),
-        "DEMO_MCP_URL": f"http://{LOCAL}:{port}/mcp",
+        "DEMO_MCP_URL": program.ready_url.replace("/healthz", "/mcp"),
         "PYTHON": sys.executable,
     }
     facts["Tools"] = f"{MCP_CONFIG} (MCP_CONFIG or MCP_SERVER_ENDPOINT uses yours)"
-    argv = (sys.executable, "-m", "examples.demo_server", "--transport", "streamable-http")
-    address = ("--host", LOCAL, "--port", str(port))
-    return [Program("demo-mcp-server", argv + address, {}, f"http://{LOCAL}:{port}/healthz", 0)]
+    return [program]
 
 
-def _script(name: str) -> tuple[str, ...]:
-    return (str(Path(sys.executable).with_name(name)),)
+def _demo(name: str, port: int, module: str, *words: str) -> Program:
+    argv = (sys.executable, "-m", module, *words, "--host", LOCAL, "--port", str(port))
+    return Program(name, argv, {}, f"http://{LOCAL}:{port}/healthz", 0)
 
 
-def _port(given: Mapping[str, str]) -> int:
-    text = given.get("PORT", "8000")
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise PlanError(f"PORT must be a number from 1 to 65535, not {text!r}")
-    return int(text)
-
-
-def _count(given: Mapping[str, str], name: str) -> int:
-    text = given.get(name, "1")
-    if not text.isdecimal() or not 0 < int(text) <= MOST_PROCESSES:
-        raise PlanError(f"{name} must be a number from 1 to {MOST_PROCESSES}, not {text!r}")
+def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = given.get(name, str(default))
+    if not text.isdecimal() or not 0 < int(text) <= most:
+        raise PlanError(f"{name} must be a number from 1 to {most}, not {text!r}")
     return int(text)
 
 

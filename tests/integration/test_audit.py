@@ -21,11 +21,9 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
-    DIALECTS,
     OUTCOME,
     EngineStore,
     OpenDatabase,
-    opener,
     question,
     requested,
     tool_call,
@@ -40,11 +38,6 @@ INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "engine.sqlite3"
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, path: Path) -> OpenDatabase:
-    return opener(request.param, path, request)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallState, Tex
 from tests.integration.engines import Engine, Model, Start, Stream, at_work, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
-from tests.support.engine_stores import DIALECTS, OpenDatabase, opener, store_of
+from tests.support.engine_stores import OpenDatabase, store_of
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
@@ -219,11 +219,6 @@ async def test_a_worker_without_the_key_refuses_by_name_and_loses_nothing(
 
 
 # --- Keys ---
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
 
 
 async def chat_with(start: Start, text: str, **changes: Any) -> str:

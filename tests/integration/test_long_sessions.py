@@ -12,7 +12,7 @@ import pytest
 from dialog_engine.chat.archive import Transcript
 from dialog_engine.chat.history import Memory, newest_said
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
-from dialog_engine.model import ToolMessage, Turn, UserMessage
+from dialog_engine.model import ToolMessage, UserMessage
 from dialog_engine.operators import split_media
 from dialog_engine.storage import media
 from dialog_engine.storage.results import NAMED
@@ -206,14 +206,6 @@ async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store:
             return_exceptions=True,
         )
         assert await stored(store, "SELECT count(*) FROM media WHERE correlation_id LIKE 'call-of-gone%'") == [(0,)]
-
-
-async def test_a_result_is_found_by_an_index_and_not_by_reading_its_session(store: EngineStore) -> None:
-    turn, name = Turn("none", "long", "ann"), f"g-{TURNS - 5:06}"
-    assert await store.results.result(turn, name[:-1] + "x") is None
-    kept = await store.results.result(turn, name)
-    assert kept is not None
-    assert kept.correlation_id == f"call-of-long-{TURNS - 5:06}"
 
 
 async def test_the_index_of_short_ids_is_used(tmp_path: Path) -> None:
