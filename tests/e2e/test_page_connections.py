@@ -294,8 +294,7 @@ HIDDEN = """(hidden) => {
 }"""
 
 
-@promise("many tabs of one browser follow turns, and all can be used")
-@smoke
+@promise("many tabs of one browser follow turns, and all can be used", only_in_test_all="takes 20 s")
 def test_seven_tabs_leave_connections_for_what_a_person_does(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:

@@ -6,7 +6,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Wait, text
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -26,8 +26,7 @@ def another(context: BrowserContext, chat: ChatPage, watch: Watch) -> ChatPage:
     return ChatPage(page, chat.base_url)
 
 
-@promise("a draft stays with its conversation, through reloads and in every tab")
-@smoke
+@promise("a draft stays with its conversation, through reloads and in every tab", only_in_test_all="takes 13 s")
 def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:

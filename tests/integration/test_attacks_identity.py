@@ -18,6 +18,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from callstream_runtime.logs import HumanFormatter
+from dialog_engine.chat import turns
 from dialog_engine.http import streams
 from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
 from dialog_engine.identity import provider
@@ -56,8 +57,9 @@ def bearer(credential: str) -> Headers:
 
 @pytest.fixture
 async def place(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Place]:
-    # Streams, and the keys of the identity provider, are looked at more often.
+    # Streams, and the keys of the identity provider, are looked at more often, and turns not at all.
     monkeypatch.setattr(streams, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(turns, "CHECK_SECONDS", 3600)
     monkeypatch.setattr(provider, "REFRESH_SECONDS", 0.5)
     monkeypatch.setattr(provider, "ASK_AGAIN_SECONDS", 0.1)
     keys, session_keys = tmp_path / "keys.json", tmp_path / "session.keys"

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.check import OVERLAYS, built
 from tests.drill.faults import FAULTS
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.cluster import check
 from tests.support.documents import Shell, blocks, clone, inline_commands
 from tests.support.processes import ROOT
@@ -94,7 +94,7 @@ def cluster(folder: Path, overlay: str) -> Shell:
 
 
 @promise("every block of commands in the documents for operators is run by a test")
-@pytest.mark.parametrize("overlay", ["scale", "small"])
+@pytest.mark.parametrize("overlay", [pytest.param("scale", marks=exhaustive("20 s of processor")), "small"])
 def test_the_commands_for_kubernetes_name_what_is_there(tmp_path: Path, overlay: str) -> None:
     shell = cluster(tmp_path, overlay)
     ran = 0
