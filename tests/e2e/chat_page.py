@@ -97,7 +97,7 @@ class ChatPage:
     @property
     def reconnects(self) -> list[str | None]:
         """The last event id of each request for the events of a turn."""
-        return [each.headers.get("last-event-id") for each in self.sent("GET", "/events")]
+        return [each.headers.get("last-event-id") for each in self.sent("GET", "/events") if "/turns/" in each.url]
 
     def card(self, call: str) -> "Card":
         """The card of the only call of this tool (its full name)."""

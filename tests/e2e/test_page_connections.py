@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import BrowserContext, Route, expect
+from playwright.sync_api import Browser, BrowserContext, Route, expect
 
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
@@ -368,3 +368,35 @@ def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: Scrip
     engine.has_tools = True
     chat.page.evaluate("dispatchEvent(new Event('focus'))")
     expect(tools).to_have_text("4 tools")
+
+
+@promise("every change of a session reaches each browser of its subject, in the order in which it was committed")
+@smoke
+def test_one_stream_of_conversations_serves_all_tabs_and_outlives_the_tab_that_has_it(
+    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, browser: Browser, watch: Watch
+) -> None:
+    ask = Call("files__write", approval=ApprovalPolicy.ALWAYS)
+    engine.scripts["go"] = [message("", ask), *ask.begun(), ask.succeeded("Written."), *text("On."), Wait("end")]
+    with browser.new_context() as device:
+        tabs = [chat, *(ChatPage(page.new_page(), chat.base_url) for page in (context, device))]
+        for tab in tabs:
+            tab.open()
+            expect(tab.page.get_by_test_id("model-label")).to_be_visible()
+        other, elsewhere = tabs[1:]
+        watch.attach(other.page)
+        chat.ask("go")
+        for tab in (other, elsewhere):
+            expect(tab.sessions).to_contain_text("Needs your approval")
+            expect(tab.page).to_have_title(re.compile(r"^\(1\) "))
+        assert [len(tab.sent("GET", "/v1/events")) for tab in tabs] == [1, 0, 1]
+
+        chat.page.get_by_test_id("approve").click()
+        expect(other.sessions).to_contain_text("Answering…")
+        chat.page.close()
+        engine.open_gate("end")
+        for tab in (other, elsewhere):
+            expect(tab.sessions).not_to_contain_text("Answering…")
+        assert len(other.sent("GET", "/v1/events")) == 1
+        other.page.get_by_test_id("session-delete").click()
+        other.page.get_by_test_id("confirm-delete").click()
+        expect(elsewhere.sessions).to_have_count(0)

@@ -132,6 +132,14 @@ export class Api {
       headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
     });
 
+  /** What changes in the person's conversations, after this event (null: from now on). */
+  sessionEvents = (lastEventId: string | null, signal: AbortSignal) =>
+    this.#request("/v1/events", {
+      signal,
+      accept: "text/event-stream",
+      headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
+    });
+
   /** The bytes behind a result's `url`, which must be one of the engine's own. */
   media = async (url: string): Promise<Blob> => {
     const { href, origin, pathname } = new URL(url, location.href);

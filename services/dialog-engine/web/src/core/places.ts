@@ -1,14 +1,15 @@
 /**
- * Places for connections that stay open. A browser opens six at a time to one engine, for all its tabs: four may follow
- * turns and one may wait with a message, so that one is left for all that is short.
+ * Places for connections that stay open. A browser opens six at a time to one engine, for all its tabs: three may follow
+ * turns, one may wait with a message and one has the stream of all conversations (`feed.ts`), so that one is left for all
+ * that is short.
  *
  * Nothing of anybody passes through this: the names of the locks are the same for all people who use the browser.
  */
 
 import { pause } from "./pause";
 
-const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3", "callstream.place.4"];
-const WAITING = ["callstream.place.5"];
+const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3"];
+const WAITING = ["callstream.place.4"];
 /** How long a tab may be hidden before it gives its place back. */
 const HIDDEN_MS = 10_000;
 /** A place that is free is given sooner than this. */

@@ -26,11 +26,6 @@ export class SessionList {
     return this.all.some((session) => session.sessionId === sessionId && session.runningTurnId);
   }
 
-  /** Whether a turn runs in any of them. */
-  get runs(): boolean {
-    return this.all.some(({ runningTurnId }) => runningTurnId);
-  }
-
   /** Fetches again what the list has, so that no deleted conversation stays in it; at most the newest 200. */
   async refresh(): Promise<void> {
     const limit = Math.min(MOST, Math.ceil(this.all.length / PAGE) * PAGE);
@@ -38,6 +33,21 @@ export class SessionList {
     const last = sessions.at(-1)?.updatedAt ?? "";
     const kept = nextCursor && this.all.length > MOST ? this.all.filter(({ updatedAt }) => updatedAt < last) : [];
     this.#set([...sessions, ...kept], kept.length ? this.#next : nextCursor);
+  }
+
+  /** Puts a conversation that has changed to its place; one that is older than the pages here comes with them. */
+  put(session: Session): void {
+    const others = this.all.filter(({ sessionId }) => sessionId !== session.sessionId);
+    const at = others.findIndex(({ updatedAt }) => updatedAt <= session.updatedAt);
+    if (at < 0 && this.hasMore) return this.#set(others, this.#next);
+    this.#set(others.toSpliced(at < 0 ? others.length : at, 0, session), this.#next);
+  }
+
+  remove(sessionId: string): void {
+    this.#set(
+      this.all.filter((session) => session.sessionId !== sessionId),
+      this.#next,
+    );
   }
 
   /** Adds the next page of older conversations. */

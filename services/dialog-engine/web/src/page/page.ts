@@ -2,8 +2,8 @@
 
 import { computed, effect, signal } from "@preact/signals";
 import { Api, ApiError } from "../core/api";
-import { needsApproval } from "../core/calls";
 import { Chat } from "../core/chat";
+import { Feed, type FeedEvent } from "../core/feed";
 import { isTransient } from "../core/follow";
 import { backOff, pause, tryNow } from "../core/pause";
 import { Places } from "../core/places";
@@ -16,14 +16,14 @@ import { Drafts } from "./drafts";
 import { onceSoon } from "./frames";
 import { Keys } from "./keys";
 import { Notices } from "./notices";
-import { digestOf, Tabs, type Word } from "./person";
+import { digestOf, Tabs } from "./person";
 import { byTouch } from "./pointer";
 import { Question } from "./questions";
 import { Scroll } from "./scroll";
 import { comeBack, leaveToSignIn } from "./sign-in";
 
 const ANNOUNCEMENTS_KEPT = 10;
-/** How often the times of the list move, and turns that run elsewhere are looked for, in ms. */
+/** How often the times of the list move, in ms. */
 const TICK_MS = 5_000;
 const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
 
@@ -68,8 +68,8 @@ export class Page {
     onError: (error) => this.showError(error),
     onSessions: () => this.refreshSessions(),
   });
-  /** Each tab tells the others of its turns; those of other devices are found when the tab gets the focus. */
-  #tabs = new Tabs((word) => this.#heard(word));
+  #feed = new Feed(this.api, (event) => this.#heard(event));
+  #tabs = new Tabs(() => this.#leave());
   #draw = onceSoon(() => (this.state.value = this.store.state));
   #announced = 0;
   #begins = false;
@@ -101,7 +101,7 @@ export class Page {
     });
     if (!this.keys.held.value) this.#begin();
     if (!byTouch()) this.focusComposer();
-    setInterval(() => this.#tick(), TICK_MS);
+    setInterval(() => (this.now.value = Date.now()), TICK_MS);
   }
 
   send(text: string): void {
@@ -165,7 +165,7 @@ export class Page {
 
   /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */
   forget(): void {
-    this.#tabs.say({ type: "left" });
+    this.#tabs.sayLeft();
     this.#leave();
   }
 
@@ -185,11 +185,15 @@ export class Page {
     if (queued && queued.turnId === null) this.drafts.giveBack(sessionId, queued.text);
   }
 
-  async #refreshOnFocus(): Promise<void> {
+  #learnAbout(): void {
     this.api.about().then(
       (about) => (this.about.value = about),
       () => {},
     );
+  }
+
+  async #refreshOnFocus(): Promise<void> {
+    this.#learnAbout();
     await this.refreshSessions();
     if (this.#list.runsIn(this.store.state.sessionId)) this.#chat.join();
   }
@@ -201,15 +205,17 @@ export class Page {
     this.focusComposer();
   }
 
-  #tick(): void {
-    this.now.value = Date.now();
-    if (this.#list.runs) this.refreshSessions();
-  }
-
-  #heard(word: Word): void {
-    if (word.type === "left") return this.#leave();
-    if (word.sessionId === this.store.state.sessionId) this.#chat.join();
-    this.refreshSessions();
+  /** Something has changed in this tab, in another one, on another device or at another engine. */
+  #heard(event: FeedEvent): void {
+    const { sessionId, phase } = this.store.state;
+    if (event.type === "session") {
+      this.#list.put(event.session);
+      if (event.session.sessionId === sessionId && event.session.runningTurnId) this.#chat.join();
+    } else if (event.type === "deleted") {
+      this.#list.remove(event.sessionId);
+      if (event.sessionId === sessionId && phase === "idle") this.#chat.clear();
+    } else if (event.type === "reset") this.refreshSessions();
+    else this.#learnAbout();
   }
 
   #leave(): void {
@@ -223,11 +229,8 @@ export class Page {
     writeAddress(state);
     this.drafts.open(state.sessionId);
     this.#announce(announcements(before, state));
-    if (asksNow(before) !== asksNow(state)) this.refreshSessions(); // the list shows it too
     if (before.older && before.older !== state.older && before.sessionId === state.sessionId) this.scroll.hold();
-    const [ran, runs] = [before.phase === "running", state.phase === "running"];
-    if (ran !== runs && state.sessionId === before.sessionId) this.#tabs.say({ type: "turn", sessionId: state.sessionId });
-    if (ran && !runs) this.notices.turnEnded();
+    if (before.phase === "running" && state.phase !== "running") this.notices.turnEnded();
     this.#draw();
   }
 
@@ -272,6 +275,7 @@ export class Page {
     const { name, subject } = await this.api.me();
     this.sender.value = name;
     const digest = await digestOf(subject);
+    if (!this.#feed.follows || digest !== this.#digest) this.#feed.follow(digest);
     if (digest === this.#digest) return;
     this.#digest = digest;
     this.#tabs.join(digest);
@@ -300,9 +304,6 @@ function writeAddress({ sessionId }: State): void {
   if (sessionId === addressed()) return;
   history.pushState(null, "", sessionId ? `#/s/${encodeURIComponent(sessionId)}` : location.pathname);
 }
-
-/** Whether a call on the screen waits for approval. */
-const asksNow = ({ items }: State): boolean => items.some((item) => item.kind === "tool" && needsApproval(item.call));
 
 /** What helps when the server cannot be reached or is not ready: all that waits to try again tries now. */
 const trouble = (error: unknown) => (isTransient(error) ? { word: "Try now", act: () => void tryNow() } : undefined);

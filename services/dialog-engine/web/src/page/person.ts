@@ -8,25 +8,23 @@ export async function digestOf(subject: string): Promise<string | null> {
   return Array.from(bytes.slice(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** What the tabs of one person say to each other: a turn of this conversation has begun or ended; the person has left. */
-export type Word = { type: "turn"; sessionId: string | null } | { type: "left" };
-
+/** What the tabs of one person say to each other: that the person has left. */
 export class Tabs {
   #channel: BroadcastChannel | null = null;
-  #hear: (word: Word) => void;
+  #onLeft: () => void;
 
-  constructor(hear: (word: Word) => void) {
-    this.#hear = hear;
+  constructor(onLeft: () => void) {
+    this.#onLeft = onLeft;
   }
 
   /** The tabs of the person with this digest; without one a tab is on its own. */
   join(digest: string | null): void {
     this.#channel?.close();
     this.#channel = digest === null ? null : new BroadcastChannel(`callstream.${digest}`);
-    this.#channel?.addEventListener("message", ({ data }) => this.#hear(data));
+    this.#channel?.addEventListener("message", this.#onLeft);
   }
 
-  say(word: Word): void {
-    this.#channel?.postMessage(word);
+  sayLeft(): void {
+    this.#channel?.postMessage(null);
   }
 }
