@@ -216,7 +216,7 @@ def test_code_has_its_head_from_the_first_line_and_does_not_jump(chat: ChatPage,
 
 
 def top(element: Locator) -> Any:
-    return element.evaluate("(element) => element.offsetTop")
+    return element.evaluate("(element) => element.getBoundingClientRect().top")
 
 
 def test_mathematics_is_laid_out_and_keeps_its_backslashes_where_it_cannot_be(chat: ChatPage) -> None:

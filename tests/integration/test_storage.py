@@ -125,6 +125,13 @@ async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_
             await database.write(insert("the next at once"))
 
 
+async def test_what_a_unit_returns_cannot_use_its_transaction_any_more(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "engine.sqlite3") as database:
+        kept = await database.write(lambda tx: tx)
+        with pytest.raises(StorageUnavailableError, match="closed cursor"):
+            await database.write(lambda _: kept.execute("SELECT 1"))
+
+
 async def test_a_failed_unit_writes_nothing_and_affects_no_other(storage: EngineStore) -> None:
     def bug(tx: Transaction) -> None:
         insert("never")(tx)

@@ -80,6 +80,11 @@ class _SqliteTransaction(Transaction):
         if rows:
             self._cursor.executemany(as_sqlite(sql), map(_by_name, rows))
 
+    def close(self) -> None:
+        """What a unit returns may hold the transaction, and ends in another thread. The cursor must not end there: it
+        resets its last statement, which the next group may be running."""
+        self._cursor.close()
+
 
 @lru_cache(MAX_STATEMENTS)
 def as_sqlite(sql: str) -> str:
@@ -115,7 +120,11 @@ class _Write:
 def _commit(connection: sqlite3.Connection, writes: Sequence[_Write]) -> bool:
     """Run the units in one transaction. A unit that fails gets its error, and the others are run again without it. When
     the transaction cannot begin or be committed, all get the error. Returns whether anything was committed."""
-    transaction = _SqliteTransaction(connection)
+    with contextlib.closing(_SqliteTransaction(connection)) as transaction:
+        return _commit_in(transaction, connection, writes)
+
+
+def _commit_in(transaction: _SqliteTransaction, connection: sqlite3.Connection, writes: Sequence[_Write]) -> bool:
     while writes:
         failed = writes
         try:
@@ -135,6 +144,11 @@ def _commit(connection: sqlite3.Connection, writes: Sequence[_Write]) -> bool:
         else:
             return True
     return False
+
+
+def _read(sql: str, parameters: Sequence[Any], connection: sqlite3.Connection) -> list[Row]:
+    with contextlib.closing(_SqliteTransaction(connection)) as transaction:
+        return transaction.execute(sql, *parameters)
 
 
 def _translated(error: Exception) -> Exception:
@@ -174,7 +188,7 @@ class SqliteDatabase(Database):
 
     async def read(self, sql: str, *parameters: Any) -> list[Row]:
         try:
-            return await self._reader.run(lambda connection: _SqliteTransaction(connection).execute(sql, *parameters))
+            return await self._reader.run(partial(_read, sql, parameters))
         except (sqlite3.Error, ValueError) as error:  # ValueError: aiosqlite's "Connection closed"
             self._note_damage(error)
             raise StorageUnavailableError(f"the database cannot be read: {error}") from error
