@@ -12,7 +12,7 @@ TOPS = {
     "dialog_engine/chat/running_turn.py _reply": "a reply that is being cancelled; other errors are raised again",
     "dialog_engine/chat/running_turn.py run": "a turn",
     "dialog_engine/http/sse.py __call__": "a stream of events",
-    "dialog_engine/storage/sqlite.py _commit": "a unit of work: its caller is given the error",
+    "dialog_engine/storage/sqlite.py _commit_in": "a unit of work: its caller is given the error",
     "dialog_engine/tool_calls/local_tools.py _outcome": "a call of a local tool",
     "plugins_mcp/consumer.py process": "an entry of the request stream",
     "plugins_mcp/leases.py _renew_all": "the thread of the leases",
@@ -20,7 +20,7 @@ TOPS = {
     "plugins_mcp/mcp/session.py call": "a call of an MCP server",
 }
 """Of which loop or request each place is the top."""
-GIVES_IT_ON = "dialog_engine/storage/sqlite.py _commit"
+GIVES_IT_ON = "dialog_engine/storage/sqlite.py _commit_in"
 
 
 def caught(node: ast.AST, function: str = "") -> Iterator[tuple[str, ast.ExceptHandler]]:
