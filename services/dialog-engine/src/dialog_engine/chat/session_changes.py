@@ -7,7 +7,7 @@ asks for what came after it. Revisions are settled in their order: up to `settle
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -136,7 +136,7 @@ class SessionFeed:
         if changed.unsettled:
             asyncio.get_running_loop().call_later(UNSETTLED_SECONDS, self.announce)
 
-    def _wake(self, owners: Sequence[str] | frozenset[str] | dict[str, set[asyncio.Event]]) -> None:
+    def _wake(self, owners: Iterable[str]) -> None:
         for owner in owners:
             for reader in self._readers.get(owner, ()):
                 reader.set()

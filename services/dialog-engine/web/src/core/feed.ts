@@ -75,7 +75,7 @@ export class Feed {
       try {
         await locks.request(name, steal ? { steal } : { signal: waits }, lead);
       } catch {
-        // Nothing was heard of the tab with the lock, or another tab has taken it from this one.
+        // The tab with the lock was silent, or another tab took the lock from this one.
       }
       steal = silent.signal.aborted;
       heardAt = Date.now();

@@ -8,7 +8,7 @@ const WHY = new Map([
   ["IDENTITY_PROVIDER_UNAVAILABLE", "The identity provider cannot be reached now. Wait a moment, and sign in again."],
 ]);
 
-/** Leaves for the provider. `draft` is what was written by somebody who is not known yet. */
+/** Leaves for the provider. `draft` is what was written before the page knew its user. */
 export function leaveToSignIn(draft: string): void {
   keep(ofTab, STORED, JSON.stringify({ address: location.hash, draft }));
   location.assign("/sign-in");
