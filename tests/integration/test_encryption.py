@@ -378,7 +378,10 @@ async def fill(database: Any) -> None:
     text, data = MARKER, f'"{MARKER}"'.encode()
 
     def unit(tx: Any) -> None:
-        tx.execute("INSERT INTO sessions VALUES ('s', 'ada', $1, 1, 1, 0)", text)
+        tx.execute(
+            "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES ('s', 'ada', $1, 1, 1)",
+            text,
+        )
         tx.execute(
             "INSERT INTO turns (turn_id, session_id, status, error_message, created_at)"
             " VALUES ('t', 's', 'failed', $1, 1)",

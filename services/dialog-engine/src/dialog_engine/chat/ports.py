@@ -23,6 +23,8 @@ class TurnStore(Protocol):
         Raises:
             SessionNotFoundError: there is no such session for this subject.
             TurnRunningError: another turn of the session runs, or is the next one.
+            TurnNotFoundError: the session does not have the turn that this one shall follow.
+            TooManyBranchesError: too many turns follow that one.
         """
         ...
 
@@ -159,9 +161,9 @@ class Credentials(Protocol):
 class History(Protocol):
     """The messages of a session."""
 
-    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
-        """The newest messages, or those before the message with the id `before`: at most `limit`, and only as many as
-        reach `size` bytes, but one at least."""
+    async def page(self, session_id: str, turn_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        """The newest messages of the path to a turn, or those before the message with the id `before` on the path to
+        that: at most `limit`, and only as many as reach `size` bytes, but one at least."""
         ...
 
     async def fetched(self, media: MediaInStore) -> MediaBlock:

@@ -87,20 +87,21 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
+        parent: str | None = None,
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
         key_id: str = "",
         credential: str = "",
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
-        sender's; `key_id` names the credential of the request, and `credential` identifies it.
+        sender's; `key_id` names the credential of the request, and `credential` identifies it; `parent`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits for its
         session behind those that came before it, at whichever engine; it is not accepted when its caller is cancelled
         meanwhile.
 
         Raises:
-            SessionNotFoundError, StorageUnavailableError: nothing was begun.
+            SessionNotFoundError, TurnNotFoundError, TooManyBranchesError, StorageUnavailableError: nothing was begun.
             TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
             EngineStoppingError: with `queue`: the engine shuts down.
             CredentialRevokedError: with `queue`: the credential was revoked while the message waited.
@@ -117,6 +118,7 @@ class RunningTurns:
             roles=roles,
             key_id=key_id,
             credential=credential,
+            parent=parent,
         )
         set_log_ids(turn_ids(turn))
         if session_id is None:

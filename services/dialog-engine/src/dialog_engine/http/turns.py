@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from dialog_engine.chat.archive import Asked
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.http import described, sse, views
 from dialog_engine.http.problems import ProblemError
@@ -55,7 +56,20 @@ class Body(BaseModel):
 class TurnRequest(Body):
     """A user's message."""
 
-    message: Annotated[_Text, AfterValidator(_not_blank), Field(description="The user's text.")]
+    message: Annotated[_Text, AfterValidator(_not_blank), Field(description="The user's text.")] | None = None
+    parent_turn_id: (
+        Annotated[
+            _Text,
+            Field(
+                description="The turn that the message follows, instead of the last one that is shown: another branch"
+                " of the conversation begins there. Empty: the message begins the conversation."
+            ),
+        ]
+        | None
+    ) = None
+    regenerate_of: (
+        Annotated[_Text, Field(description="A turn whose message is answered once more, in another branch.")] | None
+    ) = None
     on_busy: Annotated[
         Literal["refuse", "queue"], Field(description="While another turn of the session runs: answer 409, or wait.")
     ] = "refuse"
@@ -181,12 +195,10 @@ async def _accepted(
     """Start the turn. A queued message is withdrawn when its client disconnects.
 
     Raises:
-        ProblemError: the message is too long, its choice is not allowed, or its client has disconnected.
+        ProblemError: from `_asked`; the choice is not allowed, or the client has disconnected.
         EngineError: from RunningTurns.start.
     """
-    if len(body.message) > engine.max_message_chars:
-        detail = f"the message has {len(body.message)} characters; {engine.max_message_chars} are allowed"
-        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
+    asked = await _asked(body, session_id, engine, sender.subject)
     traceparent = _traceparent(request)
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
@@ -194,9 +206,10 @@ async def _accepted(
     start = engine.turns.start(
         sender.subject,
         session_id,
-        body.message,
+        asked.text,
         traceparent,
         queue=queue,
+        parent=asked.parent_turn_id,
         choice=choice,
         roles=sender.roles,
         key_id=sender.key_id,
@@ -216,6 +229,32 @@ async def _accepted(
     if queued.cancelled():
         raise ProblemError(HTTPStatus.CONFLICT, "CLIENT_GONE", "the client disconnected while its message was queued")
     return queued.result()
+
+
+async def _asked(body: TurnRequest, session_id: str | None, engine: Services, subject: str) -> Asked:
+    """The user's text, and the turn that it follows, if the request names it.
+
+    Raises:
+        ProblemError: the message is missing or too long, or fields do not go together.
+        TurnNotFoundError: there is no turn to be answered again.
+    """
+    if session_id is None and (named := [*(body.model_fields_set & {"parent_turn_id", "regenerate_of"})]):
+        raise _misplaced(to_camel(named[0]), "names a turn of a session: send its sessionId, or leave this out")
+    if body.regenerate_of is not None and session_id is not None:
+        for name in sorted(body.model_fields_set & {"message", "parent_turn_id"}):
+            raise _misplaced(to_camel(name), "is that of the turn in regenerateOf: leave it out")
+        return await engine.archive.question(subject, session_id, body.regenerate_of)
+    if body.message is None:
+        raise _misplaced("message", "is required")
+    if len(body.message) > engine.max_message_chars:
+        detail = f"the message has {len(body.message)} characters; {engine.max_message_chars} are allowed"
+        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
+    return Asked(body.message, body.parent_turn_id)
+
+
+def _misplaced(field: str, why: str) -> ProblemError:
+    errors = [{"field": field, "message": why}]
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", f"{field}: {why}", errors=errors)
 
 
 async def _disconnected(request: Request) -> None:

@@ -11,7 +11,15 @@ from typing import Any
 from fastapi import Response
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
+from dialog_engine.chat.archive import (
+    CallRecord,
+    MadeCall,
+    MessageRecord,
+    SessionPlace,
+    SessionRecord,
+    Transcript,
+    TurnRecord,
+)
 from dialog_engine.chat.events import usage_view
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.personal_data.service import Left
@@ -92,6 +100,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "updatedAt": timestamp(record.updated_at),
         "runningTurnId": record.running_turn_id,
+        "leafTurnId": record.leaf_turn_id,
         "awaitsApproval": record.awaits_approval,
         "revision": record.revision,
     }
@@ -116,14 +125,19 @@ def transcript(found: Transcript) -> dict[str, Any]:
     return {
         **session_head(found.session),
         "messages": [message(each) for each in page.messages],
-        "turns": [turn(each) for each in found.turns],
+        "turns": [turn(each) | {"siblings": each.siblings} for each in found.turns],
         "nextCursor": message_cursor(page.messages[0].message_id) if page.more else None,
     }
 
 
 def session_head(record: SessionRecord) -> dict[str, Any]:
     """What is said of a session beside its messages."""
-    return {"sessionId": record.session_id, "title": record.title, "runningTurnId": record.running_turn_id}
+    return {
+        "sessionId": record.session_id,
+        "title": record.title,
+        "runningTurnId": record.running_turn_id,
+        "leafTurnId": record.leaf_turn_id,
+    }
 
 
 def message(record: MessageRecord) -> dict[str, Any]:
@@ -144,6 +158,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     data: dict[str, Any] = {
         "turnId": record.turn_id,
         "sessionId": record.session_id,
+        "parentTurnId": record.parent_turn_id,
         "status": record.status,
         "reason": record.reason,
         "usage": usage_view(record.usage),
@@ -156,6 +171,23 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     if record.failure is not None:
         data["error"] = {"code": record.failure.code, "message": record.failure.message}
     return data
+
+
+def effects(calls: Sequence[MadeCall], limit: int) -> dict[str, Any]:
+    """The first `limit` of these calls, and whether there are more."""
+    return {"calls": [_effect(each) for each in calls[:limit]], "more": len(calls) > limit}
+
+
+def _effect(made: MadeCall) -> dict[str, Any]:
+    return {
+        "turnId": made.turn_id,
+        "toolCallId": made.call.tool_call_id,
+        "correlationId": made.call.correlation_id,
+        "toolName": made.call.tool_name,
+        "server": made.server,
+        "executionClass": made.execution_class or None,
+        "status": status_of(made.outcome) if made.outcome else ToolStatus.PENDING,
+    }
 
 
 def server_state(view: ServerView) -> dict[str, Any]:

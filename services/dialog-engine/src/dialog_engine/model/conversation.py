@@ -206,6 +206,8 @@ class Turn:
     resumed: ResetReason = ResetReason.RESTART
     model: str = ""
     """The one that wrote the last of these rounds."""
+    parent: str | None = None
+    """The turn that it shall follow, '' for none; None for the last one of the path that is shown when it begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dialog_engine.chat.outbox import TurnFinished, TurnUsage
 from dialog_engine.chat.ports import TurnStore
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
+from dialog_engine.storage import branches
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
@@ -23,7 +24,9 @@ _WAIT = (
 )
 _BEGIN = (
     "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " roles, credential, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, $8, now_ms())"
+    " roles, credential, created_at, parent_turn_id, path_before) SELECT $turn_id, $session_id, 'running', $owner,"
+    " now_ms(), $traceparent, $chosen_model, $tool_mode, $roles, $credential, now_ms(), place.parent,"
+    f" {branches.MESSAGES_TO}{branches.BEGIN_AT}"
 )
 _FINISH = (
     "UPDATE turns SET status = $status, reason = $reason, input_tokens = $input_tokens, output_tokens = $output_tokens,"
@@ -52,6 +55,8 @@ class SqlTurns(TurnStore):
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
                 _touch_session(tx, turn.session_id, turn.subject, text)
+                if turn.parent is not None:
+                    branches.open_branch(tx, turn.session_id, turn.parent)
                 found = tx.execute(_FIRST, turn.session_id)
                 if found and (first := found[0].turn_id) != turn.turn_id:
                     if not queue:
@@ -61,14 +66,15 @@ class SqlTurns(TurnStore):
             choice = turn.choice
             tx.change(
                 _BEGIN,
-                turn.turn_id,
-                turn.session_id,
-                tx.engine_id,
-                turn.traceparent,
-                choice.model,
-                choice.tool_mode,
-                "\n".join(turn.roles),
-                turn.credential,
+                turn_id=turn.turn_id,
+                session_id=turn.session_id,
+                owner=tx.engine_id,
+                traceparent=turn.traceparent,
+                chosen_model=choice.model,
+                tool_mode=choice.tool_mode,
+                roles="\n".join(turn.roles),
+                credential=turn.credential,
+                parent=turn.parent,
             )
             if queue:
                 tx.change("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
