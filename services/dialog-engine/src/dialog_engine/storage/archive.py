@@ -92,10 +92,10 @@ _ASKED_IN = (
 )
 _MADE = (
     PATH.format(f"(SELECT {LEAF} FROM sessions s WHERE s.session_id = $1)", "$2")
-    + f"SELECT t.turn_id, c.execution_class, {_CALL} FROM turns t JOIN tool_calls c ON c.turn_id = t.turn_id"
-    " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id WHERE (t.turn_id = $2 OR t.turn_id IN"
-    " (SELECT turn_id FROM path WHERE EXISTS (SELECT 1 FROM path WHERE turn_id = $2)))"
-    f" AND coalesce(c.ran, 1) = 1 AND c.server <> '{OWN_SERVER}' AND c.execution_class <> 'repeatable'"
+    + f"SELECT c.turn_id, c.execution_class, {_CALL} FROM (SELECT turn_id FROM path"
+    " WHERE EXISTS (SELECT 1 FROM path WHERE turn_id = $2) UNION SELECT CAST($2 AS TEXT)) AS gone"
+    " JOIN tool_calls c ON c.turn_id = gone.turn_id LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
+    f" WHERE coalesce(c.ran, 1) = 1 AND c.server <> '{OWN_SERVER}' AND c.execution_class <> 'repeatable'"
     " AND (c.execution_class <> '' OR c.outcome IS NOT NULL OR a.correlation_id IS NULL)"
     " ORDER BY c.message_id, c.ordinal LIMIT $3"
 )
