@@ -33,7 +33,7 @@ async def newest_said(
         StorageUnavailableError: they cannot be read now.
     """
     size = int(min(max(BYTES_PER_TOKEN * memory.max_tokens, LEAST_BYTES), MOST_BYTES))
-    records: Sequence[MessageRecord] = ()
+    records: tuple[MessageRecord, ...] = ()
     said: Sequence[Message] = ()
     page = Page((), more=True)
     while page.more and not _reach(said, memory):
