@@ -439,7 +439,7 @@ dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.cont
 callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
-    operators.arguments operators.tools
+    operators.arguments operators.servers operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
