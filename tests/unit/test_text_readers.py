@@ -428,7 +428,7 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
     relay.refusals storage.approvals storage.archive storage.erasures storage.media
-    storage.moves storage.results storage.statements
+    storage.moves storage.results storage.sqlite storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
