@@ -29,6 +29,8 @@ TEXT = "text"
 REASONING = "reasoning"
 DONE = "done"
 RESET = "reset"
+WITHDRAWN = "withdrawn"
+"""The only event of a message that was withdrawn before its turn began."""
 
 
 def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
