@@ -23,6 +23,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    Withdrawn,
 )
 
 TEXT = "text"
@@ -30,12 +31,13 @@ REASONING = "reasoning"
 DONE = "done"
 RESET = "reset"
 WITHDRAWN = "withdrawn"
-"""The only event of a message that was withdrawn before its turn began."""
 
 
 def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
     """The name of `event` and its data."""
     match event:
+        case Withdrawn(turn_id):
+            return WITHDRAWN, {"turnId": turn_id}
         case TextDelta(text):
             return TEXT, {"delta": text}
         case ReasoningDelta(text):

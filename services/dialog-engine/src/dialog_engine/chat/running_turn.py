@@ -59,8 +59,8 @@ class RunningTurn(SideBand):
         failure: EngineError | None = None,
     ) -> None:
         """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
-        sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn is ended and not
-        answered."""
+        sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
+        is ended and not answered."""
         self.turn = turn
         self.fenced = False
         """Whether another engine has taken the turn over."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query
 
-from dialog_engine.chat.events import WITHDRAWN, Batch, Cursor, Frame
+from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
 from dialog_engine.http import described, sse, views
@@ -16,7 +16,7 @@ from dialog_engine.http.bodies import Body, Text, check_length
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Turn
+from dialog_engine.model import Turn, Withdrawn
 
 WITHDRAWN_AT = Cursor(0, 1)
 """The id of the only event of a message that was withdrawn: before those of every turn."""
@@ -103,8 +103,8 @@ async def of_waiting(engine: Services, subject: str, turn: Turn, after: Cursor) 
             return
         record = await engine.archive.turn(subject, turn.turn_id)
     except TurnNotFoundError:
-        data = msgspec.json.encode({"turnId": turn.turn_id}).decode()
-        yield [Frame(str(WITHDRAWN_AT), WITHDRAWN, data)]
+        name, data = encode(Withdrawn(turn.turn_id))
+        yield [Frame(str(WITHDRAWN_AT), name, msgspec.json.encode(data).decode())]
         return
     except StorageUnavailableError:
         return
