@@ -1,4 +1,4 @@
-"""Messages that wait for the turns before them: kept by the store, in order, whatever becomes of clients and engines."""
+"""Messages that wait for the turns before them: the store keeps them, in order, whatever becomes of their clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -32,6 +32,8 @@ class HeldReason(StrEnum):
     """Its sender may not chat any more."""
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
     """The tokens of its subject are used up for today."""
+    RESTORED = "RESTORED"
+    """The store was restored from a backup, since which it may have been sent."""
 
 
 @dataclass(frozen=True, slots=True)
