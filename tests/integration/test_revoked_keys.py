@@ -145,6 +145,8 @@ async def test_a_waiting_message_of_a_revoked_key_is_held_until_another_key_send
         sent = (await there.client.post(path, json=queued, headers=place.stolen)).json()
         assert sent["status"] == "waiting"
         place.revoke("here", "there")
+        for engine in (here, there):
+            await wait_until(lambda engine=engine: refuses(engine, place.stolen), what="the end of the key")
         place.model.held.set()
 
         async def held() -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
@@ -89,13 +90,13 @@ class RunningTurns:
         credential: str = "",
         expires_at: float | None = None,
         client_message_id: str = "",
-    ) -> tuple[Turn, bool]:
+    ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
         `expires_at`. `client_message_id` is how the client names the message.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
-        those that came before it. Whether its turn runs is returned too.
+        those that came before it: see `Turn.waits`.
 
         Raises:
             StorageUnavailableError: nothing was begun.
@@ -118,8 +119,9 @@ class RunningTurns:
         set_log_ids(turn_ids(turn))
         if session_id is None:
             await run_shielded(self._begin_session(turn, text, client_message_id))
-            return turn, True
-        return turn, await run_shielded(self._begin(turn, text, queue, client_message_id))
+            return turn
+        runs = await run_shielded(self._begin(turn, text, queue, client_message_id))
+        return turn if runs else replace(turn, waits=True)
 
     async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> bool:
         self._beginning.add(turn.turn_id)

@@ -137,24 +137,24 @@ class Consumption(TurnLimits):
     async def counted_turn(
         self,
         subject: str,
-        start: Callable[[], Awaitable[tuple[Turn, bool]]],
+        start: Callable[[], Awaitable[Turn]],
         when_ended: Callable[[str, Callable[[int], None]], None],
-    ) -> tuple[Turn, bool]:
-        """Start a turn, and count it until `when_ended` calls back with its tokens; `start` returns whether it runs.
-        Raises also what `start` raises."""
+    ) -> Turn:
+        """Start a turn, and count it until `when_ended` calls back with its tokens, unless it waits. Raises also what
+        `start` raises."""
         if not self._limits.turns and not self._limits.tokens:
             return await start()
         slot = await self.turn(subject)
         try:
-            turn, runs = await start()
+            turn = await start()
         except BaseException:
             await slot.release()
             raise
-        if runs:
-            self.count_until_end(slot, turn, when_ended)
-        else:
+        if turn.waits:
             await slot.release()
-        return turn, runs
+        else:
+            self.count_until_end(slot, turn, when_ended)
+        return turn
 
     def count_until_end(
         self, slot: TurnSlot, turn: Turn, when_ended: Callable[[str, Callable[[int], None]], None]

@@ -205,7 +205,7 @@ async def _sent(
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
 
-    async def start() -> tuple[Turn, bool]:
+    async def start() -> Turn:
         return await engine.turns.start(
             sender.subject,
             session_id,
@@ -221,11 +221,11 @@ async def _sent(
         )
 
     try:
-        turn, runs = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
+        turn = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
     except SentBeforeError as error:
         record = await _record(engine, sender.subject, error.turn_id)
         return _Sent(error.turn_id, error.session_id, record.status)
-    return _Sent(turn.turn_id, turn.session_id, RUNNING if runs else WAITING)
+    return _Sent(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
 
 
 async def _nothing() -> AsyncGenerator[Batch]:
