@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -35,6 +36,10 @@ class SessionRecord:
     """Of its last change: see `chat.session_changes`."""
     leaf_turn_id: str | None = None
     """The last turn of the path that is shown; None in an empty session."""
+    waiting: int = 0
+    """How many messages wait in it."""
+    held: str = ""
+    """Why the first of them is held, a HeldReason; empty when it is not."""
 
     @property
     def place(self) -> SessionPlace:
@@ -135,6 +140,8 @@ class Transcript:
     session: SessionRecord
     page: Page
     turns: Sequence[TurnRecord]
+    waiting: Sequence[WaitingMessage] = ()
+    """The messages that wait in the session, in their order."""
 
 
 class Sessions(Protocol):

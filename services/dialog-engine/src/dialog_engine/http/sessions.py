@@ -10,10 +10,10 @@ from pydantic import Field
 
 from dialog_engine.errors import TurnRunningError
 from dialog_engine.http import described, views
+from dialog_engine.http.bodies import Body
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
-from dialog_engine.http.turns import Body
 from dialog_engine.identity.principal import Principal
 from dialog_engine.personal_data.service import Left
 

@@ -202,6 +202,10 @@ class Turn:
     """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
     credential: str = ""
     """The same for `Credentials`; it is kept when the turn is adopted."""
+    expires_at: float | None = None
+    """When the sender must prove again who it is, in Unix seconds; known until the turn begins."""
+    waits: bool = False
+    """Whether it was accepted as a message that waits for the turns before it, and does not run yet."""
     calls: int = 0
     resumed: ResetReason = ResetReason.RESTART
     model: str = ""

@@ -26,6 +26,7 @@ from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
 from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import SealedDatabase
+from dialog_engine.storage.waiting import waiting_in
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.results.texts import whole_of
@@ -126,7 +127,9 @@ class SqlArchive(Archive, History):
             f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
         turns = await self._with_siblings(session_id, [*map(_turn_record, rows)])
-        return Transcript(session_record(found[0]), page, turns)
+        session = session_record(found[0])
+        waiting = await waiting_in(self._store, subject, session_id) if session.waiting else ()
+        return Transcript(session, page, turns, waiting)
 
     async def _with_siblings(self, session_id: str, turns: Sequence[TurnRecord]) -> list[TurnRecord]:
         parents = sorted({each.parent_turn_id for each in turns})

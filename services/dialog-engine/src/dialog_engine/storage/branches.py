@@ -42,9 +42,8 @@ PATH = (
     " WHERE path.turn_id NOT IN ('', {})) "
 )
 """The turns of a path, from one up to another one, or to ''."""
-BEGIN_AT = (
-    f" FROM (SELECT coalesce($parent, {LEAF}, '') AS parent FROM sessions s WHERE s.session_id = $session_id) AS place"
-)
+BEGIN_AT = f" FROM (SELECT coalesce($9, {LEAF}, '') AS parent FROM sessions s WHERE s.session_id = $2) AS place"
+"""The place of a turn that begins in the session `$2`, after `$9` or after the leaf."""
 MESSAGES_TO = (
     "coalesce((SELECT coalesce(t.path_before + count(*), max(m.number)) FROM turns t JOIN messages m"
     " ON m.turn_id = t.turn_id WHERE t.turn_id = place.parent GROUP BY t.path_before), 0)"
@@ -67,6 +66,10 @@ _NAME_PARENT = (
     "UPDATE turns SET parent_turn_id = $1 WHERE parent_turn_id IS NULL AND turn_id = (SELECT turn_id FROM messages"
     " WHERE session_id = $2 AND number = 1 + coalesce((SELECT max(number) FROM messages WHERE turn_id = $1), 0))"
 )
+_KEEP_LEAF = (
+    "UPDATE sessions SET leaf_moved_after = $1 WHERE session_id = $2 AND leaf_turn_id <> $3"
+    f" AND leaf_moved_after = {NEWEST.format('sessions.session_id')}"
+)
 _SIBLINGS = "SELECT count(*) AS siblings FROM turns WHERE session_id = $1 AND parent_turn_id = $2"
 
 
@@ -83,3 +86,12 @@ def open_branch(tx: StoreTransaction, session_id: str, parent: str) -> None:
     [row] = tx.execute(_SIBLINGS, session_id, parent)
     if row.siblings >= MAX_SIBLINGS:
         raise TooManyBranchesError(MAX_SIBLINGS)
+
+
+def begin_behind(tx: StoreTransaction, session_id: str, turn_id: str, parent: str) -> None:
+    """See to it that a turn whose message has waited may follow `parent`. The session is locked.
+
+    It is shown, unless its user looks at another path by now.
+    """
+    tx.change(_NAME_PARENT, parent, session_id)
+    tx.change(_KEEP_LEAF, turn_id, session_id, parent)
