@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from dialog_engine.chat.history import Memory
+from dialog_engine.chat.waiting_messages import Candidate
 from dialog_engine.errors import TooManyBranchesError, TurnNotFoundError, TurnRunningError
-from dialog_engine.model import Turn, UserMessage
+from dialog_engine.model import Done, DoneReason, Turn, Usage, UserMessage
 from dialog_engine.storage.branches import MAX_SIBLINGS
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -189,6 +190,30 @@ async def test_the_leaf_is_moved_while_another_path_is_answered_and_nothing_else
     assert await shown(storage, session_id) == [first]
     last = await answered(storage, session_id)
     assert await shown(storage, session_id) == [first, last]
+
+
+async def test_a_message_that_waits_follows_the_turn_before_it_and_leaves_another_path_shown(
+    storage: EngineStore,
+) -> None:
+    session_id, first = await session(storage)
+    running = await asked(storage, session_id, "")
+    waits, edit = Turn(new_id(), session_id, "ada"), Turn(new_id(), session_id, "ada", parent=first)
+    for each in (waits, edit):
+        assert not await storage.turns.begin(each, each.turn_id, queue=True)
+    await storage.sessions.move_leaf("ada", session_id, first)
+
+    paths: list[list[str]] = []
+    for turn in (running, waits):
+        message = await storage.waiting.first(session_id)
+        assert message is not None
+        done = Done(turn.turn_id, DoneReason.STOP, Usage(), 1)
+        ended = await storage.turns.finish(turn, None, done, None, Candidate(message.turn, message.version, None))
+        assert ended.begun
+        paths.append(await shown(storage, session_id))
+
+    assert paths == [[first], [first, edit.turn_id]]
+    assert (await storage.archive.turn("ada", waits.turn_id)).parent_turn_id == running.turn_id
+    assert await storage.sessions.move_leaf("ada", session_id, running.turn_id) == waits.turn_id
 
 
 async def test_the_question_of_a_turn_is_found_with_the_turn_before_it(storage: EngineStore) -> None:
