@@ -1,7 +1,6 @@
 """WaitingStore, and how turns begin and end around it: one suite for SQLite and for PostgreSQL."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -117,14 +116,14 @@ async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(stor
     running = await begin(storage.turns, "ada", None, "Hi")
     sent, other = message(running.session_id), EngineStore(storage.database, "other")
 
-    def ended() -> object:
-        return storage.end(running)
+    async def ended() -> None:
+        await storage.end(running)
 
-    def came() -> object:
-        return other.turns.begin(sent, "Next", queue=True)
+    async def came() -> None:
+        await other.turns.begin(sent, "Next", queue=True)
 
-    units: list[Callable[[], object]] = [ended, came] if first == "end" else [came, ended]
-    await asyncio.gather(*(asyncio.ensure_future(unit()) for unit in units))  # pyright: ignore[reportArgumentType]
+    units = [ended, came] if first == "end" else [came, ended]
+    await asyncio.gather(*(unit() for unit in units))
 
     runs = await storage.turns.is_running(sent.turn_id)
     due = await storage.waiting.due(9)
