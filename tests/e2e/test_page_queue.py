@@ -8,8 +8,6 @@ from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Wait, answer, text
 from tests.marks import promise
 
-pytestmark = promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
-
 
 @pytest.fixture
 def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
@@ -19,6 +17,7 @@ def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
     return ChatPage(page, chat.base_url)
 
 
+@promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
 def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_restart_of_the_engine(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -52,6 +51,7 @@ def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_rest
         tab.expect_idle()
 
 
+@promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
 def test_after_a_stop_a_message_is_held_until_it_is_sent(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
 ) -> None:

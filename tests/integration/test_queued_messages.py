@@ -17,11 +17,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-ORDER = promise("messages that wait for their session are answered in the order in which they came, on all engines")
-ONCE = promise("a message that waits is sent once, whatever becomes of the engine and of its client")
-HELD = promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
-NAMED = promise("a message that a client names and sends again begins no second turn")
-
 
 @pytest.fixture
 def model(model: Model) -> Model:
@@ -91,8 +86,8 @@ async def hold(engine: Engine, session_id: str, turn_id: str, text: str) -> str:
     return waiting
 
 
-@ORDER
-@ONCE
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 async def test_each_end_of_a_turn_begins_the_next_message_wherever_it_was_sent(
     engines: tuple[Engine, Engine], no_looks: None, model: Model
 ) -> None:
@@ -113,7 +108,7 @@ async def test_each_end_of_a_turn_begins_the_next_message_wherever_it_was_sent(
     assert (await here.client.get("/v1/me/pending")).json() == {"approvals": [], "messages": []}
 
 
-@ONCE
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 async def test_the_stream_of_a_message_is_silent_until_its_turn_begins_and_may_be_closed(
     engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -167,7 +162,7 @@ async def test_a_message_is_changed_and_withdrawn_until_its_turn_begins(
         assert await there.status(method, "/v1/turns/none", json=body) == 404
 
 
-@HELD
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
 async def test_after_a_stop_the_next_message_is_held_with_those_behind_it_until_it_is_sent(
     engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -204,7 +199,7 @@ async def test_a_message_is_sent_at_once_with_the_turn_before_it_stopped(
     assert await ended(there, now) == "stop"
 
 
-@ORDER
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_the_twenty_first_message_is_refused(engines: tuple[Engine, Engine]) -> None:
     here, there = engines
     session_id, _ = await running(here)
@@ -218,7 +213,7 @@ async def test_the_twenty_first_message_is_refused(engines: tuple[Engine, Engine
     )
 
 
-@NAMED
+@promise("a message that a client names and sends again begins no second turn")
 async def test_a_message_that_is_named_and_sent_again_is_the_same_turn_on_both_endpoints(
     engines: tuple[Engine, Engine], model: Model
 ) -> None:
@@ -262,7 +257,7 @@ async def test_what_waits_is_exported_and_goes_with_its_session(engines: tuple[E
     assert (await here.client.get(f"/v1/turns/{waiting}")).status_code == 404
 
 
-@ORDER
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, no_looks: None) -> None:
     (tmp_path / "redis").mkdir()
     redis = LocalServer(embedded_binary(), tmp_path / "redis")
@@ -280,7 +275,7 @@ async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model,
         redis.stop()
 
 
-@ONCE
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 async def test_a_message_waits_over_the_shutdown_of_its_engine(
     tmp_path: Path, redis_url: str, model: Model, store: str, request: pytest.FixtureRequest

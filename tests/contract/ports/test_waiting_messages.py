@@ -1,7 +1,6 @@
 """WaitingStore, and how turns begin and end around it: one suite for SQLite and for PostgreSQL."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -26,11 +25,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
 
 pytestmark = pytest.mark.anyio
-
-ONCE = promise("a message that waits is sent once, whatever becomes of the engine and of its client")
-ORDER = promise("messages that wait for their session are answered in the order in which they came, on all engines")
-HELD = promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
-NAMED = promise("a message that a client names and sends again begins no second turn")
 
 
 def message(session_id: str, **fields: object) -> Turn:
@@ -60,8 +54,8 @@ async def texts(storage: EngineStore, session_id: str) -> list[str]:
     return [each.text for each in await storage.waiting.of_session("ada", session_id)]
 
 
-@ORDER
-@ONCE
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 async def test_the_end_of_a_turn_begins_the_message_that_came_first(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     session = running.session_id
@@ -84,7 +78,7 @@ async def test_the_end_of_a_turn_begins_the_message_that_came_first(storage: Eng
     assert await texts(storage, session) == []
 
 
-@ORDER
+@promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_a_message_that_does_not_wait_overtakes_none_that_does(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     first = await queued(storage, running.session_id)
@@ -97,7 +91,7 @@ async def test_a_message_that_does_not_wait_overtakes_none_that_does(storage: En
     assert await storage.waiting.due(9) == [running.session_id]
 
 
-@ONCE
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 async def test_what_no_end_has_begun_is_begun_by_one_engine(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     turn = await queued(storage, running.session_id)
@@ -116,27 +110,27 @@ async def test_what_no_end_has_begun_is_begun_by_one_engine(storage: EngineStore
     assert await storage.waiting.waiting([turn.turn_id]) == set()
 
 
-@ONCE
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 @pytest.mark.parametrize("first", ["end", "message"])
 async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(storage: EngineStore, first: str) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     sent, other = message(running.session_id), EngineStore(storage.database, "other")
 
-    def ended() -> object:
-        return storage.end(running)
+    async def ended() -> None:
+        await storage.end(running)
 
-    def came() -> object:
-        return other.turns.begin(sent, "Next", queue=True)
+    async def came() -> None:
+        await other.turns.begin(sent, "Next", queue=True)
 
-    units: list[Callable[[], object]] = [ended, came] if first == "end" else [came, ended]
-    await asyncio.gather(*(asyncio.ensure_future(unit()) for unit in units))  # pyright: ignore[reportArgumentType]
+    units = [ended, came] if first == "end" else [came, ended]
+    await asyncio.gather(*(unit() for unit in units))
 
     runs = await storage.turns.is_running(sent.turn_id)
     due = await storage.waiting.due(9)
     assert (runs, due) in ((True, []), (False, [running.session_id]))
 
 
-@HELD
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
 @pytest.mark.parametrize(
     ("reason", "held"), [(DoneReason.CANCELLED, HeldReason.STOPPED), (DoneReason.ERROR, HeldReason.FAILED)]
 )
@@ -158,7 +152,7 @@ async def test_after_a_turn_that_did_not_end_well_the_next_message_is_held(
     assert await storage.waiting.due(9) == [session]
 
 
-@HELD
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
 async def test_a_message_whose_sender_may_not_send_it_is_held_until_somebody_does(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     turn = await queued(storage, running.session_id)
@@ -272,7 +266,7 @@ async def test_messages_go_with_their_session_and_with_their_subject(storage: En
     assert not (await end(storage, other)).begun
 
 
-@NAMED
+@promise("a message that a client names and sends again begins no second turn")
 async def test_a_message_that_is_sent_again_is_the_same_turn(
     storage: EngineStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    Withdrawn,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
@@ -100,7 +101,16 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self._spent(usage)
-            case WaitingForUser() | RoundComplete() | ToolCallEvent() | TurnStarted() | Reset() | TurnFailed() | Done():
+            case (
+                WaitingForUser()
+                | RoundComplete()
+                | ToolCallEvent()
+                | TurnStarted()
+                | Withdrawn()
+                | Reset()
+                | TurnFailed()
+                | Done()
+            ):
                 pass
 
     @property

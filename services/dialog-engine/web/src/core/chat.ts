@@ -31,8 +31,8 @@ export class Chat {
   #scope = new AbortController();
   /** The messages that are being queued, of which the engine has not said yet that it has them. */
   unanswered = new Set<{ sessionId: string | null; text: string }>();
-  /** The turn that was seen to run in the conversation, which may be the one after that on the screen. */
-  #seenRunning: string | null = null;
+  /** Whether a message that waited has begun, of which nothing is on the screen yet. */
+  #begun = false;
   /** Whether the conversation that was opened last has come, or is still asked for. */
   loads = false;
 
@@ -149,9 +149,10 @@ export class Chat {
     try {
       const { waiting = [], runningTurnId } = await this.#api.newest(sessionId);
       if (this.#store.state.sessionId !== sessionId) return;
+      const waits = new Set(waiting.map(({ turnId }) => turnId));
+      this.#begun ||= this.#store.state.waiting.some(({ turnId }) => !waits.has(turnId));
       this.#store.dispatch({ type: "waiting", waiting });
-      this.#seenRunning = runningTurnId;
-      if (runningTurnId) await this.join();
+      if (runningTurnId || this.#begun) await this.join();
     } catch (error) {
       this.#onError(error);
     }
@@ -269,14 +270,14 @@ export class Chat {
         onConnection: (connection) => this.#store.dispatch({ type: "connection", connection }),
       });
       this.#onSessions();
-      const next = this.#store.state.waiting.length || (this.#seenRunning && this.#seenRunning !== turn.turnId);
-      if (end === "done" && !next) return;
+      if (end === "done" && !this.#begun && !this.#store.state.waiting.length) return;
       turn = null;
       if (end !== "done") await pause(backOff(attempt), signal);
     }
   }
 
   async #load(sessionId: string, signal: AbortSignal): Promise<TurnToFollow | null> {
+    this.#begun = false;
     const history = await withRetries(() => this.#api.messages(sessionId, signal), signal, this.#onError);
     this.#store.dispatch({ type: "loaded", history });
     return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;
