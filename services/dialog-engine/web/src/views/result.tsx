@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
 import { toolLabel, whatToCheck } from "../core/status";
+import { effectOf } from "../core/words";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
 export type FetchBlob = (url: string) => Promise<Blob>;
@@ -18,14 +19,9 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
       {error && !refusedByPerson(call) && (
         <>
           <h3>Outcome</h3>
-          <div class="tool-error" data-testid="tool-error">
-            <p>{error.message ?? ""}</p>
+          <div class="tool-error" data-testid="tool-error" data-code={error.code}>
+            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).join(" ")}</p>
             {call.status === "unknown" && <p data-testid="tool-check">{whatToCheck(call)}</p>}
-            {error.code && (
-              <code class="chip bad" data-testid="tool-error-code">
-                {error.code}
-              </code>
-            )}
           </div>
         </>
       )}

@@ -5,6 +5,7 @@ import { useRef } from "preact/hooks";
 import { answerOf } from "../core/items";
 import { foldedOf, type Turn } from "../core/turns";
 import { endFacts, noteText } from "../core/status";
+import { turnWords } from "../core/words";
 import type { EndItem, ErrorItem, Item, NoteItem, UserItem } from "../core/types";
 import { Activity } from "./activity";
 import { Answer } from "./answer";
@@ -71,8 +72,8 @@ function draw(item: Item, actions: Actions): VNode {
 }
 
 const Question = ({ item: { text, at } }: { item: UserItem }) => (
-  <article class="user" aria-label="You" data-testid="message-user">
-    <div class="bubble" dir="auto" title={at ? new Date(at).toLocaleString() : undefined} data-testid="question-text">
+  <article class="user" aria-label="You" data-testid="question">
+    <div class="bubble" dir="auto" title={at ? new Date(at).toLocaleString() : undefined} data-testid="message-user">
       {text}
     </div>
     <footer class="question-actions" data-testid="question-actions">
@@ -82,13 +83,11 @@ const Question = ({ item: { text, at } }: { item: UserItem }) => (
 );
 
 const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; again: Actions["again"] }) => (
-  <div class="turn-error" data-testid="turn-error">
+  <div class="turn-error" data-testid="turn-error" data-code={code}>
     <Icon name="alert" />
     <div>
-      <p>{message}</p>
-      <code class="chip bad" data-testid="turn-error-code">
-        {code}
-      </code>{" "}
+      <p>{turnWords(code, message)}</p>
+      {turnWords(code, message) !== message && <p class="hint">{message}</p>}
       {turnId && (
         <button type="button" class="outlined" data-testid="ask-again" onClick={() => again(turnId)}>
           Write the question again
