@@ -37,6 +37,7 @@ const WORDS = new Map([
   ["MESSAGE_TOO_LONG", "The message is too long."],
   ["CHOICE_NOT_ALLOWED", "What was chosen for this message is not offered any more. Choose again."],
   ["TURN_RUNNING", "An answer is being written in this conversation. Wait for its end, or stop it."],
+  ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
   ["APPROVAL_NOT_TAKEN", "The decision was not taken. The call was not run. Reload the page to see its state."],

@@ -1,12 +1,13 @@
 /** The whole page. */
 
 import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
 import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
-import { DeleteDialog, KeyDialog } from "./dialogs";
+import { DeleteDialog, KeyDialog, LeavingDialog } from "./dialogs";
 import { Empty } from "./empty";
 import { Head } from "./head";
 import { Icon } from "./icon";
@@ -42,6 +43,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
       </div>
       <KeyDialog page={page} />
       <DeleteDialog page={page} />
+      <LeavingDialog page={page} />
     </div>
   );
 }
@@ -57,15 +59,36 @@ function Middle({ page }: { page: Page }) {
     <div class="scroller" id="scroller" tabIndex={-1} ref={scroller}>
       <div class="column" id="column" ref={column}>
         <Empty page={page} />
-        <button type="button" class="quiet" data-testid="older" hidden={state.older === null} onClick={() => page.loadOlder()}>
-          Show earlier messages
-        </button>
+        <Older page={page} scroller={scroller} />
         <p class="hint printed" hidden={state.older === null}>
           Earlier messages were not loaded, and are not printed.
         </p>
         <Conversation state={state} actions={page.actions} />
       </div>
     </div>
+  );
+}
+
+/** How far from the first message on the screen the ones before it are loaded, in CSS pixels. */
+const NEAR_PX = 600;
+
+/** The messages before those on the screen come when they are nearly in sight, or are asked for. */
+function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElement | null> }) {
+  const button = useRef<HTMLButtonElement>(null);
+  const { older } = page.state.value;
+  useEffect(() => {
+    if (!button.current || older === null) return undefined;
+    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.loadOlder(), {
+      root: scroller.current,
+      rootMargin: `${NEAR_PX}px 0px 0px`,
+    });
+    seen.observe(button.current);
+    return () => seen.disconnect();
+  }, [older]);
+  return (
+    <button type="button" class="quiet" data-testid="older" hidden={older === null} ref={button} onClick={() => page.loadOlder()}>
+      Show earlier messages
+    </button>
   );
 }
 

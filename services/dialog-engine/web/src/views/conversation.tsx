@@ -7,9 +7,9 @@ import { useKept } from "./kept";
 import { WaitingMessage } from "./queue";
 import { type Actions, TurnView } from "./turn";
 
-export function Conversation({ state: { items, waiting, phase }, actions }: { state: State; actions: Actions }) {
+export function Conversation({ state: { items, waiting, phase, versions }, actions }: { state: State; actions: Actions }) {
   const turns = useRef<Turn[]>([]);
-  turns.current = turnsOf(items, phase === "sending" || phase === "running", turns.current);
+  turns.current = turnsOf(items, phase === "sending" || phase === "running", turns.current, versions);
   const drawn = useKept(turns.current, (turn) => <TurnView key={turn.key} turn={turn} actions={actions} />);
   return (
     <>
