@@ -63,34 +63,15 @@ async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGener
             raise ExceptionGroup("loops failed", failures)
 
 
-def request(
-    deadline: int,
-    *,
-    keys: Keys | None = None,
-    tool: str = "add",
-    correlation_id: str = "",
-    subject: str = "somebody",
-    engine: str = ENGINE,
-) -> ToolCallRequested:
+def request(deadline: int, *, subject: str = "somebody", engine: str = ENGINE) -> ToolCallRequested:
     """A new tool call."""
-    keys = keys or Keys()
-    correlation_id = correlation_id or new_id()
+    correlation_id = new_id()
     return ToolCallRequested(
-        correlation_id=correlation_id,
-        session_id="session",
-        turn_id="turn",
-        turn=1,
-        tool_call_id="call_1",
-        tool_name=f"demo__{tool}",
-        server="demo",
-        tool=tool,
-        arguments={"a": 1},
-        response_channel=keys.response(correlation_id),
-        mailbox=keys.mailbox(engine),
-        deadline=deadline,
-        execution_class=ExecutionClass.ONCE,
-        subject=subject,
-    )
+        correlation_id=correlation_id, session_id="session", turn_id="turn", turn=1, tool_call_id="call_1",
+        tool_name="demo__add", server="demo", tool="add", arguments={"a": 1},
+        response_channel=Keys().response(correlation_id), mailbox=Keys().mailbox(engine), deadline=deadline,
+        execution_class=ExecutionClass.ONCE, subject=subject,
+    )  # fmt: skip
 
 
 class MemoryOutbox(SqlOutbox):

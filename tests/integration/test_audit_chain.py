@@ -33,12 +33,7 @@ DAY_MS = 86_400_000
 UNGUARDED = {
     "sqlite": [
         f"DROP TRIGGER {name}"
-        for name in (
-            "audit_is_never_changed",
-            "audit_is_kept",
-            "audit_seals_are_never_changed",
-            "audit_seals_are_kept",
-        )
+        for name in ("audit_is_never_changed", "audit_is_kept", "audit_seals_are_never_changed", "audit_seals_are_kept")
     ],
     "postgres": ["ALTER TABLE audit DISABLE TRIGGER ALL", "ALTER TABLE audit_seals DISABLE TRIGGER ALL"],
 }

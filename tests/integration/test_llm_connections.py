@@ -12,7 +12,7 @@ import tracemalloc
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -119,16 +119,6 @@ async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: 
     assert len(provider.asked) == 2
 
 
-async def test_an_error_response_leaves_its_connection_for_the_next_request(
-    provider: Provider, client: OpenAIModel
-) -> None:
-    provider.scripts = [refusal(400), answer(*HELLO)]
-    with pytest.raises(LLMRequestError):
-        await ask(client)
-    assert await ask(client) == HELLO_EVENTS
-    assert provider.connections == 1
-
-
 async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         attempts.append(await reader.read(1))
@@ -198,16 +188,6 @@ async def test_the_operators_header_fields_replace_those_of_the_sdk_and_an_empty
     fields = provider.asked[0].fields
     assert "authorization" not in fields
     assert (fields["api-key"], fields["user-agent"]) == ("hunter2", "Mine")
-
-
-async def test_a_provider_has_an_address_of_either_kind() -> None:
-    try:
-        async with AsyncExitStack() as stack:
-            provider = await stack.enter_async_context(serving(Provider(answer(*HELLO)), host="::1"))
-            async with aclosing(OpenAIModel(provider.url, KEY, "model")) as client:
-                assert await ask(client) == HELLO_EVENTS
-    except OSError:
-        pytest.skip("no IPv6 here")
 
 
 # The SDKs' transport passes the proxy's password in a way that aiohttp 4 will remove.
@@ -351,17 +331,6 @@ async def test_interim_responses_are_bounded(provider: Provider, client: OpenAIM
     async with short_turns():
         with pytest.raises(LLMUnavailableError, match="connection"):
             await ask(client)
-
-
-@pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
-async def test_what_is_no_http_is_a_failed_connection(provider: Provider, client: OpenAIModel, head: bytes) -> None:
-    async def script(exchange: Exchange) -> None:
-        await exchange.raw(head)
-        await exchange.until_closed()
-
-    provider.scripts = [script]
-    with pytest.raises(LLMUnavailableError, match="connection"):
-        await ask(client)
 
 
 # --- What is left behind ---------------------------------------------------------------------------------------------

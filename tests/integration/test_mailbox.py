@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.calls.mailbox import SWEEP_SECONDS
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
@@ -15,7 +14,6 @@ from tests.integration import executor_harness
 from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.ledger import answered
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -148,58 +146,6 @@ async def test_a_reply_that_cannot_be_read_holds_up_no_other(harness: Harness) -
             await harness.bench.worker.complete(delivery, fence, answered("42"))
             await wait_until(lambda: request.correlation_id in harness.replies, 2.0)
     assert "other" not in harness.replies
-
-
-async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
-        await harness.bench.open()
-        request = await harness.bench.request()
-        async with at_work(harness.mailbox.run):
-            await harness.reading()
-            with harness.calls.subscribed([request.correlation_id], harness.note):
-                await harness.bench.engine.enqueue(request)
-                delivery, fence = await _started(harness)
-                own_redis.kill()
-                own_redis.start()
-                harness.thread.close()
-                await wait_until(lambda: _completed(harness, delivery, fence))
-                await wait_until(
-                    lambda: CallFinished(answered("42")) in harness.replies.get(request.correlation_id, []), 8.0
-                )
-
-
-async def _completed(harness: Harness, delivery: Any, fence: int) -> bool:
-    try:
-        await harness.bench.worker.complete(delivery, fence, answered("42"))
-    except (ConnectionError, OSError):
-        return False
-    except Exception as error:
-        if "onnection" in str(error):
-            return False
-        raise
-    return True
-
-
-async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    own_redis.kill()
-    pauses: list[float] = []
-    enough = asyncio.Event()
-    sleep = asyncio.sleep
-
-    async def noted(seconds: float, result: object = None) -> None:
-        if seconds == SWEEP_SECONDS:
-            await asyncio.Event().wait()
-        pauses.append(seconds)
-        if len(pauses) == 7:
-            enough.set()
-        await sleep(0)
-
-    async with aclosing(Harness(own_redis.url)) as harness:
-        monkeypatch.setattr("dialog_engine.calls.mailbox.asyncio.sleep", noted)
-        async with at_work(harness.mailbox.run):
-            await enough.wait()
-        monkeypatch.undo()
-    assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
 
 
 @promise("one mailbox reader serves every waiting call on constant connections")

@@ -345,19 +345,6 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
             assert f"Cannot listen on 127.0.0.1:{port} (HOST, PORT)" in process.output()
 
 
-@promise("Ctrl-C on make run ends every process it started")
-@exhaustive("slow, and proved twice")
-@pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")
-async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(folder: Path) -> None:
-    port = free_port()
-    async with stack(folder, port) as process:
-        children = children_of(process)
-        process.kill()
-        async with stack(folder, port):
-            assert gone(children)
-        await wait_until(lambda: gone(children), what="the end of the orphans")
-
-
 @promise("a bad setting is named at the start")
 async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
     async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:

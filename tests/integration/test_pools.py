@@ -93,19 +93,6 @@ async def test_an_engine_puts_calls_on_the_stream_of_their_pool(caller: Caller, 
         await all_succeed(caller, [request])
 
 
-async def test_while_a_servers_file_changes_calls_of_the_new_server_reach_the_new_workers(
-    caller: Caller, redis_url: str, config: Config
-) -> None:
-    async with working(redis_url, config("demo"), NO_SWEEPS, worker_pool="all") as old:
-        await are_ready(caller, "demo")
-        async with working(redis_url, config("demo", "new"), NO_SWEEPS, worker_pool="all"):
-            await are_ready(caller, "new")
-            await worker_rows(caller, 2)
-            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 10])
-            old.set()
-            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 3])
-
-
 async def test_a_call_whose_server_no_running_worker_has_ends_by_name(
     caller: Caller, redis_url: str, config: Config
 ) -> None:

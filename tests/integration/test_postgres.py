@@ -232,31 +232,6 @@ async def said(store: EngineStore, turn: Turn) -> list[str]:
     return [message.content for message in await store.messages(turn.session_id)]
 
 
-@promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
-async def test_a_killed_server_is_an_error_in_time_and_nothing_is_lost(
-    server: PostgresServer, store: EngineStore
-) -> None:
-    turn = await begin(store.turns, "ann", None, "Hi")
-    server.kill()
-    try:
-        for attempt in (
-            begin(store.turns, "ann", None, "Hi"),
-            store.end(turn),
-            store.messages(turn.session_id),
-            store.database.check(),
-        ):
-            async with bounded(8):
-                with pytest.raises(StorageUnavailableError, match="cannot be"):
-                    await attempt
-    finally:
-        server.start()
-
-    await heals(store.database)
-    assert await said(store, turn) == ["Hi"]
-    assert await store.end(turn) == 2
-    assert len(await store.sessions.list("ann", limit=9, before=None)) == 1
-
-
 @promise("U+0000 is refused in requests, replaced in what models and tools write, and never an outage of the database")
 async def test_a_text_that_it_cannot_store_is_a_defect_of_the_engine_and_no_outage(store: EngineStore) -> None:
     for attempt in (store.sessions.create("a\0b"), store.sessions.list("a\0b", limit=9, before=None)):

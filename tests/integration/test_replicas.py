@@ -155,24 +155,6 @@ async def test_a_session_is_continued_listed_read_and_deleted_at_any_engine(
         assert refused.status_code == 404
 
 
-@promise("one turn at a time per session, at whichever engine it is asked for")
-async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
-    engines: tuple[Engine, Engine], model: Model
-) -> None:
-    here, there = engines
-    model.held.clear()
-    turn = await begun(here)
-    refused = await there.client.post("/v1/chat", json={"message": "Me too", "sessionId": turn["sessionId"]})
-    assert refused.status_code == 409
-    assert refused.json()["turnId"] == turn["turnId"]
-
-    model.held.set()
-    events = await there.events("GET", turn["eventsUrl"])
-    assert events[-1].name == "done"
-    # Its end was sent: the session is free, wherever the next message goes.
-    await there.chat("Me too", sessionId=turn["sessionId"])
-
-
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn(
     place: Place, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch

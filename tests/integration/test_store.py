@@ -195,17 +195,5 @@ async def test_a_unit_that_fails_offers_nothing_and_one_that_is_run_again_becaus
     assert len(rows) == 2
 
 
-async def test_rows_that_another_engine_publishes_are_left_to_it(database: Database) -> None:
-    owner, other = EngineStore(database, "owner"), EngineStore(database, "other")
-    turn = await begin(owner.turns, "ada", None, "Hi")
-    call = ToolCall("a", new_id(), "demo__add", "{}")
-    await owner.add_round(turn, asked=[call])
-    approved = Decision(status=ApprovalStatus.APPROVED, at=5)
-    asked = Asked(call, question())
-    assert await other.approvals.decide(turn.turn_id, asked, approved, lambda turn: requested(turn, call), None)
-    assert other.offered == []
-    assert [row.event_id for row in await owner.outbox.waiting(9)] == [call.correlation_id]
-
-
 async def test_the_key_of_the_audit_is_the_only_sealed_value_that_a_unit_seals_itself() -> None:
     assert [table.only for table in TABLES if table.only] == [f"key = '{DIGEST_KEY}'"]

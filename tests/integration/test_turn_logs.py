@@ -10,7 +10,6 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
-from dialog_engine.event_log import turn_log as turn_log_module
 from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.growing_log import Entry
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
@@ -273,22 +272,6 @@ async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Arc
             assert await read(logs, place) == await kept(logs, place) == []
 
 
-async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    log.append(Reset("1"))
-    async with at_work(archive.logs.run):
-        await wait_until(archive.stored)
-    for n in (2, 3):
-        log.append(Reset(str(n)))
-    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
-    await wait_until(lambda: archive.store.polled)
-    behind = asyncio.create_task(read(archive.elsewhere))
-    async with at_work(archive.logs.run):
-        log.append(DONE)
-        assert [frame.id for frame in await ahead] == ["1-4"]
-        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
-
-
 async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
     archive: Archive,
 ) -> None:
@@ -306,18 +289,6 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
         frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
         assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
         assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
-
-
-async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        first = archive.logs.open(TURN)
-        for _ in range(3):
-            first.append(Reset("first"))
-        await first.close()
-    await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
-    await stored(archive, Reset("second"), turn=Turn("turn", "session", "ann", epoch=2))
-    assert [frame.id for frame in await read(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
-    assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
 
 
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
@@ -340,21 +311,6 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
     await wait_until(lambda: archive.store.polled == frozenset({"other"}), what="the end of all others")
     other.cancel()
     await asyncio.wait([other])
-
-
-async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(TextDelta("a"))
-        await wait_until(archive.stored)
-        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
-        await wait_until(lambda: archive.store.polled)
-        log.append(TextDelta("b"))
-        archive.logs.release_readers()
-        assert text(await here) == text(await read(archive.logs)) == "ab"
-        await wait_until(lambda: log.stored == 2)
-        archive.elsewhere.release_readers()
-        assert "ab".startswith(text(await elsewhere))
 
 
 async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
@@ -387,17 +343,3 @@ async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, mo
             await wait_until(lambda: archive.stored("turn-9"))
             await wait_until(archive.stored)
         assert await archive.stored("turn-0") == []
-
-
-async def test_the_end_of_a_turn_waits_for_redis_for_a_bounded_time(
-    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.1)
-    own_redis.kill()
-    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(TextDelta("a"))
-        async with asyncio.timeout(10):
-            await log.close()
-        # Without `done` (the engine goes down) its readers are let go too.
-        assert text(await read(archive.logs)) == "a"
