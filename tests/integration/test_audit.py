@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncGenerator
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -37,12 +36,6 @@ INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "engine.sqlite3"
-
-
-@pytest.fixture
-async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
-    async with open_database() as database:
-        yield EngineStore(database)
 
 
 async def recorded(store: EngineStore) -> list[AuditEvent]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
@@ -52,12 +52,6 @@ def dialect(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def open_database(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> OpenDatabase:
     return opener(dialect, tmp_path / "engine.sqlite3", request)
-
-
-@pytest.fixture
-async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
-    async with open_database() as database:
-        yield database
 
 
 async def chain_of(database: Database) -> AuditChain:

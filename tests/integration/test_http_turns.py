@@ -30,12 +30,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def engine(start: Start) -> AsyncGenerator[Engine]:
-    async with start() as engine:
-        yield engine
-
-
 def words(events: list[Any]) -> str:
     return "".join(event.data["delta"] for event in events if event.name == "text")
 
@@ -183,8 +177,6 @@ async def answered(worker: Bench, *content: TextBlock | MediaBlock) -> str:
 DRAWING = (
     TextBlock("a picture"),
     MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5"),
-    MediaBlock("image/svg+xml", "PHN2Zy8+"),
-    MediaBlock("text/html", "PGgxPg=="),
     MediaBlock("image/png\r\nset-cookie: a=b", "AAAA"),
     MediaBlock("image/png", "not base64!"),
 )
@@ -203,21 +195,18 @@ async def test_a_tool_call_passes_all_its_states_and_its_media_are_served(
     assert words(events) == "One moment.Hello"
 
     shown = next(event.data["result"] for event in events if event.data.get("status") == "succeeded")
-    assert len(shown["media"]) == 5
+    assert len(shown["media"]) == 3
     png = await engine.client.get(shown["media"][0]["url"])
     assert (png.status_code, png.headers["content-type"]) == (200, "image/png")
     assert png.content == b"\x89PNG not really"
     assert "sandbox" in png.headers["content-security-policy"]
     assert png.headers["x-content-type-options"] == "nosniff"
     assert png.headers["cache-control"].startswith("private")
-    assert (await engine.client.get(shown["media"][1]["url"])).headers["content-disposition"] == "inline"
-    for strange in shown["media"][2:4]:
-        answer = await engine.client.get(strange["url"])
-        assert answer.headers["content-type"] == "application/octet-stream"
-        assert answer.headers["content-disposition"] == "attachment"
-        assert "set-cookie" not in answer.headers
+    strange = (await engine.client.get(shown["media"][1]["url"])).headers
+    assert (strange["content-type"], strange["content-disposition"]) == ("application/octet-stream", "attachment")
+    assert "set-cookie" not in strange
     base = shown["media"][0]["url"].rpartition("/")[0]
-    for number in (-1, 0, 5, 6, 10**30):
+    for number in (-1, 0, 3, 4, 10**30):
         answer = await engine.client.get(f"{base}/{number}")
         assert (answer.status_code, answer.json()["code"]) == (404, "CONTENT_NOT_FOUND")
     wrong = await engine.client.get(f"{base}/x")

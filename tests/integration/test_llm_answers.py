@@ -125,16 +125,6 @@ async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_p
     assert request.meter.reported == cost
 
 
-async def test_tokens_that_arrive_together_are_one_event(protocol: Protocol, provider: Provider, client: Model) -> None:
-    async def many(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send_at_once(protocol.opening, *([protocol.hel] * 100), protocol.end)
-        await exchange.end()
-
-    provider.scripts = [many]
-    assert (await events_of(client))[0] == TextDelta("Hel" * 100)
-
-
 # --- How an answer is stopped ----------------------------------------------------------------------------------------
 
 

@@ -1,14 +1,13 @@
 """The mailbox: one reader for all replies, and none of them lost."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
-from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
 from tests.integration import executor_harness
 from tests.integration.engines import at_work
@@ -172,27 +171,6 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harnes
             assert await connections() <= before + 3  # the pool of the command client, at most
             assert len(harness.calls) == 1995
     assert len(harness.calls) == 0
-
-
-async def test_a_call_that_is_abandoned_during_an_audit_is_forgotten(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    audit, asked, answers = EngineLedger.audit, asyncio.Event(), asyncio.Event()
-
-    async def slow_audit(ledger: EngineLedger, correlation_ids: Sequence[str]) -> Any:
-        found = await audit(ledger, correlation_ids)
-        asked.set()
-        await answers.wait()
-        return found
-
-    monkeypatch.setattr(EngineLedger, "audit", slow_audit)
-    with harness.calls.subscribed(["lost"], harness.note):
-        looking = asyncio.create_task(harness.mailbox.check(["lost"]))
-        await asked.wait()
-    answers.set()
-    await looking
-    async with at_work(harness.mailbox.run):
-        await wait_until(lambda: harness.mailbox.auditor.suspects == 0, FOUND_WITHIN)
 
 
 async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,7 +25,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import (
     EngineStore,
     NotedOffers,
-    OpenDatabase,
     question,
     requested,
     store_of,
@@ -39,12 +38,6 @@ MARKER = "the-hidden-marzipan"
 IN_BASE64 = base64.b64encode(MARKER.encode()).decode()
 CIPHER = cipher_of(["k" * 32])
 EVENT = AuditEvent(AuditAction.SIGNED_IN, "ada")
-
-
-@pytest.fixture
-async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
-    async with open_database() as database:
-        yield database
 
 
 async def write_everything(store: EngineStore) -> str:

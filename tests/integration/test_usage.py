@@ -6,7 +6,6 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import astuple
 from datetime import UTC, date, datetime
@@ -43,7 +42,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import Engine, Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -59,12 +58,6 @@ output = 10.5
 [tools.demo__add]
 call = 0.004
 """
-
-
-@pytest.fixture
-async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
-    async with open_database() as database:
-        yield EngineStore(database)
 
 
 async def counted(store: EngineStore, wanted: Wanted = TODAY) -> list[tuple[Any, ...]]:
