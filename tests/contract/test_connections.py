@@ -87,7 +87,6 @@ async def test_a_write_whose_connection_broke_is_not_sent_again(own_redis: Local
 
 
 async def pipelined_ping(client: Any) -> None:
-    """PING on a connection of the pool."""
     await client.pipeline(transaction=False).ping().execute()
 
 

@@ -31,7 +31,6 @@ async def dead(bench: Bench, execution_class: str = "repeatable") -> DeadLetter:
 
 
 async def only(bench: Bench) -> DeadLetter:
-    """The one dead letter there is."""
     (letter,) = [letter async for letter in letters(bench).newest_first()]
     return letter
 

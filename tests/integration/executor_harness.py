@@ -72,7 +72,6 @@ class Harness:
         self.bench = Bench(self.redis, self.thread)
 
     def executor_with(self, times: ExecutorTimes) -> CallExecutor:
-        """Another executor of the same calls."""
         return CallExecutor(
             self.ledger,
             self.calls,
@@ -120,8 +119,6 @@ class Harness:
 
 
 class Waiter:
-    """A task that waits for calls."""
-
     def __init__(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
         self.updates: list[CallUpdate] = []
         self.task = asyncio.create_task(self._run(executor, requests))

@@ -78,7 +78,6 @@ class Waiting:
         return answer.status_code, answer.json()
 
     async def run_shielded(self, engine: Engine) -> list[Event]:
-        """Every event of the turn."""
         return await engine.events("GET", f"/v1/turns/{self.turn_id}/events")
 
 
@@ -167,7 +166,6 @@ async def test_a_refused_decision_is_a_problem_document_and_the_question_stays_o
 
 @pytest.fixture
 async def engines(offering: Start, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
-    """Two engines that share a database."""
     async with offering(database_url=postgres_url) as here, offering(database_url=postgres_url) as there:
         yield here, there
 

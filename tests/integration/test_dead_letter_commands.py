@@ -32,7 +32,6 @@ class Operator(operators.Operator):
     """One who deals with dead letters."""
 
     async def dead(self, *words: str, **options: Any) -> Answer:
-        """Run `plugins-mcp dead` with these words."""
         return await self.run("dead", *words, **options)
 
 

@@ -109,7 +109,6 @@ class Engine:
         return rows
 
     async def hear(self) -> None:
-        """Read the mailbox until cancelled."""
         await self.mailbox.run()
 
     async def settled(self, enqueued: int) -> None:

@@ -48,8 +48,6 @@ class Harness(executor_harness.Harness):
         """Somebody waits."""
 
     async def reading(self) -> None:
-        """The reader waits in Redis."""
-
         async def blocked() -> bool:
             return any(client["cmd"] == "xread" for client in await self.redis.client_list())
 

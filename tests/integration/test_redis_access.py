@@ -170,7 +170,6 @@ def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
 
 
 async def said_by(url: str) -> str:
-    """The error of a client that cannot connect."""
     async with command_client(url) as client:
         with pytest.raises(RedisError) as caught:
             await client.ping()

@@ -46,19 +46,16 @@ class Place:
 
     @asynccontextmanager
     async def engine(self, **changes: Any) -> AsyncGenerator[Engine]:
-        """One more engine."""
         async with running_engine(settings(*self._at, database_url=self.database_url, **changes)) as engine:
             yield engine
 
     @asynccontextmanager
     async def engines(self, count: int = 2, **changes: Any) -> AsyncGenerator[list[Engine]]:
-        """Several."""
         async with AsyncExitStack() as stack:
             yield [await stack.enter_async_context(self.engine(**changes)) for _ in range(count)]
 
     @asynccontextmanager
     async def database(self) -> AsyncGenerator[PostgresDatabase]:
-        """The database itself."""
         async with open_postgres(self.database_url, 2) as database:
             yield database
 

@@ -143,12 +143,10 @@ class Crew:
         return self.steady
 
     async def checks_again(self, times: int) -> None:
-        """Wait until consumers have asked that often again."""
         before = self.checks
         await wait_until(lambda: self.checks >= before + times)
 
     def redelivered(self, how: str) -> float | None:
-        """How many requests were counted as delivered again."""
         return self.metrics.registry.get_sample_value("plugins_redeliveries_total", {"how": how})
 
     async def _look(self) -> None:

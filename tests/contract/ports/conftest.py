@@ -102,12 +102,10 @@ class ScriptedWorker:
         self.executed: list[str] = []
 
     def begin(self, behaviours: Mapping[str, Behaviour]) -> None:
-        """Take requests, and do this with them."""
         self._behaviours = behaviours
         self._tasks.add(asyncio.create_task(self._run()))
 
     async def end(self) -> None:
-        """Take no more; what runs is dropped."""
         self._ended.set()
         await asyncio.wait(self._tasks)
 

@@ -20,7 +20,6 @@ QUICK = ConnectionPolicy(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, d
 
 
 def demo_stdio(**options: object) -> ServerSpec:
-    """The demo server as a child process."""
     return ServerSpec("demo", Stdio(sys.executable, (str(DEMO),)), ServerOptions(**options))  # type: ignore[arg-type]
 
 
@@ -54,7 +53,6 @@ def speaking(on_call: str, **options: object) -> ServerSpec:
 
 
 def remote(url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: object) -> ServerSpec:
-    """A server at an address."""
     transport = (Sse if sse else Http)(url, headers or {})
     return ServerSpec("remote", transport, ServerOptions(**options))  # type: ignore[arg-type]
 
