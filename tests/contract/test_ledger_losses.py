@@ -50,11 +50,11 @@ async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger_which_repo
     await bench.flush()
 
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
     ledger = await bench.ledger(delivery.request)
     assert (ledger["state"], ledger["class"], ledger["fence"], ledger["starts"]) == ("started", "once", str(fence), "1")
     assert await bench.command("TTL", bench.keys.call(delivery.request.correlation_id)) > 24 * 3600
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
-    assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
     assert await bench.redis.ttl(delivery.request.response_channel) > 0
     assert await bench.cancel(delivery.request) == replies.CancelRequested()
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
