@@ -173,6 +173,14 @@ async def test_two_thousand_calls_wait_on_the_connections_of_one(harness: Harnes
     assert len(harness.calls) == 0
 
 
+async def test_an_abandoned_call_is_a_suspect_no_longer(harness: Harness) -> None:
+    with harness.calls.subscribed(["lost"], harness.note):
+        await harness.mailbox.check(["lost"])
+    assert harness.mailbox.auditor.suspects == 1
+    async with at_work(harness.mailbox.run):
+        await wait_until(lambda: harness.mailbox.auditor.suspects == 0, FOUND_WITHIN)
+
+
 async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:
     # On Python 3.11 redis-py itself would swallow some of these cancellations.
     for passes in range(60):
@@ -185,7 +193,9 @@ async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:
             assert not running
 
 
-async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -> None:
+async def test_redis_may_be_restarted_while_calls_wait(
+    own_redis: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
     async with aclosing(Harness(own_redis.url)) as harness:
         await harness.bench.open()
         request = await harness.bench.request()
@@ -200,6 +210,7 @@ async def test_redis_may_be_restarted_while_calls_wait(own_redis: LocalServer) -
                 await wait_until(
                     lambda: CallFinished(answered("42")) in harness.replies.get(request.correlation_id, []), 8.0
                 )
+    assert "failed and is started again" not in caplog.text
 
 
 async def _completed(harness: Harness, delivery: Any, fence: int) -> bool:
