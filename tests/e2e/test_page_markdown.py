@@ -97,8 +97,8 @@ FOREIGN = """(answers) => {
     const page = 'button svg path math mrow mi mn mo ms mtext mspace mfrac msqrt mroot msup msub msubsup mover ' +
         'munder munderover mtable mtr mtd mstyle mpadded mphantom';
     const tags = new Set(`${blocks} ${page}`.split(' '));
-    const attributes = new Set(('href title rel target class align start role tabindex aria-label aria-hidden aria-pressed aria-expanded type ' +
-        'data-testid viewBox d dir').split(' '));
+    const attributes = new Set(('href title rel target class align start role tabindex aria-label aria-hidden type ' +
+        'aria-pressed aria-expanded data-testid viewBox d dir').split(' '));
     const mathematics = 'http://www.w3.org/1998/Math/MathML';
     return answers.flatMap((answer) => [...answer.querySelectorAll('*')]).flatMap((element) => {
         const found = tags.has(element.localName) ? [] : [element.localName];

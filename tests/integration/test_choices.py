@@ -1,6 +1,5 @@
 """What a message asked for: which model answers and how it calls tools, for all of its turn, wherever that goes on."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -71,10 +70,9 @@ async def test_a_message_that_waits_keeps_its_choice(start: Start, model: Model)
         model.held.clear()
         first = await engine.begin()
         await wait_until(lambda: model.open == 1, what="the model's stream")
-        waiting = asyncio.create_task(engine.begin("Hi", first["sessionId"], onBusy="queue", **CHOSEN))
-        await wait_until(lambda: engine.metric("dialog_messages_queued 1.0"), what="its place")
+        second = await engine.begin("Hi", first["sessionId"], onBusy="queue", **CHOSEN)
+        assert second["status"] == "waiting"
         model.held.set()
-        second = await waiting
         assert (await engine.events("GET", second["eventsUrl"]))[-1].data["model"] == "openai:other"
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dialog_engine.chat.history import Memory, newest_said
-from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
+from dialog_engine.chat.ports import Ended
+from dialog_engine.errors import SessionNotFoundError, TurnFencedError
 from dialog_engine.model import (
     AssistantMessage,
     Done,
@@ -72,9 +73,9 @@ async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage
     assert (turn.subject, turn.epoch, turn.rounds, turn.traceparent) == ("ada", 1, 0, "00-trace")
     answer = AssistantMessage("Hello, Ada.", reasoning="hm", interrupted=True)
 
-    number = await storage.turns.finish(turn, answer, done(turn, DoneReason.CANCELLED), None)
+    ended = await storage.turns.finish(turn, answer, done(turn, DoneReason.CANCELLED), None)
 
-    assert isinstance(number, int)
+    assert isinstance(ended.message_id, int)
     await begun(storage, "Again!", turn.session_id)
     said = await storage.messages(turn.session_id)
     assert said == [UserMessage("Hello!"), answer, UserMessage("Again!")]
@@ -83,7 +84,8 @@ async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage
 async def test_a_turn_may_end_without_an_answer(storage: EngineStore) -> None:
     turn = await begun(storage)
 
-    assert await storage.turns.finish(turn, None, done(turn, DoneReason.ERROR), TurnFailed("CODE", "why")) is None
+    ended = await storage.turns.finish(turn, None, done(turn, DoneReason.ERROR), TurnFailed("CODE", "why"))
+    assert ended == Ended(None)
     assert len(await storage.messages(turn.session_id)) == 1
 
 
@@ -91,7 +93,7 @@ async def test_a_turn_ends_once(storage: EngineStore) -> None:
     turn = await begun(storage)
     await storage.turns.finish(turn, AssistantMessage("first"), done(turn), None)
 
-    assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) is None
+    assert await storage.turns.finish(turn, AssistantMessage("second"), done(turn), None) == Ended(None)
     assert [m.content for m in await storage.messages(turn.session_id)] == ["Hello!", "first"]
     assert await waiting(storage) == [("TurnFinished", turn.turn_id)]
 
@@ -285,24 +287,3 @@ async def test_a_published_fact_is_gone_and_a_postponed_row_waits_by_itself(stor
     assert again.attempts == 1
     await outbox.published([again])
     assert await waiting(storage) == []
-
-
-@promise("messages that wait for their session are answered in the order in which they came, on all engines")
-async def test_messages_that_wait_begin_in_the_order_in_which_they_came(storage: EngineStore) -> None:
-    running = await begun(storage)
-    first, second = (Turn(new_id(), running.session_id, "ada") for _ in range(2))
-    for waiting_turn in (first, second, first):
-        with pytest.raises(TurnRunningError) as caught:
-            await storage.turns.begin(waiting_turn, "later", queue=True)
-        assert caught.value.turn_id == running.turn_id
-    await storage.turns.finish(running, None, done(running), None)
-
-    for passing in (second, Turn(new_id(), running.session_id, "ada")):
-        with pytest.raises(TurnRunningError) as caught:
-            await storage.turns.begin(passing, "I go first", queue=passing is second)
-        assert caught.value.turn_id == first.turn_id
-
-    await storage.turns.leave(first)
-    await storage.turns.begin(second, "now", queue=True)
-    assert await storage.turns.is_running(second.turn_id)
-    assert not await storage.turns.is_running(first.turn_id)

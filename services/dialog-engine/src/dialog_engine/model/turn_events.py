@@ -113,6 +113,13 @@ class Done:
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The message was withdrawn before its turn began: there is no other event."""
+
+    turn_id: str
+
+
 TurnEvent = (
     TurnStarted
     | AnsweredBy
@@ -126,6 +133,7 @@ TurnEvent = (
     | Reset
     | TurnFailed
     | Done
+    | Withdrawn
 )
 """Every event of a turn."""
 

@@ -12,10 +12,10 @@ import { Answer } from "./answer";
 import { CopyButton } from "./copy-button";
 import { Icon } from "./icon";
 import { useKept } from "./kept";
+import type { QueueActions } from "./queue";
 import { Tool, type ToolActions } from "./tool";
 
-export interface Actions extends ToolActions {
-  takeBack: () => void;
+export interface Actions extends ToolActions, QueueActions {
   /** Writes the question of this turn into the message box once more. */
   again: (turnId: string) => void;
 }
