@@ -86,21 +86,6 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Eng
     assert later.turn == replace(left.turn, epoch=3)
 
 
-<<<<<<< HEAD
-async def test_a_round_is_its_message_with_its_calls_and_what_is_open_of_them(storage: EngineStore) -> None:
-    turn = await begun(storage)
-    one, two, three = call(1), call(2, "a__nope"), call(3)
-    message = AssistantMessage("Let me see.", (one, two, three), "hm")
-    requests = asked(turn, one, three)
-
-    await storage.calls.add_round(turn, message, requests, {two.correlation_id: REFUSED})
-
-    _, said, result = await storage.messages(turn.session_id)
-    assert said == message
-    assert result == ToolMessage("call_2", "a__nope", "Error TOOL_NOT_FOUND: no such tool", failed=True)
-    assert [*await storage.archive.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(three, requests[1])]
-
-
 @promise("a conversation says the same after a reload as live, with the same parts open")
 async def test_what_was_shown_beside_the_texts_of_a_turn_is_kept(storage: EngineStore) -> None:
     turn = await begun(storage)
@@ -113,8 +98,6 @@ async def test_what_was_shown_beside_the_texts_of_a_turn_is_kept(storage: Engine
     assert (shown.reasoning, shown.calls[0].title, ended.left_out) == ("hm", "One", 3)
 
 
-=======
->>>>>>> main
 @promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
 @promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_a_round_is_read_back_with_what_each_call_means_and_what_is_open_of_it(storage: EngineStore) -> None:
