@@ -49,12 +49,14 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open. `approval` is set when it needed one."""
+    """A tool call and its outcome; None while it is open. `approval` is set when it needed one. `title` is what the
+    server called the tool when the call was made."""
 
     call: ToolCall
     server: str
     outcome: ToolOutcome | None
     approval: Approval | None = None
+    title: str = ""
 
     @property
     def waits(self) -> bool:
@@ -94,8 +96,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender. `parent_turn_id` is
-    the turn that it follows, '' for none; `siblings`, in a transcript, are all that follow that one."""
+    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender; `left_out` counts
+    the oldest messages of its path that its model was not sent. `parent_turn_id` is the turn that it follows, '' for
+    none; `siblings`, in a transcript, are all that follow that one."""
 
     turn_id: str
     session_id: str
@@ -109,6 +112,7 @@ class TurnRecord:
     model: str | None = None
     tool_calls: int = 0
     credential: str = ""
+    left_out: int = 0
     parent_turn_id: str = ""
     siblings: Sequence[str] = ()
 
