@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -62,6 +63,14 @@ def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECOND
         if time.monotonic() > ends_at:
             raise TimeoutError(f"{what} did not hold within {timeout} s; last answer: {value!r}")
         time.sleep(POLL_SECONDS)
+
+
+def comes(condition: Callable[[], object], seconds: float) -> bool:
+    """Whether it holds within so many seconds. Blocking."""
+    with suppress(TimeoutError):
+        wait_until_blocking(condition, seconds)
+        return True
+    return False
 
 
 async def stays(

@@ -1,8 +1,7 @@
 """What may not be after two faults, and whether it was."""
 
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx2
@@ -10,6 +9,7 @@ import httpx2
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
+from tests.chaos.followed import clients_of
 from tests.chaos.history import Call, History
 from tests.chaos.invariants import of_effects
 from tests.chaos.pairs.stack import PairStack
@@ -72,15 +72,6 @@ class Follower:
                     self.failure = f"an engine refuses its stream: {error}"
                 if self.received.done is not None:
                     return
-
-
-@contextmanager
-def clients_of(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))
-            for port in ports
-        ]
 
 
 def told_differently(
