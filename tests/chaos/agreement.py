@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.chaos.followed import clients_of
+from tests.chaos.followed import engines_at
 from tests.chaos.invariants import Finding
 
 AT_ONCE = 8
@@ -11,7 +11,7 @@ AT_ONCE = 8
 
 def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
     """The sessions about which the engines at these ports differ. Their turns may have ended in any way."""
-    with clients_of(ports) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
+    with engines_at(ports) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
 
         def look(session_id: str) -> Finding | None:
             answers = [client.get(f"/v1/sessions/{session_id}/messages") for client in clients]

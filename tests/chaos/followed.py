@@ -61,7 +61,7 @@ class Followed:
 
 
 @contextmanager
-def clients_of(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
+def engines_at(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
     with ExitStack() as stack:
         yield [
             stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))

@@ -10,7 +10,7 @@ from typing import Any
 
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
-from tests.chaos.followed import clients_of
+from tests.chaos.followed import engines_at
 from tests.chaos.history import Call, History, collect
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Observer
@@ -88,7 +88,7 @@ class PairTrial:
         begun, since_ms = time.monotonic(), time.time() * 1000
         with (
             Observer(stack, redis_loses_data=True) as observer,
-            clients_of(stack.running_engines) as engines,
+            engines_at(stack.running_engines) as engines,
             ThreadPoolExecutor(FOLLOWED) as pool,
         ):
             with Load(stack, WORK) as load:

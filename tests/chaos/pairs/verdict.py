@@ -9,7 +9,7 @@ import httpx2
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
-from tests.chaos.followed import clients_of
+from tests.chaos.followed import engines_at
 from tests.chaos.history import Call, History
 from tests.chaos.invariants import of_effects
 from tests.chaos.pairs.stack import PairStack
@@ -84,7 +84,7 @@ def told_differently(
     for finding in disagreements(stack.living, [session_id for _, session_id, _ in rows]):
         yield DIFFERENT, f"{finding.call}: {finding.what}"
     outcomes = {call.correlation_id: call.outcome for call in history.calls.values()}
-    with clients_of(stack.living) as engines:
+    with engines_at(stack.living) as engines:
         for http in engines:
             for turn_id, session_id, status in rows:
                 replayed = Follower(turn_id)

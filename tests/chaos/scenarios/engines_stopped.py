@@ -18,7 +18,7 @@ import httpx2
 
 from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
-from tests.chaos.followed import Followed, clients_of
+from tests.chaos.followed import Followed, engines_at
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.model import ASIDE, Order, calls_of
@@ -222,7 +222,7 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
 def _check_received(under_fire: Trial, sleepers: Sequence[Sleeper]) -> None:
     """Clients, here or elsewhere, must have received exactly what happened, once."""
     ports = [*under_fire.cluster.running_engines][:2]
-    with clients_of(ports) as engines, ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
+    with engines_at(ports) as engines, ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
 
         def look(each: Sleeper) -> None:
             for what in each.differences(engines[0]):

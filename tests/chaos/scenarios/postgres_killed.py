@@ -18,7 +18,7 @@ import httpx2
 
 from dialog_engine.chat.ownership import LEASE_SECONDS
 from plugins_contract.messages import new_id
-from tests.chaos.followed import Followed, clients_of
+from tests.chaos.followed import Followed, engines_at
 from tests.chaos.load import NOT_KNOWN, Work
 from tests.chaos.model import Order, calls_of
 from tests.chaos.report import Report, Size
@@ -77,7 +77,7 @@ class Readers:
     stop: Event = field(default_factory=Event)
 
     def read(self, session_id: str, number: int) -> None:
-        with clients_of(self.ports) as clients:
+        with engines_at(self.ports) as clients:
             while not self.stop.wait(0.1):
                 number += 1
                 with suppress(httpx2.TransportError, TryAgainError):

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from tests.chaos.followed import clients_of
+from tests.chaos.followed import engines_at
 from tests.chaos.history import backlog
 from tests.chaos.load import Work
 from tests.chaos.notes import Noted, What
@@ -56,7 +56,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
     with (
         trial(folder, Work(), calls=0, workers=1, **options) as under_fire,
         ThreadPoolExecutor(form.users) as pool,
-        clients_of(under_fire.cluster.running_engines) as engines,
+        engines_at(under_fire.cluster.running_engines) as engines,
     ):
         turns = [turn for phase in PHASES for turn in _play(under_fire, phase, form.times, engines, pool)]
         noted = _settled(under_fire)
