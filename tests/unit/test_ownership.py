@@ -10,7 +10,6 @@ import pytest
 
 from dialog_engine.chat import ownership as ownership_module
 from dialog_engine.chat.ownership import LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
-from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
@@ -30,7 +29,6 @@ class Turns(RunningTurns):
     """Remembers its calls, and runs nothing."""
 
     def __init__(self) -> None:
-        self.queue = SessionQueue()
         self.runs: dict[str, Turn] = {}
         self.beginning: set[str] = set()
         self.failures: dict[str, EngineError | None] = {}

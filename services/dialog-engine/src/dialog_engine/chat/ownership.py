@@ -118,7 +118,7 @@ class Ownership:
                 return
             began = self._clock()
             try:
-                rows = await self._engines.renew(_ms(LEASE_SECONDS), self._turns.queue)
+                rows = await self._engines.renew(_ms(LEASE_SECONDS))
             except StorageUnavailableError:
                 self._observer.not_renewed()
                 raise
