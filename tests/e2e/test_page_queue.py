@@ -5,7 +5,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Wait, answer, text
+from tests.e2e.scripts import Wait, answer, message, text
 from tests.marks import promise
 
 
@@ -21,7 +21,9 @@ def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
 def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_restart_of_the_engine(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
 ) -> None:
-    engine.scripts |= {"go": [*text("Some words"), Wait("more")], "b": answer("B."), "changed": answer("Changed.")}
+    # A restart takes the step at which a turn is.
+    going = [*text("Some words"), Wait("more"), Wait("more"), message("Some words")]
+    engine.scripts |= {"go": going, "b": answer("B."), "changed": answer("Changed.")}
     chat.open()
     chat.ask("go")
     expect(chat.answers).to_have_text("Some words")

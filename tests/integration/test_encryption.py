@@ -37,8 +37,9 @@ from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, Start, Stream, at_work, publish, running_engine, settings
 from tests.integration.test_attacks_deletion import FIND
+from tests.integration.test_store import write_everything
 from tests.marks import promise
-from tests.support.engine_stores import OpenDatabase, store_of
+from tests.support.engine_stores import EngineStore, OpenDatabase, store_of
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
@@ -266,10 +267,10 @@ async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_comman
 ) -> None:
     cipher = cipher_of([NEW, OLD])
     async with open_database() as database:
-        await fill(database)
+        await write_everything(EngineStore(database))
         before = await contents(database)
         done = await encrypt(database, cipher)
-        assert set(done.written) == {table.name for table in TABLES} - {"meta"}
+        assert set(done.written) >= {table.name for table in TABLES} - {"meta"}
         assert MARKER not in repr(await contents(database))
         assert not (await encrypt(database, cipher)).written
         await encrypt(database, cipher, remove=True)
@@ -282,7 +283,7 @@ async def test_after_the_command_has_run_clear_values_are_refused_by_engines_tha
     monkeypatch.setattr("dialog_engine.storage.sealed.LOOK_SECONDS", 0.05)
     running, starting, command = cipher_of([NEW]), cipher_of([NEW]), cipher_of([NEW])
     async with open_database() as database:
-        await fill(database)
+        await write_everything(EngineStore(database))
         async with at_work(partial(follow_all_sealed, database, running)):
             assert open_value(running, MARKER, "sessions.title", "s") == MARKER
             await encrypt(database, command)
@@ -373,43 +374,6 @@ async def test_what_engine_and_worker_say_about_an_encrypted_call_is_encrypted_t
         assert answer.outcome.state is state
 
 
-async def fill(database: Any) -> None:
-    """A row of each table, with the marker in each column that holds text."""
-    text, data = MARKER, f'"{MARKER}"'.encode()
-
-    def unit(tx: Any) -> None:
-        tx.execute(
-            "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES ('s', 'ada', $1, 1, 1)",
-            text,
-        )
-        tx.execute(
-            "INSERT INTO turns (turn_id, session_id, status, error_message, created_at)"
-            " VALUES ('t', 's', 'failed', $1, 1)",
-            text,
-        )
-        message = 0
-        for number, role in enumerate(("user", "assistant")):
-            [(message,)] = tx.execute(
-                "INSERT INTO messages (session_id, turn_id, number, role, content, reasoning, created_at)"
-                " VALUES ('s', 't', $1, $2, $3, $3, 1) RETURNING message_id",
-                number,
-                role,
-                text,
-            )
-        tx.execute(
-            "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server,"
-            " arguments, extra, outcome, created_at) VALUES ('c', $1, 't', 0, 'i', 'n', 'x', $2, $3, $3, 1)",
-            message,
-            text,
-            data,
-        )
-        tx.execute_many("INSERT INTO media VALUES ('c', $1, $2)", [(number, data) for number in range(3)])
-        tx.execute("INSERT INTO whole_results VALUES ('c', $1)", data)
-        tx.execute("INSERT INTO approvals VALUES ('c', $1, $1)", data)
-
-    await database.write(unit)
-
-
 async def contents(database: Any) -> list[Any]:
     return [await database.read(f"SELECT * FROM {table.name} ORDER BY 1") for table in TABLES if table.name != "meta"]  # noqa: S608
 
@@ -429,9 +393,10 @@ async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_pa
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
         "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
-        "event_id", "event_type", "hash", "key", "key_id", "model", "name", "offered_to", "outcome", "owner", "payload",
-        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id",
-        "tool_mode", "traceparent", "traces", "turn_id",
+        "event_id", "event_type", "execution_class", "hash", "held", "key", "key_id", "leaf_moved_after",
+        "leaf_turn_id", "message_key", "model", "name", "offered_to", "outcome", "owner", "parent_turn_id", "payload",
+        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "text_digest", "tool",
+        "tool_call_id", "tool_mode", "tool_title", "traceparent", "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(

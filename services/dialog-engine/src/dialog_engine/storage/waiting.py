@@ -24,11 +24,11 @@ ASKED_AT_ONCE = 500
 
 _WAITS = "session_id = $session_id AND withdrawn_at IS NULL"
 _ADD = (
-    "INSERT INTO waiting_messages (turn_id, session_id, subject, place, waiting_text, chosen_model, tool_mode,"
-    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at)"
-    " VALUES ($turn_id, $session_id, $subject,"
-    f" (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS}), $waiting_text, $chosen_model,"
-    " $tool_mode, $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms())"
+    "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode,"
+    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, place)"
+    " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $parent_turn_id,"
+    " $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(),"
+    f" (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS}))"
 )
 _COLUMNS = (
     "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.parent_turn_id, w.traceparent, w.roles,"

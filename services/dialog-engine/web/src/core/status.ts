@@ -142,10 +142,7 @@ function itemSentences(item: Item, earlier: Item | undefined): string[] {
 /** Of the steps of a call those that a listener needs: that it runs, and how it ended. */
 const isSpoken = ({ status }: Call): boolean => status === "running" || ENDED.has(status);
 
-function toolSentence(call: Call): string {
-  const code = call.error?.code ? `, ${call.error.code}` : "";
-  return `Tool ${toolLabel(call)}: ${statusWord(call.status)}${code}.`;
-}
+const toolSentence = (call: Call): string => `Tool ${toolLabel(call)}: ${statusWord(call.status)}.`;
 
 /** Why a call is held up, once for each reason, and that it continues. */
 function delaySentence(call: Call, before: Call | null): string[] {

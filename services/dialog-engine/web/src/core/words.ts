@@ -13,7 +13,6 @@ const OPERATORS = "Ask the people who run this server.";
 const WORDS = new Map([
   ["UNREACHABLE", "The server cannot be reached. Nothing is lost."],
   ["STORAGE_UNAVAILABLE", `The server cannot read or store conversations now. What was stored is safe. ${AGAIN}`],
-  ["ENGINE_STOPPING", `The server is being restarted. Nothing is lost. ${AGAIN}`],
   ["INTERNAL_ERROR", `The server made a mistake, which is written in its log. ${KEPT} ${AGAIN}`],
   ["CONFIGURATION", `The server is not set up correctly. ${OPERATORS}`],
   ["NOT_FOUND", "The server does not offer this. Reload the page: it may be of another release."],
@@ -37,6 +36,9 @@ const WORDS = new Map([
   ["MESSAGE_TOO_LONG", "The message is too long."],
   ["CHOICE_NOT_ALLOWED", "What was chosen for this message is not offered any more. Choose again."],
   ["TURN_RUNNING", "An answer is being written in this conversation. Wait for its end, or stop it."],
+  ["TURN_STARTED", "This message is being answered already. Stop its answer, if it is not wanted."],
+  ["SENT_BEFORE", "This message was sent before. Look for its answer in the conversation."],
+  ["CLIENT_MESSAGE_REUSED", "Another message was sent under the same number. Reload the page, and send it again."],
   ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
