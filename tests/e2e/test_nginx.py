@@ -12,7 +12,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.config.http import HttpSettings
-from dialog_engine.http import streams as open_streams
+from dialog_engine.http.streams import StreamTimes
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import exhaustive, promise
 from tests.support import nginx
@@ -34,8 +35,11 @@ async def model() -> AsyncGenerator[Model]:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, model.url, stream_ping_seconds=0.25)) as engine:
+async def engine(
+    tmp_path: Path, redis_url: str, model: Model, request: pytest.FixtureRequest
+) -> AsyncGenerator[Engine]:
+    configured = settings(tmp_path, redis_url, model.url, stream_ping_seconds=0.25)
+    async with running_engine(configured, times=getattr(request, "param", EngineTimes())) as engine:
         yield engine
 
 
@@ -89,10 +93,10 @@ async def silent_client(through: Engine, request: bytes) -> AsyncGenerator[None]
 
 
 @promise("streams pass a real nginx")
+@pytest.mark.parametrize("engine", [EngineTimes(streams=StreamTimes(unread=0.5))], indirect=True)
 async def test_a_client_that_does_not_read_through_nginx_is_dropped(
-    engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, model: Model, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(open_streams, "SEND_TIMEOUT_SECONDS", 0.5)
     model.replies = [[{"content": "x" * 50_000}] * 200]
     model.held.set()
     head = b"POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"

@@ -25,7 +25,6 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import bounded_reading
 from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, StreamEnd, TextDelta, UserMessage
 from tests.marks import promise
@@ -78,9 +77,8 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
 
 
 async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_reused(
-    provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
+    provider: Provider,
 ) -> None:
-    monkeypatch.setattr(bounded_reading, "DRAIN_SECONDS", 10)
     shown = asyncio.Event()
 
     async def script(exchange: Exchange) -> None:
@@ -90,10 +88,11 @@ async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_re
         await exchange.end()
 
     provider.scripts = [script, answer(*HELLO)]
-    async for event in await client.open(REQUEST):
-        if isinstance(event, StreamEnd):
-            shown.set()
-    assert await ask(client) == HELLO_EVENTS
+    async with aclosing(OpenAIModel(provider.url, KEY, "model", timeouts=Timeouts(end=10))) as client:
+        async for event in await client.open(REQUEST):
+            if isinstance(event, StreamEnd):
+                shown.set()
+        assert await ask(client) == HELLO_EVENTS
     assert provider.connections == 1
 
 

@@ -10,10 +10,11 @@ import httpx2
 import psycopg
 import pytest
 
-from dialog_engine.chat import turns as turns_module
+from dialog_engine.chat.turns import TurnTimes
 from dialog_engine.model import Turn
 from dialog_engine.storage.turns import SqlTurns
-from tests.integration.engines import Engine, Model, running_engine, settings
+from dialog_engine.wiring.times import EngineTimes
+from tests.integration.engines import Engine, Model, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
@@ -30,20 +31,19 @@ def model(model: Model) -> Model:
 
 @pytest.fixture
 async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
 ) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines that share a database."""
     configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured))
-        there = await stack.enter_async_context(running_engine(configured))
+        here = await stack.enter_async_context(running_engine(configured, times=times))
+        there = await stack.enter_async_context(running_engine(configured, times=times))
         yield here, there
 
 
-@pytest.fixture
-def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing polls: a message that is not woken waits without end."""
-    monkeypatch.setattr(turns_module, "ASK_AGAIN_SECONDS", 3600)
+UNPOLLED = EngineTimes(turns=TurnTimes(ask_again=3600))
+NO_POLLS = with_times(UNPOLLED)
+"""Nothing polls: a message that is not woken waits without end."""
 
 
 async def begin(engine: Engine, session_id: str, text: str, on_busy: str = "queue") -> httpx2.Response:
@@ -88,8 +88,9 @@ class Line:
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
+@NO_POLLS
 async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
-    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
+    engines: tuple[Engine, Engine], postgres_url: str
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
@@ -107,8 +108,9 @@ async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_w
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
+@NO_POLLS
 async def test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place(
-    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
+    engines: tuple[Engine, Engine], postgres_url: str
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
@@ -170,8 +172,9 @@ async def test_a_session_with_a_running_turn_at_another_engine_is_deleted_once_t
 
 
 @promise("the place of a message that waits goes with its client, and with the engine at which it waited")
+@NO_POLLS
 async def test_a_message_whose_client_goes_away_is_not_accepted(
-    engines: tuple[Engine, Engine], postgres_url: str, no_polls: None
+    engines: tuple[Engine, Engine], postgres_url: str
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
@@ -239,10 +242,8 @@ async def test_a_waiting_message_ends_with_its_engine(
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-async def test_a_message_that_has_waited_too_long_is_refused(
-    engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns_module, "QUEUE_SECONDS", 0.2)
+@with_times(EngineTimes(turns=TurnTimes(queue=0.2)))
+async def test_a_message_that_has_waited_too_long_is_refused(engines: tuple[Engine, Engine], postgres_url: str) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
     answer = await begin(there, session_id, "too late")
@@ -274,12 +275,12 @@ async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], pos
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, no_polls: None) -> None:
+async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model) -> None:
     (tmp_path / "redis").mkdir()
     redis = LocalServer(embedded_binary(), tmp_path / "redis")
     redis.start()
     try:
-        async with running_engine(settings(tmp_path / "here", redis.url, model.url)) as here:
+        async with running_engine(settings(tmp_path / "here", redis.url, model.url), times=UNPOLLED) as here:
             session_id, turn_id = await running(here)
             redis.kill()
 

@@ -27,6 +27,7 @@ QUICK = LeaseTimes(
     grace=1.5,
     settle=0.5,
     announce=0.5,
+    catalog=0.5,
 )
 
 

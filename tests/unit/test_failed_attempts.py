@@ -4,7 +4,6 @@ import pytest
 from pydantic import SecretStr
 
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
-from dialog_engine.identity import failed_attempts
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
@@ -61,9 +60,8 @@ def test_an_ipv6_network_is_one_address(first: str, second: str, same: bool) -> 
     assert (attempts.wait(second) > 0) == same
 
 
-def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_attempts, "MOST_ADDRESSES", 100)
-    attempts = FailedAttempts(1, now=Clock())
+def test_the_number_of_addresses_is_bounded() -> None:
+    attempts = FailedAttempts(1, now=Clock(), most_addresses=100)
     for n in range(1000):
         attempts.failed(f"10.0.{n // 250}.{n % 250}")
     assert len(attempts) == 100

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.service import ChatService
-from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.chat.turns import RunningTurns, TurnTimes
 from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.model import (
@@ -153,7 +153,9 @@ class FakeEngine:
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials())
+        return RunningTurns(
+            service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), TurnTimes(finish_retry=0.01)
+        )
 
 
 async def read_all(opening: Awaitable[ModelStream]) -> tuple[list[ChatEvent], Exception | None]:

@@ -102,6 +102,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             changed=changed,
             request_keys=request_keys,
             accept_first_listings=settings.accept_first_listings,
+            heartbeat_seconds=times.catalog,
         )
         leases = LeaseKeeper(
             renewals,

@@ -27,8 +27,6 @@ from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)
 
-FINISH_RETRY_SECONDS = 2.0
-"""How often the end of a turn is committed again while the store is unavailable."""
 _INTERNAL_ERROR = "internal error"
 
 
@@ -51,12 +49,14 @@ class RunningTurn(SideBand):
         logs: TurnLogs,
         outages: OutageLog,
         credentials: Credentials,
+        finish_retry_seconds: float,
         *,
         said: Sequence[Message] | None = None,
         failure: EngineError | None = None,
     ) -> None:
         """`said` is the history of its session, where that is known. With a `failure` the turn is ended and not
         answered."""
+        self._finish_retry_seconds = finish_retry_seconds
         self.turn = turn
         self.fenced = False
         """Whether another engine has taken the turn over."""
@@ -202,7 +202,7 @@ class RunningTurn(SideBand):
         while True:
             if await self._committed_end(failure, _unseen):
                 return
-            await asyncio.sleep(FINISH_RETRY_SECONDS)
+            await asyncio.sleep(self._finish_retry_seconds)
 
     async def _committed_end(self, failure: TurnFailed, emit: Callable[[TurnEvent], None]) -> bool:
         """Commit the end, and emit its events. False when it must be tried again."""

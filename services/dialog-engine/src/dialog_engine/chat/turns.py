@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
@@ -25,22 +26,37 @@ from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
 
-QUEUE_SECONDS = 60.0
-"""How long a message waits for the running turn of its session, when its user asked for that."""
-ASK_AGAIN_SECONDS = 2.0
-"""How often a waiting message asks for its session without being woken."""
 POLL_SECONDS = 0.1
 """How often the store is asked whether a turn of another engine has ended."""
-CHECK_SECONDS = 1.0
-"""How often it is checked whether the credentials that began the running turns are revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTimes:
+    """The times of running turns, in seconds."""
+
+    queue: float = 60.0
+    """How long a message waits for the running turn of its session, when its user asked for that."""
+    ask_again: float = 2.0
+    """How often a waiting message asks for its session without being woken."""
+    check: float = 1.0
+    """How often it is checked whether the credentials that began the running turns are revoked."""
+    finish_retry: float = 2.0
+    """How often the end of a turn is committed again while the store is unavailable."""
 
 
 class RunningTurns:
     """Starts, stops and shuts down the turns of one engine."""
 
     def __init__(
-        self, service: ChatService, store: TurnStore, logs: TurnLogs, control: Control, credentials: Credentials
+        self,
+        service: ChatService,
+        store: TurnStore,
+        logs: TurnLogs,
+        control: Control,
+        credentials: Credentials,
+        times: TurnTimes = TurnTimes(),
     ) -> None:
+        self._times = times
         self._service = service
         self._store = store
         self._logs = logs
@@ -62,7 +78,7 @@ class RunningTurns:
     async def check_credentials(self) -> None:
         """End the turns whose credential is revoked, with what waits in them for approval. Runs until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(self._times.check)
             for running in [*self._running.values()]:
                 credential = running.turn.credential
                 if credential and await self._credentials.revoked(credential):
@@ -101,7 +117,7 @@ class RunningTurns:
 
         Raises:
             SessionNotFoundError, StorageUnavailableError: nothing was begun.
-            TurnRunningError: the session has a running turn; with `queue`, still after QUEUE_SECONDS.
+            TurnRunningError: the session has a running turn; with `queue`, still after `TurnTimes.queue`.
             EngineStoppingError: with `queue`: the engine shuts down.
             CredentialRevokedError: with `queue`: the credential was revoked while the message waited.
         """
@@ -153,7 +169,7 @@ class RunningTurns:
 
     async def _begin_queued(self, turn: Turn, text: str) -> None:
         loop = asyncio.get_running_loop()
-        gives_up_at = loop.time() + QUEUE_SECONDS
+        gives_up_at = loop.time() + self._times.queue
         with self.queue.waiting(turn.session_id, turn.turn_id) as wake:
             try:
                 while True:
@@ -164,9 +180,9 @@ class RunningTurns:
                     except TurnRunningError as error:
                         left = gives_up_at - loop.time()
                         if left <= 0:
-                            raise TurnRunningError(error.turn_id, waited_seconds=QUEUE_SECONDS) from None
+                            raise TurnRunningError(error.turn_id, waited_seconds=self._times.queue) from None
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(min(left, ASK_AGAIN_SECONDS)):
+                        async with asyncio.timeout(min(left, self._times.ask_again)):
                             await wake.wait()
                     wake.clear()
                     if self.queue.closed:
@@ -259,7 +275,8 @@ class RunningTurns:
         self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
-        return RunningTurn(turn, self._service, self._logs, self._outages, self._credentials, **options)
+        retry = self._times.finish_retry
+        return RunningTurn(turn, self._service, self._logs, self._outages, self._credentials, retry, **options)
 
     def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:
         """The turn is committed, and `task` runs it."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dialog_engine.config.identity import IdentitySettings
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.page_sessions import Seal
-from dialog_engine.identity.provider import IdentityProvider
+from dialog_engine.identity.provider import IdentityProvider, ProviderTimes
 from dialog_engine.identity.sign_in import Client, SignIn
 from dialog_engine.identity.tokens import RoleRule, TokenVerifier
 
@@ -19,13 +19,13 @@ class Oidc:
     sign_in: SignIn | None
 
 
-def open_oidc(settings: IdentitySettings, issuer: str) -> Oidc:
+def open_oidc(settings: IdentitySettings, issuer: str, times: ProviderTimes | None = None) -> Oidc:
     """Nothing is asked of the provider yet.
 
     Raises:
         ConfigurationError: SESSION_KEYS_FILE cannot be used.
     """
-    provider = IdentityProvider(issuer)
+    provider = IdentityProvider(issuer, times or ProviderTimes())
     rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
     tokens = TokenVerifier(provider, settings.oidc_audience, rule) if settings.oidc_audience else None
     if not settings.oidc_client_id:

@@ -104,15 +104,18 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
             settings.models.options.history_max_tokens or max(rooms_of(settings.models).values()),
         ),
     )
-    logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher))
-    turns = RunningTurns(service, turn_store, ObservedLogs(logs, metrics, base.subjects), control, credentials)
+    times = base.times
+    logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher), times.logs)
+    observed = ObservedLogs(logs, metrics, base.subjects)
+    turns = RunningTurns(service, turn_store, observed, control, credentials, times.turns)
     engines = SqlEngines(base.engine)
-    ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
+    observer = ObservedOwnership(metrics)
+    ownership = Ownership(turns, engines, relay=calls.relay, observer=observer, times=times.ownership)
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
-    sessions, erasures = SqlSessions(store), SqlErasures(store)
+    sessions, erasures = SqlSessions(store), SqlErasures(store, times.erasures)
     feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
-    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
+    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store, times.erasures.look)
     return Chat(
         turns,
         ownership,
