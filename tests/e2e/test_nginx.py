@@ -44,10 +44,10 @@ async def engine(
 
 
 @contextmanager
-def in_front_of(engine: Engine, folder: Path, *, http: str = "") -> Generator[Engine]:
+def in_front_of(engine: Engine, folder: Path, **changes: str) -> Generator[Engine]:
     """The engine as it is seen through an nginx."""
     port = int(engine.url.rpartition(":")[2])
-    with running_nginx(folder / "nginx", [port], http=http) as url:
+    with running_nginx(folder / "nginx", [port], **changes) as url:
         yield Engine(engine.app, engine.server, int(url.rpartition(":")[2]))
 
 
@@ -126,17 +126,13 @@ async def test_events_are_not_compressed_by_nginx(engine: Engine, tmp_path: Path
 
 
 @promise("streams pass a real nginx")
-async def test_pings_keep_a_quiet_stream_open(
-    engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pings_keep_a_quiet_stream_open(engine: Engine, model: Model, tmp_path: Path) -> None:
     config = CONFIG.read_text()
     [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
     assert seconds >= 3 * HttpSettings.model_fields["stream_ping_seconds"].default
     # The same in small: nginx gives up after a second, and a ping comes four times as often.
-    quick = tmp_path / "quick.conf"
-    quick.write_text(config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;"))
-    monkeypatch.setattr(nginx, "CONFIG", quick)
-    with in_front_of(engine, tmp_path) as through:
+    quick = config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;")
+    with in_front_of(engine, tmp_path, config=quick) as through:
         lines: list[str] = []
         async with asyncio.timeout(20), through.client.stream("POST", "/v1/chat", json={"message": "Hi"}) as response:
             async for line in response.aiter_lines():

@@ -103,7 +103,6 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
-@SOON
 @pytest.mark.parametrize(("store", "encrypted"), [("sqlite", False), ("postgres", True)])
 async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is(
     tmp_path: Path, own_redis: LocalServer, model: Model, store: str, encrypted: bool, request: pytest.FixtureRequest
@@ -118,7 +117,7 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
             bench = Bench(redis, thread)
             await bench.open()
             publish(own_redis.url, FIND)
-            async with running_engine(configured) as engine:
+            async with running_engine(configured, times=TIMES) as engine:
                 await a_turn_with_a_call(engine, model, bench)
                 await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the fact")
                 own_redis.kill()
@@ -133,7 +132,7 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
         own_redis.start()
         assert await redis.xlen("events.plugins.dead") == 1
 
-        async with running_engine(configured) as engine:  # on PostgreSQL another engine
+        async with running_engine(configured, times=TIMES) as engine:  # on PostgreSQL another engine
             await wait_until(lambda: nothing_left(redis), 20, what="the erasure")
             left = left_over()
             await wait_until(deleted, 20, what="the end of the erasure")
