@@ -1,6 +1,7 @@
 """The answers of the mock provider, and their text as it is found in the output of a relay."""
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from itertools import islice
 
@@ -12,6 +13,15 @@ _STORY = (
 )
 WORDS = tuple(f" {word}" for word in _STORY.split(" "))
 """The tokens of every answer, repeated as often as needed."""
+_MARKDOWN = (
+    "## What the keeper wrote down\n\nThe lamp was lit at **18:40**, `lamp.service` was restarted twice, and the"
+    " [log](https://example.org/log) says why:\n\n- the oil was cold\n- the wick was *too* short\n\n"
+    "```python\ndef lit(lamp: Lamp) -> bool:\n    if lamp.oil < 0.2:\n        raise Dark(lamp.name)\n"
+    "    return lamp.on\n```\n\n"
+    "| hour | wind | light |\n|---|---|---|\n| 18:40 | west | yes |\n| 19:10 | north | no |\n\n"
+)
+MARKDOWN = tuple(re.findall(r"\s*\S+|\s+$", _MARKDOWN))
+"""The same, of an answer with headings, lists, code and tables."""
 
 MODEL = "mock-1"
 
@@ -20,13 +30,15 @@ MODEL = "mock-1"
 class Answer:
     """An answer of `tokens` tokens: one every `every_ms` milliseconds, or with 0 as fast as they are read.
 
-    The first token contains `number`, so that no two answers are equal. If `stays` is set the answer never ends.
+    The first token contains `number`, so that no two answers are equal. If `stays` is set the answer never ends, and
+    one in `markdown` is always at a pace.
     """
 
     number: int
     tokens: int
     every_ms: float = 0.0
     stays: bool = False
+    markdown: bool = False
 
     def __str__(self) -> str:
         return json.dumps(asdict(self))

@@ -12,7 +12,7 @@ from collections import deque
 
 import uvloop
 
-from benchmarks.relay.answers import MODEL, WORDS, Answer
+from benchmarks.relay.answers import MARKDOWN, MODEL, WORDS, Answer
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -45,6 +45,7 @@ def _usage(tokens: int) -> bytes:
 
 BEGIN = HEAD + _chunk({"role": "assistant", "content": ""})
 TOKENS = tuple(_chunk({"content": word}) for word in WORDS)
+MARKDOWN_TOKENS = tuple(_chunk({"content": piece}) for piece in MARKDOWN)
 CYCLE = b"".join(TOKENS)
 STOP = _chunk({}, "stop")
 END = _event(b"[DONE]") + b"0\r\n\r\n"
@@ -89,7 +90,8 @@ class Provider(asyncio.Protocol):
         if self._transport.is_closing():
             return
         if number < answer.tokens:
-            self._transport.write(TOKENS[(number - 1) % len(TOKENS)])
+            tokens = MARKDOWN_TOKENS if answer.markdown else TOKENS
+            self._transport.write(tokens[(number - 1) % len(tokens)])
             due += answer.every_ms / 1000
             self._loop.call_at(due, self._say, answer, number + 1, due)
         elif not answer.stays:

@@ -1,0 +1,225 @@
+"""What the chat page costs: its files, the time until it can be used, frames, key presses, and the engine's processor.
+
+    python -m benchmarks.page [--rounds 3] [--tokens 3000]
+
+A real Chromium (`CHROMIUM` names another binary) against a real engine, whose model streams Markdown at 200 tokens/s.
+A slow line has 1.6 Mbit/s and 150 ms, a slow processor a quarter of this one. A figure over its budget is marked.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+import httpx2
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.arguments import at_least
+from benchmarks.machine import describe
+from benchmarks.relay.answers import Answer
+from benchmarks.relay.relays import Relay, callstream, cpu_seconds, provider
+from dialog_engine.storage.sqlite_file import open_sqlite
+from tests.support.long_sessions import write_session
+
+TOKENS_PER_SECOND = 200
+SLOW_LINE = {"offline": False, "latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 200_000}
+SLOW_PROCESSOR = {"rate": 4}
+LONG_TURNS = 1500
+"""Each has a question and an answer: 3,000 messages."""
+KEYS = "The quick brown fox jumps over the lazy dog. "
+RECORDER = """
+window.recorded = {frames: [], keys: []};
+let last = 0;
+requestAnimationFrame(function frame(now) {
+  if (last) recorded.frames.push(now - last);
+  last = now;
+  requestAnimationFrame(frame);
+});
+addEventListener("keydown", (event) => requestAnimationFrame(() => {
+  const afterPaint = new MessageChannel();
+  afterPaint.port1.onmessage = () => recorded.keys.push(performance.now() - event.timeStamp);
+  afterPaint.port2.postMessage(0);
+}), true);
+"""
+USABLE = """() => {
+  const input = document.querySelector("textarea");
+  const answers = performance.getEntriesByType("resource").filter((each) => each.name.includes("/v1/"));
+  return Boolean(input && !input.disabled && answers.length >= 2);
+}"""
+"""The message can be written, and the API has answered: with who the user is, and with what there is."""
+LAST_ANSWER_MS = """() => Math.max(...performance.getEntriesByType("resource").map((each) => each.responseEnd))"""
+FILES = """() => {
+  const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+  return all.filter((each) => !each.name.includes("/v1/")).map((each) => each.encodedBodySize);
+}"""
+_numbers = count(1)
+
+
+def report(what: str, value: float, unit: str, budget: float) -> None:
+    mark = "" if value <= budget else "  OVER"
+    sys.stdout.write(f"{what:62} {value:8.2f} {unit:5} (budget {budget:g}){mark}\n")
+    sys.stdout.flush()
+
+
+def p95(values: list[float]) -> float:
+    return quantiles(values, n=20)[-1]
+
+
+@contextmanager
+def opened(browser: Browser, address: str, *, line: bool = False, processor: bool = False) -> Generator[Page]:
+    """A tab of a fresh profile, on a slow line or processor where said."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(120_000)
+    page = context.new_page()
+    devtools = context.new_cdp_session(page)
+    if line:
+        devtools.send("Network.enable")
+        devtools.send("Network.emulateNetworkConditions", SLOW_LINE)
+    if processor:
+        devtools.send("Emulation.setCPUThrottlingRate", SLOW_PROCESSOR)
+    page.add_init_script(RECORDER)
+    page.goto(address)
+    yield page
+    context.close()
+
+
+def recorded(page: Page) -> dict[str, list[float]]:
+    """The times between frames, and from key presses to the paint after them, in ms, since this was last called."""
+    return page.evaluate("() => { const taken = recorded; recorded = {frames: [], keys: []}; return taken; }")
+
+
+def type_keys(page: Page) -> None:
+    """Type a sentence, ten keys a second, and empty the input again."""
+    message = page.get_by_label("Message", exact=True)
+    message.press_sequentially(KEYS, delay=100)
+    message.fill("")
+
+
+def ask(page: Page, answer: Answer) -> None:
+    page.get_by_label("Message", exact=True).fill(str(answer))
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("button", name="Stop", exact=True).wait_for()
+
+
+def wait_until_idle(page: Page) -> None:
+    page.get_by_role("button", name="Stop", exact=True).wait_for(state="hidden")
+
+
+def files(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        page.wait_for_function(USABLE)
+        sizes: list[int] = page.evaluate(FILES)
+    report("files before it is interactive, gzip", sum(sizes) / 1000, "kB", 90)
+    report("files before it is interactive", len(sizes), "", 8)
+
+
+def interactive(browser: Browser, address: str, rounds: int) -> None:
+    times: list[float] = []
+    for _ in range(rounds):
+        with opened(browser, address, line=True, processor=True) as page:
+            page.wait_for_function(USABLE)
+            times.append(page.evaluate(LAST_ANSWER_MS) / 1000)
+    report("interactive at 1.6 Mbit/s, 150 ms, a quarter of the processor", median(times), "s", 1.2)
+
+
+def streaming(browser: Browser, address: str, tokens: int) -> None:
+    with opened(browser, address, processor=True) as page:
+        page.wait_for_function(USABLE)
+        ask(page, answer(tokens))
+        recorded(page)
+        while page.get_by_role("button", name="Stop", exact=True).is_visible():
+            type_keys(page)
+        taken = recorded(page)
+    report("frames at 200 tokens/s, a quarter of the processor, p95", p95(taken["frames"]), "ms", 45)
+    report("key press to paint at 200 tokens/s, a quarter, p95", p95(taken["keys"]), "ms", 100)
+
+
+def long_conversation(browser: Browser, address: str) -> None:
+    with opened(browser, f"{address}/#/s/long") as page:
+        page.get_by_text(f"assistant {LONG_TURNS - 1}:").wait_for()
+        report("a conversation of 3,000 messages: shown", page.evaluate("performance.now()") / 1000, "s", 1.0)
+        page.wait_for_function(USABLE)
+        recorded(page)
+        type_keys(page)
+        report("key press to paint in it, p95", p95(recorded(page)["keys"]), "ms", 50)
+        load_all(page)
+        recorded(page)
+        type_keys(page)
+        report("key press to paint with all loaded, p95", p95(recorded(page)["keys"]), "ms", 80)
+
+
+def load_all(page: Page) -> None:
+    """Show earlier messages until the first one is there."""
+    first, earlier = page.get_by_text("user 0:"), page.get_by_role("button", name="Show earlier messages")
+    while not first.count():
+        if earlier.count():
+            earlier.click()
+        page.get_by_test_id("conversation").hover()
+        page.mouse.wheel(0, -1_000_000)
+        page.wait_for_timeout(50)
+
+
+def engine_share(browser: Browser, engine: Relay, address: str, tokens: int, rounds: int) -> None:
+    """The engine's processor time of a turn that the page follows, beside one that `curl -N` would read."""
+    shares: list[float] = []
+    with opened(browser, address) as page, httpx2.Client(trust_env=False, timeout=120) as http:
+        page.wait_for_function(USABLE)
+        for _ in range(rounds):
+            began = cpu_seconds(engine.process)
+            with http.stream("POST", f"{address}/v1/chat", json={"message": str(answer(tokens))}) as response:
+                for _ in response.iter_raw():
+                    pass
+            alone = cpu_seconds(engine.process) - began
+            page.get_by_role("button", name="New conversation").first.click()
+            began = cpu_seconds(engine.process)
+            ask(page, answer(tokens))
+            wait_until_idle(page)
+            shares.append((cpu_seconds(engine.process) - began) / alone)
+    report("the engine's processor, of a turn without the page", median(shares), "times", 1.1)
+
+
+def answer(tokens: int) -> Answer:
+    return Answer(next(_numbers), tokens, 1000 / TOKENS_PER_SECOND, markdown=True)
+
+
+async def write_long_session(path: Path) -> None:
+    async with open_sqlite(path) as database:
+        await database.write(lambda tx: write_session(tx, "long", "local", LONG_TURNS, each=LONG_TURNS))
+
+
+def measure(folder: Path, options: Any) -> None:
+    binary = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if binary is None:
+        sys.exit("benchmarks.page needs Chromium: install it, or name its binary in CHROMIUM")
+    asyncio.run(write_long_session(folder / "engine.sqlite3"))
+    with ExitStack() as stack:
+        model = stack.enter_context(provider())
+        engine = stack.enter_context(callstream(model.port, folder, LLM_PROFILE="openai"))
+        sys.stdout.write(describe(folder, engine.redis_url) + "\n")
+        playwright = stack.enter_context(sync_playwright())
+        browser = playwright.chromium.launch(
+            executable_path=binary, args=["--no-sandbox", "--disable-background-networking", "--disable-gpu"]
+        )
+        stack.callback(browser.close)
+        address = f"http://127.0.0.1:{engine.port}"
+        files(browser, address)
+        interactive(browser, address, options.rounds)
+        streaming(browser, address, options.tokens)
+        long_conversation(browser, address)
+        engine_share(browser, engine, address, options.tokens, options.rounds)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--tokens", type=at_least(100), default=3000)
+    with tempfile.TemporaryDirectory(prefix="callstream-page-") as name:
+        measure(Path(name), parser.parse_args())
