@@ -40,7 +40,9 @@ LEASE_SECONDS = 1.0
 class Place:
     """Where engines find Redis, their database and the model."""
 
-    def __init__(self, folder: Path, redis_url: str, database_url: str, model: Model, times: EngineTimes) -> None:
+    def __init__(
+        self, folder: Path, redis_url: str, database_url: str, model: Model, times: EngineTimes = EngineTimes()
+    ) -> None:
         self._times = times
         self.redis_url = redis_url
         self.database_url = database_url
