@@ -6,6 +6,7 @@ as one group: one transaction, one sync and one visit to the thread of aiosqlite
 
 import asyncio
 import contextlib
+import re
 import sqlite3
 import time
 from collections import deque
@@ -36,6 +37,7 @@ CALLS_PER_MS = 16
 MAX_PAUSE_MS = 4
 """A group begins a millisecond after the one before for every 16 tool calls in flight, and at most this much, so that
 their units come together (docs/tuning.md)."""
+_NUMBER = re.compile(r"\$(?=\d)")
 _NOW_MS = "CAST((julianday('now') - 2440587.5) * 86400000 + 0.5 AS INTEGER)"
 
 
@@ -66,19 +68,19 @@ class _SqliteTransaction(Transaction):
         self._cursor = connection.cursor()
 
     def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        rows = self._cursor.execute(as_sqlite(sql), _by_name(parameters)).fetchall()
+        rows = self._cursor.execute(as_sqlite(sql), parameters).fetchall()
         return named([column[0] for column in self._cursor.description], rows) if rows else rows
 
     def change(self, sql: str, *parameters: Any) -> int:
-        return self._cursor.execute(as_sqlite(sql), _by_name(parameters)).rowcount
+        return self._cursor.execute(as_sqlite(sql), parameters).rowcount
 
     def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        self._cursor.execute(as_sqlite(sql), _by_name(parameters))
+        self._cursor.execute(as_sqlite(sql), parameters)
         return self._cursor.lastrowid or 0  # a generated key is the row's id
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            self._cursor.executemany(as_sqlite(sql), map(_by_name, rows))
+            self._cursor.executemany(as_sqlite(sql), rows)
 
     def close(self) -> None:
         """What a unit returns may hold the transaction, and ends in another thread. The cursor must not end there: it
@@ -88,14 +90,10 @@ class _SqliteTransaction(Transaction):
 
 @lru_cache(MAX_STATEMENTS)
 def as_sqlite(sql: str) -> str:
-    """A statement as SQLite runs it: with an expression for `now_ms()`, because a function of Python would have to wait
-    until the event loop releases the interpreter."""
-    return sql.replace("now_ms()", _NOW_MS)
-
-
-def _by_name(parameters: Sequence[Any]) -> dict[str, Any]:
-    """What `$1` and so on stand for. SQLite takes them for names, which `sqlite3` does not bind to a sequence."""
-    return {str(number): value for number, value in enumerate(parameters, 1)}
+    """A statement as SQLite runs it: with `?1` for `$1`, which would be a name and need a dictionary, and with an
+    expression for `now_ms()`, because a function of Python would have to wait until the event loop releases the
+    interpreter."""
+    return _NUMBER.sub("?", sql).replace("now_ms()", _NOW_MS)
 
 
 @dataclass(slots=True)
