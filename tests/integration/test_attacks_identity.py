@@ -23,7 +23,7 @@ from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
-from dialog_engine.identity.provider import ProviderTimes
+from dialog_engine.identity.provider import REFRESH_SECONDS
 from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
@@ -58,9 +58,12 @@ def bearer(credential: str) -> Headers:
 
 @pytest.fixture
 def times() -> EngineTimes:
-    """Streams, and the keys of the identity provider, are looked at more often, and turns not at all."""
-    provider = ProviderTimes(refresh=0.5, ask_again=0.1)
-    return EngineTimes(streams=StreamTimes(check=0.1), turns=TurnTimes(check=3600), provider=provider)
+    """Streams are checked more often, and turns not at all. The keys of the provider get old in half a second."""
+    return EngineTimes(
+        streams=StreamTimes(check=0.1),
+        turns=TurnTimes(check=3600),
+        provider_now=lambda: time.monotonic() * 2 * REFRESH_SECONDS,
+    )
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
 from dialog_engine.event_log.growing_log import Entry
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes
-from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.event_log.turn_logs import KEEP_UNSTORED, RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, Usage
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
@@ -46,11 +46,11 @@ class NotedStore(LogStore):
 class Archive:
     """The logs of one engine, and a second engine's view of them."""
 
-    def __init__(self, url: str, times: LogTimes = LogTimes(), **limits: int) -> None:
+    def __init__(self, url: str, times: LogTimes = LogTimes()) -> None:
         self.redis: Any = command_client(url)
         self.keys = Keys()
         self.store = NotedStore(self.redis, self.keys, CLEAR)
-        self.logs = RedisTurnLogs(self.store, times, **limits)
+        self.logs = RedisTurnLogs(self.store, times)
         self.elsewhere = RedisTurnLogs(self.store)
 
     async def aclose(self) -> None:
@@ -368,16 +368,16 @@ async def test_an_ended_log_stays_in_memory_for_a_bounded_time(archive: Archive)
 
 async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer) -> None:
     own_redis.kill()
-    async with aclosing(Archive(own_redis.url, keep_unstored=3)) as archive:
+    async with aclosing(Archive(own_redis.url)) as archive:
         running = archive.logs.open(TURN)
         running.append(TextDelta("a"))
-        ended = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
+        ended = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(KEEP_UNSTORED + 10)]
         for log in ended:
             log.append(DONE)
         async with at_work(archive.logs.run):
-            await wait_until(lambda: archive.store.appended == 4)
+            await wait_until(lambda: archive.store.appended == KEEP_UNSTORED + 1)
             own_redis.start()
-            await wait_until(lambda: archive.stored("turn-9"))
+            await wait_until(lambda: archive.stored(ended[-1].turn.turn_id))
             await wait_until(archive.stored)
         assert await archive.stored("turn-0") == []
 

@@ -274,16 +274,10 @@ class CatalogToolLookup(ToolLookup):
     """Finds tools by name in this worker's own catalogs, then in the catalogs that all workers publish."""
 
     def __init__(
-        self,
-        servers: McpServers,
-        redis: Redis,
-        keys: Keys,
-        clock: Clock,
-        request_keys: RequestKeys,
-        connect_seconds: float = 5.0,
+        self, servers: McpServers, redis: Redis, keys: Keys, clock: Clock, request_keys: RequestKeys, seconds: float
     ) -> None:
-        """Servers that were not tried yet are waited for `connect_seconds`: less than the lease of the request."""
-        self._connect_seconds = connect_seconds
+        """Servers that were not tried yet are waited for so many `seconds`: less than the lease of the request."""
+        self._connect_seconds = seconds
         self._servers = servers
         self._clock = clock
         self._trust = CatalogTrust(request_keys)

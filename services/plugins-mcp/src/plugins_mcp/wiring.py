@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 
 RENEWAL_TIMEOUT_SECONDS = 2.0
+CONNECT_SECONDS = 5.0
 
 
 async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None) -> None:
@@ -134,7 +135,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             handler,
             RequestAdopter(
                 ledger,
-                CatalogToolLookup(servers, redis, keys, clock, request_keys),
+                CatalogToolLookup(servers, redis, keys, clock, request_keys, CONNECT_SECONDS),
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,

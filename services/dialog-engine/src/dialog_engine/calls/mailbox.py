@@ -178,11 +178,7 @@ class Auditor:
     """Looks up the calls of one engine in the ledger, and reports those that Redis has certainly lost something of."""
 
     def __init__(
-        self,
-        ledger: EngineLedger,
-        outbox: Outbox,
-        publisher: Publisher,
-        certain_after: Mapping[Loss, float] = CERTAIN_AFTER_SECONDS,
+        self, ledger: EngineLedger, outbox: Outbox, publisher: Publisher, certain_after: Mapping[Loss, float]
     ) -> None:
         self._ledger = ledger
         self._outbox = outbox

@@ -31,10 +31,9 @@ FIRST_EPOCH = 1
 class RedisTurnLogs(TurnLogs, TurnFrames):
     """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
-    def __init__(self, store: LogStore, times: LogTimes = LogTimes(), *, keep_unstored: int = KEEP_UNSTORED) -> None:
+    def __init__(self, store: LogStore, times: LogTimes = LogTimes()) -> None:
         self._store = store
         self._times = times
-        self._keep_unstored = keep_unstored
         self._tails = LogTails(self._store, times.idle)
         self._live: dict[str, LiveLog] = {}
         self._grown: dict[LiveLog, None] = {}
@@ -167,7 +166,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
     def _put_back(self, logs: dict[LiveLog, None]) -> None:
         """Store these later. In a long outage only the newest logs of ended turns are kept: the store has the turns."""
         self._grown = logs | self._grown
-        for live in [live for live in self._grown if live.ended][: -self._keep_unstored]:
+        for live in [live for live in self._grown if live.ended][:-KEEP_UNSTORED]:
             del self._grown[live]
         self._wake.set()
 

@@ -7,9 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-LOOKS = 20
-"""How often the streams are looked at in each time that they may take."""
-
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
@@ -64,7 +61,7 @@ class Streams:
         """End each stream that its client does not read, or whose sender is not admitted any more. Runs until
         cancelled."""
         while True:
-            await asyncio.sleep(min(self.times.unread, self.times.check) / LOOKS)
+            await asyncio.sleep(min(self.times.unread, self.times.check) / 20)
             now = time.monotonic()
             for stream in [each for each in self.open if now - each.unread_since >= self.times.unread]:
                 stream.end(EarlyEnd.UNREAD)

@@ -16,11 +16,8 @@ class FailedAttempts:
     An IPv6 client can choose among all addresses of its network, so the first 64 bits count.
     """
 
-    def __init__(
-        self, per_minute: int, *, now: Callable[[], float] = time.monotonic, most_addresses: int = MOST_ADDRESSES
-    ) -> None:
+    def __init__(self, per_minute: int, *, now: Callable[[], float] = time.monotonic) -> None:
         self._per_minute = per_minute
-        self._most_addresses = most_addresses
         self._now = now
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """By address: how many failures are left, and since when."""
@@ -42,7 +39,7 @@ class FailedAttempts:
         network = _network(address)
         self._left[network] = self._left_now(network) - 1, self._now()
         self._left.move_to_end(network)
-        if len(self._left) > self._most_addresses:
+        if len(self._left) > MOST_ADDRESSES:
             self._left.popitem(last=False)
 
     def succeeded(self, address: str) -> None:

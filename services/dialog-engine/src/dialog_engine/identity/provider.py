@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -21,6 +20,10 @@ log = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Only algorithms with a public key: with any other, whoever can check a token could also make one."""
+REFRESH_SECONDS = 300.0
+"""The age of keys at which they are fetched again, so that a key that the provider has withdrawn is not used."""
+ASK_AGAIN_SECONDS = 10.0
+"""The least time between two requests for keys, whatever tokens arrive, and between two for metadata."""
 ANSWER_SECONDS = 5.0
 METADATA_SECONDS = 86_400.0
 """The age of metadata at which it is read again."""
@@ -31,16 +34,6 @@ MAX_SHOWN = 200
 """Characters of what the provider names that are shown."""
 _PUBLIC = ("kty", "crv", "x", "y", "n", "e", "alg", "kid")
 """The members of a public key. With a private exponent as well, a key is factored, which takes seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderTimes:
-    """When the provider is asked, in seconds."""
-
-    refresh: float = 300.0
-    """The age of keys at which they are fetched again, so that a key that the provider has withdrawn is not used."""
-    ask_again: float = 10.0
-    """The least time between two requests for keys, whatever tokens arrive, and between two for metadata."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -59,10 +52,7 @@ class IdentityProvider:
     While the provider cannot be asked, what is known stays in use.
     """
 
-    def __init__(
-        self, issuer: str, times: ProviderTimes = ProviderTimes(), *, now: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._times = times
+    def __init__(self, issuer: str, *, now: Callable[[], float] = time.monotonic) -> None:
         self.issuer = issuer
         self._now = now
         self._http: httpx2.AsyncClient | None = None
@@ -97,7 +87,7 @@ class IdentityProvider:
 
     def _metadata_due(self) -> bool:
         now = self._now()
-        return now - self._read_at >= METADATA_SECONDS and now - self._tried_at >= self._times.ask_again
+        return now - self._read_at >= METADATA_SECONDS and now - self._tried_at >= ASK_AGAIN_SECONDS
 
     async def _read_metadata(self) -> None:
         url = f"{self.issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -191,9 +181,9 @@ class IdentityProvider:
         return self._http
 
     def _outdated(self, kid: str | None) -> bool:
-        if self._now() - self._asked_at < self._times.ask_again:
+        if self._now() - self._asked_at < ASK_AGAIN_SECONDS:
             return False
-        return self.key(kid) is None or self._now() - self._fetched_at >= self._times.refresh
+        return self.key(kid) is None or self._now() - self._fetched_at >= REFRESH_SECONDS
 
     async def _fetch_keys(self) -> None:
         try:

@@ -95,16 +95,10 @@ class PersonalData:
     """Erases and exports the data of a subject. `key_id` names the credential that was used."""
 
     def __init__(
-        self,
-        sessions: Sessions,
-        archive: Archive,
-        erasures: Erasures,
-        traces: Traces,
-        audit: AuditLog,
-        look_seconds: float = ErasureTimes().look,
+        self, sessions: Sessions, archive: Archive, erasures: Erasures, traces: Traces, audit: AuditLog, look_s: float
     ) -> None:
-        """Erasures that are due are looked for every `look_seconds`."""
-        self._look_seconds = look_seconds
+        """Erasures that are due are looked for every `look_s` seconds."""
+        self._look_s = look_s
         self._sessions = sessions
         self._archive = archive
         self._erasures = erasures
@@ -135,7 +129,7 @@ class PersonalData:
             except StorageUnavailableError as error:
                 self._outages.failed(error)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._look_seconds):
+                async with asyncio.timeout(self._look_s):
                     await self._wake.wait()
 
     async def export(self, subject: str, *, key_id: str = "") -> AsyncGenerator[Transcript]:

@@ -68,16 +68,10 @@ class AuditChain:
     """Seals events, and deletes those that are older than their retention. Any number of engines share one chain."""
 
     def __init__(
-        self,
-        database: Database,
-        key: bytes,
-        *,
-        sealed_at_once: int = SEALED_AT_ONCE,
-        pruned_at_once: int = PRUNED_AT_ONCE,
+        self, database: Database, key: bytes, sealed_at_once: int = SEALED_AT_ONCE, pruned_at_once: int = PRUNED_AT_ONCE
     ) -> None:
         """`key` is that of the digests: see `read_digest_key`. The others are how many events a transaction takes."""
-        self._sealed_at_once = sealed_at_once
-        self._pruned_at_once = pruned_at_once
+        self._sealed_at_once, self._pruned_at_once = sealed_at_once, pruned_at_once
         self._database = database
         self._key = key
         self._seen: Row | None = None

@@ -182,14 +182,10 @@ class PostgresDatabase(Database):
     """A shared database, created by `open_postgres`."""
 
     def __init__(
-        self,
-        pool: "ConnectionPool[PostgresConnection]",
-        threads: ThreadPoolExecutor,
-        pulse: Pulse,
-        resolve_seconds: float,
+        self, pool: ConnectionPool[PostgresConnection], threads: ThreadPoolExecutor, pulse: Pulse, times: PostgresTimes
     ) -> None:
         self._pool = pool
-        self._resolve_seconds = resolve_seconds
+        self._times = times
         self._threads = threads
         self._pulse = pulse
         self._asking = threading.Lock()
@@ -305,7 +301,7 @@ class PostgresDatabase(Database):
         Raises:
             StorageUnavailableError: it was not, or this is unknown.
         """
-        ends_at = time.monotonic() + self._resolve_seconds
+        ends_at = time.monotonic() + self._times.resolve
         while time.monotonic() < ends_at:
             with contextlib.suppress(StorageUnavailableError):
                 # The lock waits for a transaction that has not ended yet.
@@ -441,7 +437,7 @@ async def open_postgres(
     try:
         await _prepared(url, where, times)
         await asyncio.to_thread(pool.open)
-        yield PostgresDatabase(pool, threads, pulse, times.resolve)
+        yield PostgresDatabase(pool, threads, pulse, times)
     finally:
         await asyncio.to_thread(threads.shutdown)  # waits for units that were submitted
         await asyncio.to_thread(pool.close)

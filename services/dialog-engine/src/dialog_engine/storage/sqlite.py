@@ -161,11 +161,7 @@ class SqliteDatabase(Database):
     """An open file: see `sqlite_file.open_sqlite`."""
 
     def __init__(
-        self,
-        writer: SqliteConnection,
-        reader: SqliteConnection,
-        calls_in_flight: Callable[[], int],
-        max_pause_ms: int = MAX_PAUSE_MS,
+        self, writer: SqliteConnection, reader: SqliteConnection, calls_in_flight: Callable[[], int], max_pause_ms: int
     ) -> None:
         self._max_pause_ms = max_pause_ms
         self._writer = writer

@@ -95,10 +95,7 @@ async def validating(decide: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
 
 
 def read_errors(
-    schema: Mapping[str, Any],
-    value: object,
-    read: Callable[[Iterator[ValidationError]], T],
-    thread_seconds: float = THREAD_SECONDS,
+    schema: Mapping[str, Any], value: object, read: Callable[[Iterator[ValidationError]], T], thread_seconds: float
 ) -> T:
     """What `read` returns for the errors of `value` under `schema`. Outside of `validating` a thread's limit applies.
 

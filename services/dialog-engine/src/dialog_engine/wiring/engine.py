@@ -36,7 +36,7 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         ConfigurationError: a file of keys cannot be used; the text says why.
     """
 
-    identity = identity_of(settings, times.provider)
+    identity = identity_of(settings, times.provider_now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:

@@ -1,7 +1,8 @@
 """The times of an engine's parts. No setting changes them; a test of whole engines does."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.chat.ownership import OwnershipTimes
@@ -10,9 +11,6 @@ from dialog_engine.event_log.turn_log import LogTimes
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.personal_data.service import ErasureTimes
 from dialog_engine.relay.publish_queue import RelayTimes
-
-if TYPE_CHECKING:
-    from dialog_engine.identity.provider import ProviderTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +21,8 @@ class EngineTimes:
     logs: LogTimes = LogTimes()
     mailbox: MailboxTimes = MailboxTimes()
     ownership: OwnershipTimes = OwnershipTimes()
-    provider: "ProviderTimes | None" = None
-    """None: its own, whose module takes 9 MB and is imported only where it is needed."""
+    provider_now: Callable[[], float] = time.monotonic
+    """The clock by which the answers of the identity provider get old, in seconds."""
     relay: RelayTimes = RelayTimes()
     streams: StreamTimes = StreamTimes()
     turns: TurnTimes = TurnTimes()
