@@ -34,5 +34,4 @@ class Caller:
 
 
 async def caller(parts: Parts, subject: str) -> Caller:
-    """A caller with a turn of its own."""
     return Caller(parts, await begin(parts.turns, subject, None, "a question"))

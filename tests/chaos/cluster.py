@@ -59,12 +59,10 @@ class Cluster(Stack):
 
     @property
     def leases(self) -> LeaseTimes:
-        """Those of the workers."""
         return QUICK if self.quick else LeaseTimes()
 
     @property
     def running_engines(self) -> dict[int, Process]:
-        """All engines that were started, by port."""
         return ({self.engine_port: self.engine} if self.engine else {}) | self.others
 
     @contextmanager
@@ -91,15 +89,12 @@ class Cluster(Stack):
         wait_until_blocking(lambda: accepts(self.model_port), START_SECONDS, what="the model to listen")
 
     def start_others(self, count: int, program: Sequence[str | Path] = ()) -> list[int]:
-        """So many more engines, on ports of their own."""
         ports = [free_port() for _ in range(count)]
         for port in ports:
             self.others[port] = self.run_engine(port, "engine", program)
         return ports
 
     def wait_for_tools_at(self, port: int, server: str = SERVER) -> None:
-        """Wait until the engine at this port offers the tools of a server."""
-
         def offered() -> bool:
             known = httpx2.get(f"http://127.0.0.1:{port}/v1/tools").json()["servers"]
             return any(each["tools"] for each in known if each["server"] == server)
@@ -118,7 +113,6 @@ class Cluster(Stack):
         return self._run([sys.executable, "-m", "tests.chaos.tool_server", *ports, self.effect_log], None)
 
     def noted(self) -> Noted:
-        """What the model and the MCP server have noted so far."""
         return Noted(notes_in(self.effect_log))
 
     def close(self) -> None:
@@ -128,7 +122,6 @@ class Cluster(Stack):
         super().close()
 
     def wait_worker(self, port: int) -> None:
-        """Wait until a worker that was started is ready."""
         self.workers[port].wait_ready(lambda: answers(f"http://127.0.0.1:{port}/readyz"), START_SECONDS)
 
     def kill_worker(self, port: int) -> int:
@@ -146,7 +139,6 @@ class Cluster(Stack):
         return worker.pid
 
     def logs(self) -> str:
-        """What all workers have written."""
         return "\n".join([*self.worker_logs, *(worker.output() for worker in self.workers.values())])
 
     def restart_engine(self, number: signal.Signals) -> None:

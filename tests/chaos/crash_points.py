@@ -47,7 +47,6 @@ class CrashPoint:
         return int(number) if name == step else 0
 
     def was_reached(self, step: str) -> bool:
-        """Whether a turn has reached this step."""
         return self._there > 0 and self.is_at(step) > 0
 
     async def wait_at(self, step: str, seconds: float = 0) -> None:
@@ -64,7 +63,6 @@ class CrashPoint:
 
 
 def arm(crash_point: CrashPoint) -> None:
-    """Patch the steps into the engine."""
     _commits(crash_point)
     _publication(crash_point)
     _log(crash_point)

@@ -30,7 +30,6 @@ async def _no_turns(self: SqlEngines, turns: Sequence[Turn]) -> Sequence[str]:
 
 
 def main() -> None:
-    """Serve until the process ends."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.engine", description=__doc__)
     parser.add_argument("--crash-at", type=Path, help="the file that names the step at which it kills itself")
     parser.add_argument("--adopt-nothing", action="store_true", help="it adopts no turns")

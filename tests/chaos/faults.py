@@ -49,5 +49,4 @@ class Counts:
 
     @property
     def commands(self) -> int:
-        """All commands."""
         return sum(self.by_kind.values())

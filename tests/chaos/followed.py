@@ -16,8 +16,6 @@ FINAL = frozenset(state for state in CallState if state.terminal)
 
 @dataclass
 class Followed:
-    """One turn."""
-
     order: Order
     session_id: str = ""
     turn_id: str = ""

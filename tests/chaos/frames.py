@@ -19,7 +19,6 @@ class Frames:
         """How many values are still to come of the frame at the beginning of `_data`."""
 
     def feed(self, data: bytes) -> Generator[bytes]:
-        """The frames that `data` completes."""
         self._data += data
         while (end := self._end()) is not None:
             frame = bytes(self._data[:end])
@@ -57,7 +56,6 @@ def is_push(frame: bytes) -> bool:
 
 
 def words_of(frame: bytes, count: int) -> list[bytes]:
-    """The first words of a command, `count` at most."""
     if frame[0] != _ARRAY:
         return frame.split(maxsplit=count)[:count]
     words: list[bytes] = []

@@ -74,7 +74,6 @@ class History:
     strange_effects: tuple[str, ...]
 
     def count(self, outcome: str) -> int:
-        """How many calls ended so."""
         return sum(call.outcome == outcome for call in self.calls.values())
 
 

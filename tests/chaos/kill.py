@@ -28,8 +28,6 @@ OK = 200
 
 
 class Recovery(StrEnum):
-    """Which engine resumes the turns."""
-
     RESTART = "restart"
     """The same engine, started again."""
     TAKEOVER = "takeover"
@@ -37,8 +35,6 @@ class Recovery(StrEnum):
 
 
 class CrashingReplica(Replica):
-    """An engine that kills itself at a given step."""
-
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._crash_point = cluster.folder / f"{name}.crash_point"
         # What it adopts would count among those at the step.
@@ -50,7 +46,6 @@ class CrashingReplica(Replica):
         self._crash_point.write_text(f"{turns} {step}")
 
     def live_again(self) -> None:
-        """Start it, unless it runs, without a step to crash at."""
         self._crash_point.unlink(missing_ok=True)
         super().live_again()
 
@@ -82,7 +77,6 @@ class KilledTurn(Followed):
             read(victim.http, self.turn_id, self.received, until=seen)
 
     def resume(self, engine: Replica, died_at: float) -> None:
-        """Follow the turn to its end at this engine."""
         over = self.received.done is not None
         if not self.turn_id:
             # The answer with the turn's id was lost. Every engine of the store knows a committed turn.
@@ -114,7 +108,6 @@ class KilledTurn(Followed):
         assert shown == stored, f"the model was shown {shown}, not {stored}"
 
     def _find(self, engine: Replica) -> bool:
-        """Whether this engine knows the question."""
         turns = engine.http.get(f"/v1/sessions/{self.session_id}/messages").json().get("turns")
         if turns:
             self.turn_id = turns[0]["turnId"]
@@ -145,8 +138,6 @@ def _shown(stored: Sequence[dict[str, Any]]) -> list[Shown]:
 
 @dataclass
 class Kill:
-    """The kill and what came of it."""
-
     victim: CrashingReplica
     survivor: Replica
     transition: Transition
@@ -158,7 +149,6 @@ class Kill:
     """From the kill until the other engine owned the last turn that ran; None when none ran, or no engine took over."""
 
     def run(self) -> None:
-        """Ask, kill, resume, check."""
         step, server = self.transition.step, self.transition.server
         self.victim.live_again()
         self.victim.crash_at(step, self.turns)

@@ -32,14 +32,12 @@ class Books:
         self._lost: Counter[str] = Counter()
 
     def set(self, faults: Faults) -> None:
-        """From now on these faults."""
         self.faults = faults
         for link in list(self.links):
             link.requests.flush()
             link.replies.flush()
 
     def counts(self) -> Counts:
-        """What has passed so far."""
         return Counts(len(self.links), self.accepted, dict(self._by_kind), dict(self._lost))
 
     def came(self, kind: str) -> bool:
@@ -50,7 +48,6 @@ class Books:
         ) or self._random.random() < self.faults.lose_share
 
     def lost(self, kind: str) -> None:
-        """Count a reply that was lost."""
         self._lost[kind] += 1
 
 
@@ -71,7 +68,6 @@ class Link:
         """Commands in order: the kind, and whether the reply is to be lost."""
 
     def opened(self, side: "Side") -> None:
-        """A side is connected."""
         if side is self.client:
             self.books.accepted += 1
             self.books.links.add(self)
@@ -80,7 +76,6 @@ class Link:
             side.abort()  # broken while it was connecting
 
     def passed(self, side: "Side", data: bytes) -> None:
-        """A side has sent `data`."""
         if side is self.client:
             if self.books.redis:
                 self._note(data)
@@ -104,7 +99,6 @@ class Link:
             self.books.links.discard(self)
 
     def abort(self) -> None:
-        """Break both sides."""
         self.books.links.discard(self)
         for lane in (self.requests, self.replies):
             lane.drop()
@@ -119,7 +113,6 @@ class Link:
             self.abort()
 
     def _note(self, data: bytes) -> None:
-        """Count the commands in `data`."""
         for frame in self._commands.feed(data):
             name, *rest = words_of(frame, 2)
             kind = name.decode().upper()
@@ -163,7 +156,6 @@ class Lane:
         """Whether its end has arrived, or nothing can arrive any more."""
 
     def put(self, data: bytes) -> None:
-        """Send `data` on its way."""
         if self.over:
             return
         faults = self._link.books.faults
@@ -208,8 +200,6 @@ class Lane:
 
 
 class Side(asyncio.Protocol):
-    """One end of a link."""
-
     def __init__(self, link: Link) -> None:
         self._link = link
         self._transport: asyncio.Transport | None = None

@@ -41,7 +41,6 @@ class Child:
         self._pid_file = self.folder / f"{self.name}.pid"
 
     def entry(self) -> dict[str, Any]:
-        """Its entry in the worker's configuration."""
         command = f"echo $$ > '{self._pid_file}'; exec '{sys.executable}' {DEMO} --transport stdio"
         env = {"DEMO_EFFECT_LOG": str(self.log)}
         return {"command": "/bin/sh", "args": ["-c", command], "env": env, "cwd": str(ROOT)}
@@ -50,7 +49,6 @@ class Child:
         """The worker does that."""
 
     async def kill(self) -> None:
-        """End it as `kill -9` does."""
         os.kill(int(self._pid()), signal.SIGKILL)
 
     async def replaced(self) -> None:
@@ -81,7 +79,6 @@ class Remote:
         self.log = self.folder / f"{self.name}.log"
 
     def entry(self) -> dict[str, Any]:
-        """Its entry in the worker's configuration."""
         return {"url": f"http://127.0.0.1:{self._port}/mcp"}
 
     async def start(self) -> None:
@@ -101,7 +98,6 @@ class Remote:
         )
 
     async def kill(self) -> None:
-        """End it as `kill -9` does."""
         assert self._process is not None
         self._process.kill()
 
@@ -118,7 +114,6 @@ class Remote:
             self._process, self._stopped = None, False
 
     def close(self) -> None:
-        """End it, and the one that stands by."""
         for process in filter(None, (self._next, self._process)):
             process.kill()
             process.close()

@@ -59,11 +59,9 @@ class Order:
 
     @property
     def text(self) -> str:
-        """The last answer, without stamps."""
         return "".join(map(self.word, range(self.words))) or DONE
 
     def word(self, number: int) -> str:
-        """One piece of it."""
         return f"w{number}".ljust(self.length if number < self.loud else 0, ".") + " "
 
 
@@ -80,7 +78,6 @@ def calls_of(tag: str, count: int, kind: str, shortest_ms: int, longest_ms: int)
 
 
 def without_stamps(text: str) -> str:
-    """What was said, whenever that was."""
     return re.sub(r"\d+@", "", text)
 
 
@@ -194,7 +191,6 @@ async def _write(
 
 
 async def main(port: int, notes: Notes) -> None:
-    """Serve until the process ends."""
     server = await asyncio.start_server(
         lambda reader, writer: _serve(reader, writer, notes), "127.0.0.1", port, backlog=1024
     )

@@ -63,17 +63,13 @@ def notes_in(path: Path) -> list[Note]:
 
 
 class Noted:
-    """Notes by what and whom they are about."""
-
     def __init__(self, notes: Iterable[Note]) -> None:
         self._times: dict[tuple[What, str], list[float]] = {}
         for note in notes:
             self._times.setdefault((note.what, note.token), []).append(note.at)
 
     def times(self, what: What, token: str) -> list[float]:
-        """When this happened."""
         return self._times.get((what, token), [])
 
     def tokens(self, what: What) -> list[str]:
-        """To whom it happened."""
         return [token for noted, token in self._times if noted is what]

@@ -35,7 +35,6 @@ class Handover:
 
     @property
     def from_pid(self) -> int:
-        """The process that lost the call."""
         return pid_of(self.before)
 
 
@@ -85,7 +84,6 @@ class Observations:
     _holders: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
     def add(self, seen: Sample, at: float) -> None:
-        """Take one sample, made at this monotonic time."""
         self.samples += 1
         for call, now in seen.items():
             self._alone(call, now)

@@ -25,14 +25,12 @@ class Asked:
     done: "Future[None] | None" = None
 
     def watch(self) -> None:
-        """Ask, and take what comes."""
         begun = time.monotonic()
         with self.stack.asking(self.question, self.session_id) as stream:
             for event in stream:
                 self.events.append((time.monotonic() - begun, event))
 
     def end(self) -> Said:
-        """Wait for the end of the turn."""
         assert self.done is not None
         self.done.result(60)
         return Said(tuple(event for _, event in self.events))
@@ -44,12 +42,10 @@ class Asked:
         return timed(lambda: [self.stack.http.post(f"/v1/turns/{turn_id}/cancel"), self.end()])
 
     def wait_for_effect(self) -> None:
-        """Wait until its call has done something."""
         self.stack.wait_for_effect(self.token)
 
     @property
     def effects(self) -> int:
-        """How often its call took effect."""
         return len(self.stack.effects(self.token))
 
     @property
@@ -60,7 +56,6 @@ class Asked:
 
     @property
     def first_text(self) -> float:
-        """When the first text came."""
         return next((at for at, event in self.events if event.name == "text"), float("inf"))
 
     @property
@@ -85,7 +80,6 @@ class Part:
         self._pool = pool
 
     def run(self) -> None:
-        """Break something, and look what comes of it."""
         raise NotImplementedError
 
     def within(self, what: str, seconds: float, limit: float) -> None:
@@ -94,12 +88,10 @@ class Part:
         self.expect(seconds <= limit, f"{what}: {seconds:.1f} s, more than {limit:g} s")
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """Note what does not hold."""
         if not holds:
             self.findings.append(otherwise)
 
     def ask(self, question: str, session_id: str | None = None, token: str = "") -> Asked:
-        """A user's question, in a new session or in this one."""
         asked = Asked(self.stack, question, session_id, token)
         asked.done = self._pool.submit(asked.watch)
         return asked
@@ -127,11 +119,9 @@ class Part:
         self.expect(asked.status == "succeeded", f"a new tool call is {asked.status}")
 
     def redis_state(self) -> str:
-        """What the engine says of Redis."""
         return self.stack.http.get("/readyz").json()["parts"]["redis"]
 
     def ready_workers(self) -> int:
-        """How many workers are ready."""
         return sum(answers(f"http://127.0.0.1:{port}/readyz") for port in self.stack.workers)
 
     def all_ready(self) -> bool:
@@ -140,14 +130,12 @@ class Part:
 
 
 def timed(do: Callable[[], object]) -> float:
-    """Do it; the seconds that it took."""
     begun = time.monotonic()
     do()
     return time.monotonic() - begun
 
 
 def merged(scenario: str, parts: Sequence[Part], notes: tuple[str, ...] = ()) -> Report:
-    """One report of all parts."""
     figures = {f"{part.name}: {figure}": value for part in parts for figure, value in part.figures.items()}
     findings = tuple(f"{part.name}: {finding}" for part in parts for finding in part.findings)
     return Report(scenario, figures, findings, notes)

@@ -52,7 +52,6 @@ class Proxy:
             self._process.join()
 
     def set(self, faults: Faults) -> None:
-        """From now on these faults, in place of the earlier ones."""
         self._ask(faults)
 
     def clear(self) -> None:
@@ -61,7 +60,6 @@ class Proxy:
 
     @contextmanager
     def broken(self, faults: Faults) -> Generator[None]:
-        """These faults for as long as the block."""
         self.set(faults)
         try:
             yield
@@ -73,7 +71,6 @@ class Proxy:
         self._ask(Break())
 
     def counts(self) -> Counts:
-        """What has passed."""
         counts: Counts = self._ask(None)
         return counts
 

@@ -46,7 +46,6 @@ class Reader:
     connection: "Connection | None" = None
 
     async def run(self) -> None:
-        """Ask, and follow the answer to its end."""
         loop = asyncio.get_running_loop()
         cut_at = None
         while self.transcript.done is None:
@@ -90,7 +89,6 @@ class Reader:
         return f"GET /v1/turns/{self.turn_id}/events HTTP/1.1\r\nhost: 127.0.0.1\r\n{seen}\r\n".encode()
 
     def take(self, block: bytes, at: float) -> None:
-        """One block of the event stream."""
         fields: dict[str, str] = {}
         for line in block.decode().split("\n"):
             name, _, value = line.partition(": ")

@@ -9,8 +9,6 @@ from tests.support.store import Kind
 
 
 class Size(StrEnum):
-    """How long a scenario runs."""
-
     SHORT = "short"
     """Seconds: part of `make test-all`."""
     FULL = "full"
@@ -29,7 +27,6 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether everything held."""
         return not self.findings
 
 
@@ -41,6 +38,8 @@ class Scenario(Protocol):
 
     def run(self, size: Size, folder: Path, *, store: Kind = ...) -> Report:
         """Run in `folder`, which is empty and this scenario's own. `store` is passed to one that has `STORES`.
+
+        One that finds guards missing takes `source` too: see `Cluster`.
 
         Raises:
             UnableHereError: this machine cannot do it.

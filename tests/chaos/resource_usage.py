@@ -38,7 +38,6 @@ class Usage:
     file: float
 
     def mean(self, role: str, what: str) -> float:
-        """The mean memory or number of files of the processes in a role."""
         values = [getattr(body, what) for body in self.processes if body.role == role]
         return sum(values) / len(values) if values else 0.0
 
@@ -54,7 +53,6 @@ def take(cluster: Cluster) -> Usage:
 
 
 def processor_seconds(process: Process) -> float:
-    """How much a process has computed."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

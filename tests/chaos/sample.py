@@ -36,7 +36,6 @@ class Seen:
 
     @property
     def terminal(self) -> bool:
-        """Whether it has ended."""
         return CallState(self.state).terminal
 
 

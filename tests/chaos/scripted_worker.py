@@ -32,7 +32,6 @@ class Pace:
 
     @property
     def replies(self) -> int:
-        """How many answers that makes."""
         return int(self.per_second * self.seconds)
 
 
@@ -52,7 +51,6 @@ async def replying(url: str, pace: Pace) -> AsyncGenerator[None]:
 
 
 def work(url: str, pace: Pace) -> None:
-    """Be that process."""
     asyncio.run(_work(urlsplit(url)._replace(netloc=f"{WORKER}:any@{urlsplit(url).netloc}").geturl(), pace))
 
 

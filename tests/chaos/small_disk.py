@@ -15,14 +15,11 @@ MEGABYTE = 1 << 20
 
 
 class SmallDisk:
-    """The file system mounted at `path`."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self) -> None:
-        """Use up all that is left."""
         with self._ballast.open("ab", buffering=0) as ballast:
             for size in (64 << 10, 1):
                 try:
@@ -33,7 +30,6 @@ class SmallDisk:
                         raise
 
     def free(self) -> None:
-        """Give back what `fill` took."""
         self._ballast.unlink()
 
 

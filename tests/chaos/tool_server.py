@@ -27,8 +27,6 @@ RESULT = {"content": [{"type": "text", "text": "done"}], "resultType": "complete
 
 
 class ToolServer:
-    """The tools, in one era of the protocol."""
-
     def __init__(self, era: str, port: int, notes: Notes) -> None:
         self._notes = notes
         self._running: dict[Any, tuple[str, asyncio.Event]] = {}
@@ -109,7 +107,6 @@ async def _within(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def main(today: int, before: int, notes: Notes) -> None:
-    """Serve until the process ends."""
     for era, port in ((MODERN, today), (LEGACY, before)):
         await ToolServer(era, port, notes).http.start()
     await asyncio.Event().wait()

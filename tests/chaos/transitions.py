@@ -17,7 +17,6 @@ class Transition:
 
     @property
     def server(self) -> str:
-        """The MCP server of the turn's tool."""
         return ASKING if self.asked else SERVER
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from queue import Queue
 from typing import Any, TypeVar
 
-from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
@@ -65,7 +64,6 @@ class Trial:
 
     @property
     def struck(self) -> set[str]:
-        """The calls whose worker was struck while it ran them."""
         return {call for hit in self.hits for call in hit.calls}
 
     def busy_workers(self, execution_class: ExecutionClass) -> list[int]:
@@ -83,12 +81,10 @@ class Trial:
         return len(wait_until_blocking(self.observer.running, RUNNING_SECONDS, what="a call that runs"))
 
     def expect(self, holds: bool, rule: str, what: str, call: str = "-") -> None:
-        """Note what does not hold, by the name of its rule."""
         if not holds:
             self.findings.append(Finding(rule, what, call))
 
     def must_have_struck(self, times: Mapping[str, int]) -> None:
-        """Note how often each of these was struck, which is what the scenario is about."""
         self.figures |= times
         self.findings += not_struck(times)
 
@@ -147,7 +143,6 @@ class Trial:
         return history
 
     def report(self, scenario: str) -> Report:
-        """The report, after `judge`."""
         return Report(scenario, self.figures, as_text(self.findings), tuple(self.notes))
 
     def _wait_for_an_empty_stream(self) -> None:
@@ -223,12 +218,6 @@ def in_lanes(lanes: Sequence[L], jobs: Iterable[J], do: Callable[[L, J], None]) 
 def engines_on(store: Kind) -> dict[str, Any]:
     """The options of a cluster: two engines on one PostgreSQL, or one on SQLite."""
     return {"database": store, "engines": 2 if store == "postgres" else 1}
-
-
-def dead_letters(cluster: Cluster) -> int:
-    """How many requests ended as dead letters."""
-    with cluster.client() as redis:
-        return redis.xlen(Keys().dead)
 
 
 def quantile(values: Sequence[float], part: float) -> float:

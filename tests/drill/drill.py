@@ -132,15 +132,12 @@ class Drill:
         """Until when, on the monotonic clock, an alert that fires is on account of an earlier fault."""
 
     def docker(self, *argv: str) -> str:
-        """Run a command of Docker; returns its output."""
         return subprocess.run(["docker", *argv], capture_output=True, text=True, check=True, timeout=120).stdout
 
     def named(self, service: str, count: int | None = None) -> list[str]:
-        """So many containers of a service."""
         return self.stack.names(service)[:count]
 
     def rows(self, query: str) -> list[str]:
-        """What the store answers."""
         psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
         return self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.split()
 

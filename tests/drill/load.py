@@ -50,7 +50,6 @@ class Load:
 
     @contextmanager
     def running(self) -> Generator[None]:
-        """For as long as the block; it ends when the last turns do."""
         with threads_running(self._threads, self._over):
             yield
 

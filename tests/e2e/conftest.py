@@ -59,13 +59,11 @@ def engine(tmp_path: Path, redis_url: str) -> Iterator[ScriptedEngine]:
 
 @pytest.fixture
 def base_url(engine: ScriptedEngine) -> str:
-    """Where the page under test is served."""
     return engine.url
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A fresh profile with a desktop's window."""
     context = browser.new_context(
         viewport={"width": 1200, "height": 800}, color_scheme="light", reduced_motion="reduce"
     )
@@ -84,7 +82,6 @@ def watch(base_url: str) -> Iterator[Watch]:
 
 @pytest.fixture
 def page(context: BrowserContext, watch: Watch) -> Page:
-    """A tab under watch."""
     page = context.new_page()
     watch.attach(page)
     return page
@@ -92,5 +89,4 @@ def page(context: BrowserContext, watch: Watch) -> Page:
 
 @pytest.fixture
 def chat(page: Page, base_url: str) -> ChatPage:
-    """The chat page, not yet opened."""
     return ChatPage(page, base_url)

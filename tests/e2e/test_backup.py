@@ -88,7 +88,6 @@ def contents(stack: Stack) -> set[tuple[Any, ...]]:
 
 
 def tokens(stack: Stack) -> set[str]:
-    """Those of the calls that were committed."""
     return {
         json.loads(arguments).get("token", "") for (arguments,) in stack.store.rows("SELECT arguments FROM tool_calls")
     }

@@ -51,12 +51,6 @@ def test_two_cities_are_asked_about_at_once_and_both_times_are_in_the_answer(sta
     assert [event.id for event in said.events] == sorted({event.id for event in said.events}, key=_position)
 
 
-def test_arithmetic_is_left_to_the_calculator(stack: Stack) -> None:
-    said = stack.ask("What is 17 * 23 + 4?")
-    assert said.quick_statuses("demo__calculate") == [RUN]
-    assert "395" in said.text
-
-
 @promise("progress reaches the user")
 def test_a_slow_job_reports_its_progress(stack: Stack) -> None:
     said = stack.ask("Run a slow job of 1 second in 4 steps")
@@ -66,14 +60,6 @@ def test_a_slow_job_reports_its_progress(stack: Stack) -> None:
     assert progress[0]["total"] == 4
     assert progress[0]["message"].startswith("step ")
     assert [step["progress"] for step in progress] == sorted(step["progress"] for step in progress)
-
-
-def test_a_failing_tool_fails_with_its_code_and_the_turn_goes_on(stack: Stack) -> None:
-    said = stack.ask("Call a failing tool")
-    assert said.quick_statuses("demo__fail") == [["pending", "queued", "failed"]]
-    assert said.steps("demo__fail")[-1]["error"]["code"] == "TOOL_EXECUTION_FAILED"
-    assert "Failed on purpose" in said.text
-    assert said.reason == "stop"
 
 
 @promise("images reach the page as URLs")
@@ -108,25 +94,12 @@ def test_a_result_too_large_to_keep_says_how_much_is_gone(stack: Stack) -> None:
     assert 400 * 1024 < len(whole) < 401 * 1024
 
 
-def test_rounds_follow_each_other(stack: Stack) -> None:
-    said = stack.ask("Count to 3 with the counter named rounds")
-    assert said.quick_statuses("demo__increment_counter") == [RUN, RUN, RUN]
-    assert [event.data["round"] for event in said.controls("tools")] == [1, 2, 3]
-    assert "Counted to 3" in said.text
-
-
 @promise("after the last round the model answers without tools")
 def test_a_model_that_never_ends_is_stopped_by_the_limit_of_rounds(stack: Stack) -> None:
     said = stack.ask("Keep calling tools forever")
     assert len(said.controls("tools")) == 5
     assert said.reason == "max_rounds"
     assert "no tool is offered to me any more" in said.text
-
-
-def test_structured_content_reaches_the_model(stack: Stack) -> None:
-    said = stack.ask("What is the weather in Oslo?")
-    assert said.quick_statuses("demo__weather") == [RUN]
-    assert "In **Oslo**" in said.text
 
 
 @promise("what users receive after a stop is what happened, whenever and wherever they press it")

@@ -35,7 +35,6 @@ class Collector:
     url: str = ""
 
     def take(self, body: bytes) -> None:
-        """One export."""
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             names = {each.key: each.value.string_value for each in resource.resource.attributes}
             self.spans += [(names["service.name"], span) for scope in resource.scope_spans for span in scope.spans]

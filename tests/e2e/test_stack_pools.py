@@ -55,12 +55,10 @@ def redis(stack: Stack) -> Generator[Any]:
 
 
 def client(stack: Stack) -> Any:
-    """redis-py types its commands only partly."""
     return Redis.from_url(stack.redis.url)
 
 
 def run(stack: Stack, program: str, *words: str) -> str:
-    """What a command of operators prints."""
     env = {"REDIS_URL": stack.redis.url, "REDIS_KEY_PREFIX": KEYS.prefix, **stack.store.env}
     done = subprocess.run(
         [BIN / program, *words], env={**os.environ, **env}, capture_output=True, text=True, timeout=60, check=False

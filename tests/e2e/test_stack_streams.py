@@ -2,14 +2,12 @@
 
 import signal
 from collections.abc import Callable, Generator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
 from tests.marks import exhaustive, promise, smoke
-from tests.support.processes import ROOT
 from tests.support.stack import Stack, running_stack
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
@@ -27,18 +25,6 @@ def stack() -> Generator[Stack]:
 @pytest.fixture
 def base_url(stack: Stack) -> str:
     return stack.url
-
-
-def picture(chat: ChatPage, name: str) -> None:
-    """Keep what is seen, for people to look at: on a desktop, and on a phone."""
-    folder: Path = ROOT / "test-artifacts"
-    folder.mkdir(exist_ok=True)
-    wide = chat.page.viewport_size
-    chat.page.screenshot(path=folder / f"stream-{name}.png")
-    chat.page.set_viewport_size({"width": 390, "height": 800})
-    chat.page.screenshot(path=folder / f"stream-{name}-narrow.png")
-    if wide:
-        chat.page.set_viewport_size(wide)
 
 
 def end_well(stack: Stack) -> None:
@@ -68,10 +54,10 @@ def test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once(
     card.expect_status("running")
     stack.wait_for_effect(token)
     end(stack)
-    picture(chat, f"{end.__name__}-away")
+    chat.picture(f"stream-{end.__name__}-away")
     card.expect_status("succeeded")
     chat.expect_idle()
-    picture(chat, f"{end.__name__}-back")
+    chat.picture(f"stream-{end.__name__}-back")
     expect(chat.cards).to_have_count(1)
     expect(chat.answers.last).to_contain_text("is now")
     expect(chat.notice).to_be_hidden()

@@ -13,7 +13,7 @@ from dialog_engine.storage.postgres import open_postgres
 from tests.marks import exhaustive, promise
 from tests.support import previous_release
 from tests.support.previous_release import PreviousRelease
-from tests.support.replicas import Replica
+from tests.support.replicas import Replica, read_to_the_end
 from tests.support.stack import ENGINE, Stack, events_of, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
@@ -141,7 +141,7 @@ def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release
         stack.wait_for_effect("moved")
         leaving.process.send(signal.SIGTERM)
         transcript = Transcript()
-        staying.read_to_the_end(turn, transcript, 60)
+        read_to_the_end(staying.http, turn, transcript, 60)
 
         assert [message["role"] for message in staying.messages(session)][-1] == "assistant"
         assert [effect["status"] for effect in stack.effects("moved")] == ["started", "finished"]

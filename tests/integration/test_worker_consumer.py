@@ -123,7 +123,7 @@ class Crew:
             RequestAdopter(ledger, OneTool(), Keys(), RedisClock(), default_timeout_ms=30_000),
             PoolDirectory(redis, Keys(), RedisClock()),
             name=name,
-            member_of=self.member_of,
+            member_of=lambda: self.member_of,
             concurrency=concurrency,
             steady_for=self._steady_for,
             check_redis=self._look,

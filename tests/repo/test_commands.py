@@ -48,7 +48,7 @@ def test_a_command_within_a_sentence_is_one_of_a_tested_block() -> None:
             case "dialog-engine":
                 known = first in programs
             case "plugins-mcp":
-                known = first in ("dead", "tools")
+                known = first in ("dead", "tools", "servers", "check")
             case _:
                 known = any(" ".join(command.split()) in text for text in tested)
         if not known:

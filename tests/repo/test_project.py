@@ -36,7 +36,6 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 MAY_SLEEP = {
     "tests/drill/drill.py": "the pause between two looks at the alerts",
     "tests/support/waiting.py": "the pause between two looks at a condition",
-    "tests/support/recorded_backlog.py": "samples are taken once a second",
     "tests/chaos/model.py": "a model writes at a steady rate",
     "tests/chaos/pairs/instance.py": "the second fault strikes some time after the first",
     "tests/chaos/pairs/stack.py": "a fault lasts for a given time",

@@ -14,8 +14,6 @@ Json = dict[str, Any]
 
 
 class Provider(JsonProvider):
-    """Answers every POST as the Messages API."""
-
     def reply(self, request: Any) -> None:
         if self.path != "/v1/messages" or not self.headers["anthropic-version"]:
             self._refuse(404, "not_found_error", self.path)

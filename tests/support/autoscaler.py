@@ -22,7 +22,6 @@ TOLERANCE = 0.1
 
 
 def scaled_object(file: Path = SCALED_OBJECT) -> dict[str, Any]:
-    """The `spec` of the ScaledObject."""
     return next(each["spec"] for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "ScaledObject")
 
 
@@ -47,7 +46,6 @@ class Autoscaler:
         self.workers = self.spec["minReplicaCount"]
 
     def decide(self, values: Mapping[str, int]) -> int:
-        """The number of workers, given what the triggers read now."""
         self._at += SYNC_SECONDS
         wish = max(self._wish(values[kind], target) for kind, target in targets(self.spec).items())
         wish = min(max(wish, self.spec["minReplicaCount"]), self.spec["maxReplicaCount"])

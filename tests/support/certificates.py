@@ -17,7 +17,6 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """A new set of them in `folder`."""
     ca, ca_key = folder / "ca.pem", folder / "ca.key"
     _openssl(
         "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", ca_key, "-out", ca, "-days", "2",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.support.processes import ROOT
+from tests.support.stack import events_of as events_in
 from tests.support.waiting import wait_until_blocking
 
 KEY = "a-key-for-tests-only"
@@ -46,13 +47,11 @@ class Stack:
 
     @property
     def options(self) -> list[str]:
-        """The options of `docker compose` that name the project."""
         profiles = [f"--profile={name}" for name in self.profiles]
         return ["--env-file", os.devnull, "--project-name", self.project, *profiles]
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment of its commands."""
         own = {name: os.environ[name] for name in os.environ if name in ("PATH", "HOME") or name.startswith("DOCKER_")}
         return own | {"PORT": str(self.port)} | self.env
 
@@ -115,7 +114,6 @@ class Stack:
         return self.python(container, get)
 
     def python(self, container: str, program: str) -> str:
-        """What a program writes that runs in a container."""
         argv = ["docker", "exec", container, "python", "-c", program]
         return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
 
@@ -136,7 +134,6 @@ class Stack:
         )
 
     def ask(self, path: str, body: dict[str, Any] | None = None, *, key: str | None = KEY) -> tuple[int, str]:
-        """The status and the body of one request."""
         try:
             with urllib.request.urlopen(self.request(path, body, key=key), timeout=60) as response:  # noqa: S310
                 return response.status, response.read().decode()
@@ -144,12 +141,10 @@ class Stack:
             return error.code, error.read().decode()
 
     def servers(self) -> dict[str, str]:
-        """The MCP servers that the engine knows of, and the state of each."""
         status, tools = self.ask("/v1/tools")
         return {server["server"]: server["state"] for server in json.loads(tools)["servers"]} if status == 200 else {}
 
     def chat(self, message: str, *, key: str | None = KEY) -> list[Event]:
-        """The events of one turn: each one's type and data."""
         status, text = self.ask("/v1/chat", {"message": message}, key=key)
         assert status == 200, text
         return events_of(text)
@@ -179,17 +174,9 @@ class Stack:
 
 
 def events_of(text: str) -> list[Event]:
-    """The events in the text of a stream."""
-    return [event for _, event in events_with_ids(text.split("\n"))]
+    return [event for _, event in events_with_ids(iter(text.split("\n")))]
 
 
-def events_with_ids(lines: "Iterator[str] | list[str]") -> Iterator[tuple[str, Event]]:
+def events_with_ids(lines: Iterator[str]) -> Iterator[tuple[str, Event]]:
     """The id of each event, its type and its data."""
-    fields: dict[str, str] = {}
-    for line in lines:
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif not line and "event" in fields:
-            yield fields.get("id", ""), (fields["event"], json.loads(fields["data"]))
-            fields = {}
+    return ((event.id, (event.name, event.data)) for event in events_in(lines))

@@ -167,12 +167,10 @@ def as_written(events: Sequence[ChatEvent | LLMError], expected: Sequence[Json])
 
 
 def messages_of(written: Sequence[Json]) -> list[Message]:
-    """Messages as the corpus writes them."""
     return [_message(dict(fields)) for fields in written]
 
 
 def messages_written(messages: Sequence[Message]) -> list[Json]:
-    """The opposite of `messages_of`."""
     return [_message_written(message) for message in messages]
 
 

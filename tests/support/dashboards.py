@@ -23,8 +23,6 @@ _SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"),
 
 @dataclass(frozen=True)
 class Query:
-    """One query of a panel."""
-
     dashboard: str
     panel: str
     source: str
@@ -32,7 +30,6 @@ class Query:
 
     @property
     def runnable(self) -> str:
-        """With Grafana's variables filled in."""
         return runnable(self.expr)
 
 
@@ -42,12 +39,10 @@ def runnable(expr: str) -> str:
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """The dashboards by the names of their files."""
     return {file.stem: json.loads(file.read_text()) for file in sorted((GRAFANA / "dashboards").glob("*.json"))}
 
 
 def queries() -> Iterator[Query]:
-    """The queries of all panels, and of the annotations."""
     for name, dashboard in dashboards().items():
         for panel in dashboard["panels"]:
             for target in panel.get("targets", ()):
@@ -55,7 +50,6 @@ def queries() -> Iterator[Query]:
 
 
 def rules() -> Iterator[str]:
-    """The expressions of all recording and alert rules."""
     return (rule["expr"] for group in groups() for rule in group["rules"])
 
 
@@ -82,6 +76,5 @@ def undeclared(text: str) -> set[str]:
 
 
 def documents() -> list[Path]:
-    """The documents for operators."""
     names = ("runbook.md", "operations.md", "observability.md", "reliability.md", "architecture.md")
     return [file for name in names if (file := ROOT / "docs" / name).exists()] + [ROOT / "deploy" / "README.md"]

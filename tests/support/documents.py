@@ -46,7 +46,6 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Where it is."""
         return f"{self.document}:{self.line}"
 
 

@@ -141,7 +141,6 @@ class EngineStore:
         )
 
     async def end(self, turn: Turn, text: str = "Bye") -> int | None:
-        """Commit the end of a turn."""
         done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4, estimated=True), 5)
         return await self.turns.finish(turn, AssistantMessage(text), done, None)
 
@@ -150,7 +149,6 @@ class EngineStore:
         return messages_of((await self.archive.page(session_id, before=None, limit=100, size=1_000_000)).messages)
 
     async def seen(self, other: "EngineStore") -> SeenEngine:
-        """The lease of another engine as it is now."""
         [seen] = [each for each in await self.engines.others() if each.engine_id == other.engine_id]
         return seen
 
@@ -160,12 +158,10 @@ mailbox_of = Keys().mailbox
 
 
 def tool_call() -> ToolCall:
-    """A call as a model makes one."""
     return ToolCall("call_1", new_id(), "demo__add", "{}")
 
 
 def question(arguments: dict[str, Any] | None = None) -> Question:
-    """What is asked about a call."""
     return Question(
         server="demo",
         title=None,
@@ -180,7 +176,6 @@ def question(arguments: dict[str, Any] | None = None) -> Question:
 def requested(
     turn: Turn, call: ToolCall, mailbox: str = "mailbox", *, arguments: dict[str, Any] | None = None
 ) -> ToolCallRequested:
-    """The request of a call."""
     return ToolCallRequested(
         correlation_id=call.correlation_id,
         session_id=turn.session_id,

@@ -183,8 +183,6 @@ class ServerTwin(ToolServer):
 
 @dataclass
 class Facts(Observer):
-    """What was counted."""
-
     ended: list[CallState] = field(default_factory=list[CallState])
     retries: int = 0
     lost: int = 0
@@ -200,8 +198,6 @@ class Facts(Observer):
 
 
 class StoppedClock(Clock):
-    """It is always the same time."""
-
     def now_ms(self) -> int:
         return 1_000_000
 

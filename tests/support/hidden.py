@@ -8,7 +8,6 @@ from redis.exceptions import ResponseError
 
 
 async def keys_with(redis: Any, text: str) -> list[str]:
-    """The keys whose value contains the text."""
     found: list[str] = []
     async for key in redis.scan_iter():
         match await redis.type(key):
@@ -30,5 +29,4 @@ async def keys_with(redis: Any, text: str) -> list[str]:
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    """The names of the files that contain the text."""
     return [file.name for file in folder.iterdir() if file.is_file() and text.encode() in file.read_bytes()]

@@ -22,7 +22,6 @@ class JsonProvider(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def answer(self, status: int, content_type: str, body: bytes) -> None:
-        """A whole answer."""
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))

@@ -11,7 +11,6 @@ _NAMED = (Keys().pins_of(""), Keys().requests_of("-").removesuffix("-"))
 
 
 def leaked_keys(url: str) -> list[str]:
-    """The keys on this server without a TTL that are not listed as permanent."""
     permanent = tuple(Keys().permanent)
     client: Any = Redis.from_url(url, socket_timeout=5, decode_responses=True)
     with client:

@@ -33,7 +33,6 @@ UNKNOWN = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "The
 
 
 def answered(text: str) -> ToolOutcome:
-    """The outcome of a call that succeeded."""
     return ToolOutcome(state=CallState.SUCCEEDED, content=(TextBlock(text),), duration_ms=1, attempts=1)
 
 
@@ -78,29 +77,23 @@ class Bench:
 
     @property
     def engine(self) -> EngineLedger:
-        """The engine's side."""
         return EngineLedger(self.redis, self.keys, cipher=CLEAR)
 
     @property
     def worker(self) -> WorkerLedger:
-        """The workers' side."""
         return WorkerLedger(self.redis, self.keys, cipher=CLEAR)
 
     async def now_ms(self) -> int:
-        """The time of Redis."""
         seconds, microseconds = await self.command("TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def command(self, *words: Any) -> Any:
-        """Any command."""
         return await self.redis.execute_command(*words)
 
     async def open(self) -> None:
-        """Make stream and group."""
         await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
 
     async def request(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
-        """A new tool call."""
         correlation_id = new_id()
         return ToolCallRequested(
             correlation_id=correlation_id,
@@ -135,7 +128,6 @@ class Bench:
         return _delivery(await self.redis.xclaim(self.keys.requests, GROUP, consumer, 0, [entry]), consumer)
 
     async def claim(self, delivery: Delivery, consumer: str) -> Delivery:
-        """The same with a delivery."""
         return await self.claim_entry(delivery.entry, consumer)
 
     async def consumers(self) -> dict[str, int]:
@@ -156,7 +148,6 @@ class Bench:
     async def start(
         self, delivery: Delivery, *, max_starts: int = MAX_STARTS, lease_ms: int = LEASE_MS
     ) -> replies.Started:
-        """START."""
         return await self.worker.start(delivery, max_starts=max_starts, expired=EXPIRED, lease_ms=lease_ms)
 
     async def run(self, delivery: Delivery) -> int:
@@ -183,24 +174,20 @@ class Bench:
     async def cancel(
         self, request: ToolCallRequested, outcome: ToolOutcome = CANCELLED, *, unseen: ToolOutcome | None = None
     ) -> replies.Cancelled:
-        """CANCEL."""
         return await self.engine.cancel(request, outcome, unseen=unseen)
 
     async def audit(
         self, *requests: ToolCallRequested, silent_ms: int = SILENT_MS
     ) -> list[bytes | replies.Loss | None]:
-        """AUDIT: of each call what is said of it."""
         ids = [request.correlation_id for request in requests]
         said = dict(await self.engine.audit(ids, silent_ms=silent_ms))
         return [said.get(correlation_id) for correlation_id in ids]
 
     async def ledger(self, request: ToolCallRequested) -> dict[str, str]:
-        """The ledger entry of a call."""
         fields: dict[bytes, bytes] = await self.redis.hgetall(self.keys.call(request.correlation_id))
         return {name.decode(): value.decode() for name, value in fields.items()}
 
     async def channel(self, request: ToolCallRequested) -> list[CallReply]:
-        """What the response channel of a call carries."""
         rows = await self.redis.xrange(request.response_channel)
         return [decode_reply(fields[b"reply"], cipher=CLEAR) for _, fields in rows]
 
@@ -214,7 +201,6 @@ class Bench:
         await self.redis.xadd(self.keys.requests, {"event": encode_request(request)})
 
     async def adopt(self, delivery: Delivery, *, timeout_ms: int = MINUTE_MS) -> replies.Adoption:
-        """ADOPT."""
         return await self.worker.adopt(delivery, timeout_ms=timeout_ms)
 
     async def mailbox(self) -> list[tuple[str, bytes]]:
@@ -232,7 +218,6 @@ class Bench:
         await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
 
     async def flush(self) -> None:
-        """Everything is lost."""
         await self.redis.flushall()
         await self.a_moment()
 
@@ -250,7 +235,6 @@ class Bench:
         await self.redis.delete(self.keys.call(request.correlation_id))
 
     async def pending(self) -> list[Pending]:
-        """The group's pending list."""
         rows = await self.redis.xpending_range(self.keys.requests, GROUP, "-", "+", 1000)
         return [
             Pending(
@@ -263,7 +247,6 @@ class Bench:
         ]
 
     async def dead_letters(self) -> list[dict[str, str]]:
-        """The dead letters."""
         rows = await self.redis.xrange(self.keys.dead)
         return [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in rows]
 

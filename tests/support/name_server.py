@@ -16,7 +16,6 @@ _A, _NO_SUCH_NAME = 1, 3
 
 
 def missing() -> str | None:
-    """Why there can be no such name server on this machine; None if there can."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return "a name server of the test's own needs root and `unshare`"
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
@@ -43,7 +42,6 @@ class NameServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop."""
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
             last.sendto(b"", (ADDRESS, 53))
         self._thread.join()

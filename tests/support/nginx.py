@@ -31,7 +31,6 @@ http {{
 
 
 def missing() -> str | None:
-    """Why there is no nginx here; None when there is one."""
     return None if _binary() else "no nginx on the path"
 
 
@@ -55,7 +54,6 @@ def running_nginx(
 
 
 def _for_test(config: str, port: int, engine_ports: Sequence[int]) -> str:
-    """The operators' configuration with this test's addresses in it."""
     config, listens = re.subn(r"listen \d+;", f"listen 127.0.0.1:{port};", config)
     engines = "\n    ".join(f"server 127.0.0.1:{each};" for each in engine_ports)
     config, upstreams = re.subn(r"server 127\.0\.0\.1:8000;", engines, config)

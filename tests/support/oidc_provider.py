@@ -21,8 +21,6 @@ CLIENT_ID, CLIENT_SECRET = "callstream-page", "the client's secret"
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key pair with its id."""
-
     kid: str
     private: EllipticCurvePrivateKey
 
@@ -31,7 +29,6 @@ class SigningKey:
         return cls(kid or secrets.token_hex(4), generate_private_key(SECP256R1()))
 
     def public(self) -> dict[str, Any]:
-        """The public key as JSON Web Key."""
         data = ECAlgorithm.to_jwk(self.private.public_key(), as_dict=True)
         return data | {"kid": self.kid, "alg": "ES256", "use": "sig"}
 
@@ -68,7 +65,6 @@ class OidcProvider:
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator["OidcProvider"]:
-        """It answers for as long as the block runs."""
         app = web.Application(middlewares=[self._unless_away])
         app.add_routes(
             [

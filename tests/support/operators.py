@@ -25,15 +25,12 @@ def environment(url: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command wrote, and its exit code."""
-
     code: int
     out: str
     err: str
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The lines of `--json`."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -41,7 +38,6 @@ class Terminal(io.StringIO):
     """A terminal at which this text is typed."""
 
     def isatty(self) -> bool:
-        """It is one."""
         return True
 
 

@@ -11,8 +11,6 @@ from tests.support.json_provider import JsonProvider, chunk_of
 
 
 class Provider(JsonProvider):
-    """Answers every POST as a chat completion."""
-
     def reply(self, request: Any) -> None:
         results = [message["content"] for message in request["messages"] if message["role"] == "tool"]
         offered = [tool["function"]["name"] for tool in request.get("tools", [])]

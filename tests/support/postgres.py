@@ -64,7 +64,6 @@ class PostgresServer:
 
     @property
     def process(self) -> Process:
-        """The running postmaster."""
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process
@@ -111,13 +110,11 @@ class PostgresServer:
             process.suspend()
 
     def thaw(self) -> None:
-        """End `freeze`."""
         for process in [*psutil.Process(self.process.pid).children(recursive=True)]:
             process.resume()
         self.process.send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop it in good order and start it again."""
         self.stop()
         self.start()
 
@@ -133,10 +130,6 @@ class PostgresServer:
         name = name or f"test_{secrets.token_hex(6)}"
         self._ask(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self.url_of(name)
-
-    def drop_database(self, url: str) -> None:
-        """Remove the database; clients that are still connected to it are disconnected."""
-        self._ask(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database_of(url))))
 
     @contextmanager
     def empty_database(self) -> Generator[str]:
@@ -222,7 +215,6 @@ def answers_queries(url: str) -> bool:
 
 
 def database_of(url: str) -> str:
-    """The name of the database in a URI."""
     return str(conninfo_to_dict(url)["dbname"])
 
 

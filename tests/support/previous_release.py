@@ -16,7 +16,6 @@ RELEASE = "795934bb42c5ce947b23b571b035304ef409f9dd"
 
 
 def missing() -> str | None:
-    """Why the previous release cannot be run; None when it can."""
     found = subprocess.run(
         ["git", "cat-file", "-e", f"{RELEASE}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
     )

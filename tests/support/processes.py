@@ -57,7 +57,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._child.pid
 
     @property
@@ -66,7 +65,6 @@ class Process:
         return self._child.poll()
 
     def output(self) -> str:
-        """Everything it has written so far."""
         size = os.fstat(self._log.fileno()).st_size
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
@@ -97,7 +95,6 @@ class Process:
             return self._child.wait()
 
     async def ended(self, timeout: float = STOP_SECONDS) -> int:
-        """Wait for its end; its exit code."""
         await wait_until(lambda: self.returncode is not None, timeout, what=f"the end of {self.argv}")
         return self._child.wait()
 

@@ -18,7 +18,6 @@ from tests.support.processes import Process, answers
 
 
 def missing() -> str | None:
-    """Why there is no Prometheus here; None when there is one."""
     return None if shutil.which("prometheus") else "no prometheus on the path"
 
 
@@ -31,29 +30,23 @@ class Series:
 
 
 class Prometheus:
-    """Asks a running server."""
-
     def __init__(self, url: str) -> None:
         self.url = url
 
     def query(self, expr: str) -> list[dict[str, Any]]:
-        """The samples of an instant query."""
         return self._get("query", query=expr)["result"]
 
     def range(self, expr: str, start: float, end: float, step_seconds: float) -> list[Series]:
-        """The series of a range query."""
         result = self._get("query_range", query=expr, start=str(start), end=str(end), step=str(step_seconds))["result"]
         return [
             Series(found["metric"], [(float(at), float(value)) for at, value in found["values"]]) for found in result
         ]
 
     def exemplars(self, expr: str, start: float, end: float) -> list[dict[str, str]]:
-        """The labels of the exemplars of the series in a query."""
         found: list[dict[str, Any]] = self._get("query_exemplars", query=expr, start=str(start), end=str(end))
         return [exemplar["labels"] for series in found for exemplar in series["exemplars"]]
 
     def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
         return {alert["labels"]["alertname"] for alert in self._get("alerts")["alerts"] if alert["state"] == "firing"}
 
     def rule_errors(self) -> list[str]:

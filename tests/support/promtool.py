@@ -12,7 +12,6 @@ from deploy.prometheus_rule import ALERTS
 
 
 def missing() -> str | None:
-    """Why rules cannot be tested here; None when they can."""
     return None if shutil.which("promtool") else "no promtool on the path"
 
 

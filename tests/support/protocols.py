@@ -43,17 +43,14 @@ class Protocol:
 
     @property
     def hello(self) -> bytes:
-        """A whole answer."""
         return self.opening + self.hel + self.lo + self.end
 
 
 def openai_sse(*chunks: Json) -> bytes:
-    """Chunks of a chat completion."""
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks)
 
 
 def anthropic_sse(*events: Json) -> bytes:
-    """Events of the Messages API."""
     return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
 
 

@@ -32,7 +32,6 @@ QUICK = LeaseTimes(
 
 
 def main() -> None:
-    """Run it until SIGTERM."""
     set_up_logging("INFO", "human")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     asyncio.run(serve(load_settings(), QUICK))

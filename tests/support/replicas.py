@@ -44,38 +44,20 @@ class Replica:
             self.wait_for_tools()
 
     def wait_for_tools(self) -> None:
-        """Wait until it offers tools."""
         wait_until_blocking(self._offers_tools, 60, what="tools")
 
     def begin(self, message: str, session_id: str | None = None) -> tuple[str, str]:
-        """Begin a turn: its session and itself."""
         session = session_id or self.http.post("/v1/sessions").json()["sessionId"]
         answer = self.http.post(f"/v1/sessions/{session}/turns", json={"message": message})
         assert answer.status_code == 202, answer.text
         return session, answer.json()["turnId"]
 
-    def read(
-        self,
-        turn_id: str,
-        transcript: Transcript,
-        until: "Callable[[Event], bool] | None" = None,
-        give_up_at: float = math.inf,
-    ) -> None:
-        """Read on where the transcript ends: see the function of that name."""
-        read(self.http, turn_id, transcript, until, give_up_at)
-
-    def read_to_the_end(self, turn_id: str, transcript: Transcript, seconds: float) -> None:
-        """Read on, over as many connections as it takes, to `done`."""
-        read_to_the_end(self.http, turn_id, transcript, seconds)
-
     def messages(self, session_id: str) -> list[dict[str, Any]]:
-        """What was said in a session."""
         answer = self.http.get(f"/v1/sessions/{session_id}/messages")
         assert answer.status_code == 200, answer.text
         return answer.json()["messages"]
 
     def close(self) -> None:
-        """Close the client; the process is the stack's."""
         self.http.close()
 
     def _start(self) -> Process:

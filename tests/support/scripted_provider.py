@@ -42,7 +42,6 @@ class Exchange:
         await self._writer.drain()
 
     async def until_closed(self) -> None:
-        """The client is gone."""
         with suppress(ConnectionError):
             assert await self._reader.read(1) == b""
 
@@ -118,7 +117,6 @@ def refusal(status: int, body: object = None) -> Script:
 
 @asynccontextmanager
 async def serving(provider: Provider, path: str = "/v1", host: str = "127.0.0.1") -> AsyncGenerator[Provider]:
-    """The provider at its `url`."""
     async with await asyncio.start_server(provider.connected, host, 0) as server:
         port = server.sockets[0].getsockname()[1]
         provider.url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"

@@ -35,7 +35,6 @@ class LocalServer:
 
     @property
     def process(self) -> Process:
-        """The running process."""
         if self._process is None:
             raise RuntimeError("the server was not started")
         return self._process
@@ -54,12 +53,10 @@ class LocalServer:
             raise
 
     def kill(self) -> None:
-        """End it as `kill -9` does."""
         self.process.kill()
         self.stop()
 
     def stop(self) -> None:
-        """End it in good order."""
         if self._process is not None:
             self._process.close()
             self._process = None
@@ -82,7 +79,6 @@ def answers_ping(url: str) -> bool:
 
 
 def missing(kind: str) -> str | None:
-    """Why servers of this kind cannot be started here; None when they can."""
     match kind:
         case "redis-server":
             return None if shutil.which("redis-server") else "no redis-server on the path"
@@ -94,7 +90,6 @@ def missing(kind: str) -> str | None:
 
 @cache
 def docker_missing() -> str | None:
-    """Why containers cannot be started here; None when they can."""
     if not shutil.which("docker"):
         return "no docker on the path"
     probe = subprocess.run(["docker", "info"], capture_output=True, timeout=20, check=False)
@@ -118,7 +113,6 @@ class Servers:
         return self._urls[kind]
 
     def close(self) -> None:
-        """End every server."""
         self._stack.close()
 
     def _local(self, kind: str) -> str:

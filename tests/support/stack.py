@@ -37,8 +37,6 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a turn's stream."""
-
     id: str
     name: str
     data: Json
@@ -60,7 +58,6 @@ class Said:
 
     @property
     def reason(self) -> str:
-        """Why the turn ended."""
         return str(self.events[-1].data["reason"]) if self.events[-1].name == "done" else "not done"
 
     def steps(self, tool: str) -> list[Json]:
@@ -81,12 +78,10 @@ class Said:
         return [[each for each in statuses if each != "running"] for statuses in self.statuses(tool)]
 
     def controls(self, kind: str) -> list[Event]:
-        """The control events of one type."""
         return [event for event in self.events if event.name == "control" and event.data["type"] == kind]
 
 
 def events_of(lines: Iterator[str]) -> Iterator[Event]:
-    """The events of an SSE stream."""
     fields: dict[str, str] = {}
     for line in lines:
         if line:
@@ -166,7 +161,6 @@ class Stack:
         self.wait_for_tools()
 
     def close(self) -> None:
-        """End everything."""
         self.http.close()
         for part in self.parts:  # all at once: each takes its time
             part.send(signal.SIGCONT)
@@ -181,14 +175,12 @@ class Stack:
         self._folders.close()
 
     def start_model(self) -> None:
-        """The demo model."""
         options = ["--port", str(self.model_port), "--token-delay-ms", str(self.token_delay_ms)]
         self._run(
             [sys.executable, "-m", "examples.demo_model", *options], f"http://127.0.0.1:{self.model_port}/healthz"
         )
 
     def start_demo(self) -> Process:
-        """The demo MCP server."""
         argv = [sys.executable, "-m", "examples.demo_server", "--port", str(self.demo_port)]
         return self._run(argv, f"http://127.0.0.1:{self.demo_port}/healthz", {"DEMO_EFFECT_LOG": str(self.effect_log)})
 
@@ -239,17 +231,14 @@ class Stack:
         wait_until_blocking(offered, START_SECONDS, what="the tools to be offered")
 
     def tools(self) -> dict[str, Json]:
-        """What the engine knows of each MCP server."""
         return {each["server"]: each for each in self.http.get("/v1/tools").json()["servers"]}
 
     def ask(self, message: str, session_id: str | None = None) -> Said:
-        """One turn, from its question to its end."""
         with self.asking(message, session_id) as events:
             return Said(tuple(events))
 
     @contextmanager
     def asking(self, message: str, session_id: str | None = None) -> Generator[Iterator[Event]]:
-        """One turn, event by event."""
         body = {"message": message} | ({"sessionId": session_id} if session_id else {})
         with self.http.stream("POST", "/v1/chat", json=body) as response:
             assert response.status_code == 200, response.read()
@@ -270,7 +259,6 @@ class Stack:
         return [effect for effect in effects if effect.get("token") == token]
 
     def wait_for_effect(self, token: str) -> None:
-        """Wait until the demo server has done something under that token."""
         wait_until_blocking(lambda: self.effects(token), 30, what=f"an effect {token!r}")
 
     def bury(self, process: Process) -> None:

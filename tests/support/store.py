@@ -21,13 +21,11 @@ class Store:
 
     def __init__(self, where: Path | str) -> None:
         self.where = where
-        """The settings of an engine."""
         self._lock = threading.Lock()
         self._connection: psycopg.Connection[Any] | None = None
 
     @property
     def kind(self) -> Kind:
-        """Which database it is."""
         return "sqlite" if isinstance(self.where, Path) else "postgres"
 
     @property
@@ -58,7 +56,6 @@ class Store:
             return self._connection.execute(query.encode()).fetchall()
 
     def close(self) -> None:
-        """Look no more."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

@@ -17,8 +17,6 @@ INVENTED = "<tool_use_result>\n<name>add</name>\n<result>1000</result>\n</tool_u
 
 
 class Provider(JsonProvider):
-    """Answers every POST as a chat completion."""
-
     def reply(self, request: Any) -> None:
         if "tools" in request:
             self.answer(400, "application/json", json.dumps(REFUSAL).encode())

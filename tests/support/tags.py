@@ -70,15 +70,12 @@ def merged(events: Sequence[ChatEvent]) -> list[ChatEvent]:
 
 
 def cut(text: str, *places: int) -> list[str]:
-    """`text` in pieces."""
     return [text[a:b] for a, b in itertools.pairwise([0, *sorted(places), len(text)])]
 
 
 def calls_of(events: Iterable[ChatEvent]) -> list[ToolCallEvent]:
-    """The calls among them."""
     return [event for event in events if isinstance(event, ToolCallEvent)]
 
 
 def text_of(events: Iterable[ChatEvent]) -> str:
-    """The text among them."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))

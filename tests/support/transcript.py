@@ -23,7 +23,6 @@ class Transcript:
     """Ids that came although they, or later ones, had been seen."""
 
     def take(self, event_id: str, name: str, data: Json) -> None:
-        """One event as it came."""
         if self.last_id and place(event_id) <= place(self.last_id):
             self.repeats.append(event_id)
             return
@@ -58,11 +57,9 @@ class Transcript:
 
     @property
     def statuses(self) -> dict[str, str]:
-        """Where each call stands."""
         return {call: step["status"] for call, step in self.calls.items()}
 
 
 def place(event_id: str) -> tuple[int, int]:
-    """The order of ids."""
     epoch, _, number = event_id.partition("-")
     return int(epoch), int(number)

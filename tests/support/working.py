@@ -31,7 +31,6 @@ class Caller(Bench):
         expires_in_ms: int = 60_000,
         **arguments: Any,
     ) -> ToolCallRequested:
-        """Ask for a call."""
         request = msgspec.structs.replace(
             await self.request(execution_class, expires_in_ms=expires_in_ms),
             server=server,
@@ -43,8 +42,6 @@ class Caller(Bench):
         return request
 
     async def outcome(self, request: ToolCallRequested, timeout: float = 20.0) -> ToolOutcome:
-        """The one terminal answer to a call."""
-
         async def finished() -> list[CallFinished]:
             return [reply for reply in await self.channel(request) if isinstance(reply, CallFinished)]
 
@@ -52,7 +49,6 @@ class Caller(Bench):
         return reply.outcome
 
     async def has_ended(self, request: ToolCallRequested) -> bool:
-        """Whether the call has its terminal answer."""
         return any(isinstance(reply, CallFinished) for reply in await self.channel(request))
 
     async def starts(self, request: ToolCallRequested) -> int:
@@ -60,23 +56,18 @@ class Caller(Bench):
         return int(await self.redis.hget(self.keys.call(request.correlation_id), "starts") or 0)
 
     async def starts_again(self, request: ToolCallRequested) -> bool:
-        """Whether the call was begun more than once."""
         return await self.starts(request) > 1
 
     async def progress(self, request: ToolCallRequested) -> list[float]:
-        """What progress was passed on."""
         return [reply.progress for reply in await self.channel(request) if isinstance(reply, CallProgress)]
 
     async def started(self, request: ToolCallRequested) -> None:
-        """Wait until the call was begun."""
         await wait_until(lambda: self.starts(request), 20, what=f"the start of {request.tool_name}")
 
     async def backlog_is_empty(self) -> bool:
-        """Whether the stream holds no request."""
         return await self.backlog() == 0
 
     async def nothing_pending(self) -> bool:
-        """Whether no consumer holds a request."""
         return not await self.pending()
 
     async def raw_dead_letters(self) -> list[dict[bytes, bytes]]:
@@ -86,7 +77,6 @@ class Caller(Bench):
 
 @asynccontextmanager
 async def calling(url: str) -> AsyncGenerator[Caller]:
-    """A caller on the server at `url`."""
     redis = command_client(url)
     with thread_client(url) as thread:
         yield Caller(redis, thread)

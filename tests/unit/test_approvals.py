@@ -65,7 +65,6 @@ def approvals_of(events: Sequence[TurnEvent]) -> list[ApprovalStatus]:
 
 
 async def waiting_turn(engine: FakeEngine) -> tuple[Turn, ApprovalStep]:
-    """A turn that waits for approval, and the question."""
     turn = await engine.turns.start("someone", None, "Delete it.")
     return turn, await question(engine, turn)
 

@@ -22,8 +22,6 @@ CERTAIN_AFTER = dict.fromkeys(Loss, CERTAIN_SECONDS)
 
 
 class Ledger(EngineLedger):
-    """A ledger that says what the test wants."""
-
     def __init__(self) -> None:
         unused: Any = None
         super().__init__(unused, Keys(), cipher=CLEAR)
@@ -39,8 +37,6 @@ class Ledger(EngineLedger):
 
 
 class FullDisk(MemoryOutbox):
-    """An outbox that cannot be read."""
-
     async def calls(self, correlation_ids: Sequence[str]) -> Sequence[OutboxRow]:
         raise StorageUnavailableError("the disk is full")
 

@@ -17,8 +17,8 @@ from tests.support.processes import ROOT
 SPEC = scaled_object()
 FLOOR, CEILING = SPEC["minReplicaCount"], SPEC["maxReplicaCount"]
 RECORDED: list[dict[str, int]] = json.loads((ROOT / "tests" / "corpus" / "autoscaling" / "burst.json").read_text())
-"""One reading per second of a burst of 190 calls of two seconds at one worker with eight slots
-(`python -m tests.support.recorded_backlog`)."""
+"""XLEN and the count of XPENDING, once a second, in a burst of 190 calls of two seconds at one worker with eight slots
+(MCP_REQUEST_TIMEOUT_MS 60000, no window per subject)."""
 
 
 def reading(second: int) -> dict[str, int]:

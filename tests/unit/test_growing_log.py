@@ -19,8 +19,6 @@ from dialog_engine.event_log.growing_log import (
 
 
 class Log(GrowingLog):
-    """A log that a test fills."""
-
     def add(self, *entries: Entry) -> None:
         self._add(entries)
 

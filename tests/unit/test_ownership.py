@@ -102,16 +102,13 @@ class SharedTurns:
         return turn
 
     def change(self, turn_id: str, column: str, value: Any) -> None:
-        """Set a column of the turn's row."""
         self.sql(f"UPDATE turns SET {column} = ? WHERE turn_id = ?", value, turn_id)  # noqa: S608 -- our own words
 
     def turn(self, turn_id: str) -> Row:
-        """The turn's row."""
         [row] = self.sql("SELECT owner, epoch, crashes FROM turns WHERE turn_id = ?", turn_id)
         return row
 
     def lease(self, engine_id: str) -> int | None:
-        """The lease of an engine."""
         found = self.sql("SELECT lease_until FROM engines WHERE engine_id = ?", engine_id)
         return found[0].lease_until if found else None
 
@@ -135,11 +132,9 @@ class Engine:
 
     @property
     def renewals(self) -> int:
-        """How often its lease was to be renewed."""
         return self.store.begun.count("renew")
 
     def counted(self, name: str, **labels: str) -> float | None:
-        """The value of a metric."""
         return self.metrics.registry.get_sample_value(name, labels)
 
 

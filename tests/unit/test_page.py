@@ -98,7 +98,6 @@ def test_files_outside_the_page_are_not_served(client: TestClient) -> None:
 
 
 def named(page: str) -> set[str]:
-    """The addresses of the files that the page names."""
     return set(re.findall(r'(?:src|href)="(/[^"]+)"', page))
 
 

@@ -21,8 +21,6 @@ LONGEST_TAG = 24
 
 
 class Case:
-    """One file of the corpus."""
-
     def __init__(self, path: Path) -> None:
         written = read_prompt(path)
         self.dialect = DIALECTS[written.dialect]

@@ -163,8 +163,6 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
 
 
 class Directory(FakeCatalog, ToolDirectory):
-    """One server."""
-
     listed = (GOOD, BAD)
 
     @property

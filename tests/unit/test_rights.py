@@ -112,8 +112,6 @@ ASKED = msgspec.structs.replace(READ, approval=ApprovalPolicy.ALWAYS)
 
 
 class Directory(FakeCatalog, ToolDirectory):
-    """Two servers."""
-
     @property
     def servers(self) -> tuple[ServerView, ...]:
         return tuple(

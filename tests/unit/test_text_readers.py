@@ -428,7 +428,7 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
     relay.refusals storage.approvals storage.archive storage.erasures storage.media
-    storage.moves storage.results storage.statements
+    storage.moves storage.results storage.sqlite storage.statements
 plugins_contract: catalog dead_letters encryption messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
@@ -439,7 +439,7 @@ dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.cont
 callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
-    operators.arguments operators.tools
+    operators.arguments operators.servers operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens

@@ -65,8 +65,6 @@ class Frames(TurnFrames):
 
 
 class Archive:
-    """What was stored."""
-
     def __init__(self, turn: TurnRecord) -> None:
         self._turn = turn
 
@@ -79,8 +77,6 @@ class Archive:
 
 
 class World:
-    """The part of the services that is used."""
-
     def __init__(self, frames: Frames, turn: TurnRecord) -> None:
         self.frames, self.archive = frames, Archive(turn)
         self.streams = Streams(15, lambda: None, StreamTimes(end=0.1))

@@ -83,7 +83,6 @@ class PairTrial:
         """Whether the stack did not come back as it should: it is not used again."""
 
     def run(self, pair: Pair, seed: str) -> Instance:
-        """Strike, wait, mend, judge."""
         stack, dice = self._stack, random.Random(seed)
         begun, since_ms = time.monotonic(), time.time() * 1000
         with (

@@ -30,7 +30,6 @@ STAMP = re.compile(rb"^#TS:(\d+)\r$", re.MULTILINE)
 
 @contextmanager
 def client_of(server: LocalServer) -> Generator[Any]:
-    """A connection of the harness; replies are text."""
     with Redis.from_url(server.url, decode_responses=True, socket_timeout=5) as client:
         yield client
 
@@ -62,7 +61,6 @@ class RedisPair:
         self.settle()
 
     def close(self) -> None:
-        """End both."""
         self._running.close()
         self.replica.stop()
         self.master.stop()

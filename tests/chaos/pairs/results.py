@@ -36,7 +36,6 @@ def pairs_on(store: Kind) -> list[Pair]:
 
 
 def wanted(pair: Pair) -> int:
-    """How many instances of this pair must count."""
     return MANY if frozenset({pair.first, pair.second}) in WORST else FEW
 
 
@@ -64,7 +63,6 @@ class Results:
                 self._take(row)
 
     def add(self, instance: Instance) -> None:
-        """Keep one more."""
         row = {"commit": self._commit, "counts": instance.counts, **asdict(instance)}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a") as file:
@@ -72,7 +70,6 @@ class Results:
         self._take(row)
 
     def of(self, pair: Pair) -> Counter[str]:
-        """What came of this pair so far."""
         return self.sums[str(pair)]
 
     def violations(self) -> Iterator[str]:
@@ -82,7 +79,6 @@ class Results:
                 yield f"{pair}: {found}"
 
     def table(self) -> Iterator[str]:
-        """The lines of the table, in markdown."""
         yield _line(("first, second", *COLUMNS))
         yield "|---" * (len(COLUMNS) + 1) + "|"
         for pair in map(str, pairs_on(self.store)):

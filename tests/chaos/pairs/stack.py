@@ -51,7 +51,6 @@ class PairStack(Cluster):
 
     @property
     def living(self) -> list[int]:
-        """The ports of the engines that run."""
         return [port for port, engine in self.running_engines.items() if engine.returncode is None]
 
     def start(self, *, workers: int = WORKERS) -> None:
@@ -64,8 +63,6 @@ class PairStack(Cluster):
         self.pair.close()
 
     def then(self, seconds: float, do: Callable[[], Any]) -> None:
-        """Do it after so many seconds, while other things happen."""
-
         def wait() -> None:
             time.sleep(seconds)
             do()
@@ -73,7 +70,6 @@ class PairStack(Cluster):
         self.later.append(self._pool.submit(wait))
 
     def kill_engine(self, port: int) -> None:
-        """End an engine as `kill -9` does."""
         engine = self.running_engines[port]
         engine.kill()
         self.dead.append(engine)
@@ -120,7 +116,6 @@ class PairStack(Cluster):
         return missing
 
     def bury_dead(self) -> None:
-        """Forget what was killed, and what it wrote."""
         for engine in self.dead:
             self.bury(engine)
         self.dead.clear()

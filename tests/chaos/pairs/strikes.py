@@ -19,8 +19,6 @@ BACK_SECONDS = {"engine": (0.0, 8.0), "redis": (0.1, 1.0), "old master": (0.0, 1
 
 
 class Fault(StrEnum):
-    """What is broken."""
-
     ENGINE = "engine"
     """An engine is killed, and started again after some seconds; another one adopts its turns, where there is one."""
     WORKER = "worker"
@@ -52,8 +50,6 @@ class Strike:
 
 
 class Striker:
-    """Strikes one stack."""
-
     def __init__(self, stack: PairStack, load: Load, observer: Observer, dice: random.Random) -> None:
         self._stack = stack
         self._load = load
@@ -63,7 +59,6 @@ class Striker:
         """The port of the worker that was struck first."""
 
     def strike(self, fault: Fault) -> Strike:
-        """Break it."""
         match fault:
             case Fault.ENGINE:
                 return self._engine()

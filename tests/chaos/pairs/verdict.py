@@ -76,7 +76,6 @@ class Follower:
 
 @contextmanager
 def clients_of(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
-    """A client of each engine, for as long as the block."""
     with ExitStack() as stack:
         yield [
             stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))

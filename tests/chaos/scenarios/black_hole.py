@@ -37,8 +37,6 @@ REQUESTS, REPLIES = Faults(hold_requests=True), Faults(hold_replies=True)
 
 @dataclass(frozen=True)
 class Case:
-    """Who hears nothing, and for how long."""
-
     name: str
     engine: Faults = NO_FAULTS
     workers: Faults = NO_FAULTS
@@ -60,7 +58,6 @@ CASES = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """One case after the other on one stack, then one worker of two."""
     demo = {"type": "http", "url": "${DEMO_MCP_URL}"}
     brief = {"trust": True, "timeoutMs": int(BRIEF_SECONDS * 1000)}
     config = {"mcpServers": {"demo": demo | {"callstream": {"trust": True}}, "brief": demo | {"callstream": brief}}}
@@ -84,7 +81,6 @@ class _Silence(Part):
         self._proxies = proxies
 
     def run(self) -> None:
-        """Silence, what users do meanwhile, and the end of it."""
         known = self.ask("Hello").end().events[0].data["sessionId"]
         before, stopped = self.count("before", 2), self.count("stopped", 60)
         for asked in (before, stopped):
@@ -131,7 +127,6 @@ class _OneOfTwo(Part):
         self._times = times
 
     def run(self) -> None:
-        """Both kinds of calls run on the one that falls silent."""
         stack, times = self.stack, self._times
         for port in list(stack.workers):
             stack.workers.pop(port).kill()

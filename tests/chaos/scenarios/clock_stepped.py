@@ -47,7 +47,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Set the clock. `source`: see `Cluster`."""
     form = FORMS[size]
     clock = FakeClock(folder / "clock")
     with trial(

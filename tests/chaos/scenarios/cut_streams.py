@@ -48,7 +48,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Cut streams, and compare what the clients put together with what was said."""
     form = FORMS[size]
     with running_engines(folder, behind_nginx=True, engines=form.engines) as (cluster, port):
         assert cluster.engine

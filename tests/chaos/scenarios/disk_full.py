@@ -87,14 +87,11 @@ def _running(folder: Path, binary: Path, *, quick: bool) -> Generator[tuple[Stac
 
 
 class DatabaseFull(Part):
-    """The disk of the engine's database is full."""
-
     def __init__(self, name: str, stack: Stack, pool: ThreadPoolExecutor, disk: SmallDisk) -> None:
         super().__init__(name, stack, pool)
         self._disk = disk
 
     def run(self) -> None:
-        """Nothing is accepted, and a call that is under way ends as it really did."""
         running = self.count("running", 2)
         running.wait_for_effect()
         before = self._sessions()
@@ -149,7 +146,6 @@ class RedisFull(Part):
         self._seconds = seconds
 
     def run(self) -> None:
-        """What ran is kept, what comes waits, and all is well when there is space again."""
         brief = self._seconds < self._times.give_up
         # Either their leases outlive the outage, or their results are in hand before the leases would have run out.
         seconds = self._seconds + 1 if brief else self._times.give_up / 3

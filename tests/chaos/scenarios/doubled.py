@@ -53,7 +53,6 @@ class Copies:
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Double and drop. `source`: see `Cluster`."""
     form = FORMS[size]
     copies = Copies()
     with trial(folder, WORK, workers=2, quick=size is Size.SHORT, source=source, **engines_on(store)) as under_fire:

@@ -54,7 +54,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
-    """Kill engines."""
     form, shared = FORMS[size], store == "postgres"
     options: dict[str, Any] = {"config": mcp_config(SERVER, ASKING), "database": store, "engines": 0}
     with trial(folder, Work(), calls=0, workers=1, quick=True, **options) as under_fire, ExitStack() as clients:

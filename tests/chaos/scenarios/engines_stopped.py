@@ -80,8 +80,6 @@ class Sleeper(Followed):
 
 @dataclass
 class Lane:
-    """One engine that is stopped again and again, and what came of its turns."""
-
     cluster: Cluster
     form: Form
     port: int
@@ -90,7 +88,6 @@ class Lane:
 
     @property
     def engine(self) -> Process:
-        """The process."""
         return self.cluster.others[self.port]
 
     def stop(self, dice: random.Random) -> None:
@@ -133,7 +130,6 @@ class Lane:
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Stop engines. `source`: see `Cluster`."""
     form, notes = FORMS[size], folder / "notes"
     program = (sys.executable, "-m", "tests.chaos.engine", "--lease", str(form.lease), "--notes", notes)
     with trial(

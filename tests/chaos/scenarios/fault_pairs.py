@@ -29,7 +29,6 @@ WORST = [
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Strike twice, again and again. `source`: see `Cluster`."""
     if size is Size.SHORT:
         plan = Plan(dict.fromkeys(WORST, 1), parallel=2, quick=True, second_seconds=4.0, source=source)
         results, artifacts = Results(folder, store, "short"), folder / "found"

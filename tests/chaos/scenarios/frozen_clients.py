@@ -62,8 +62,6 @@ FORMS = {
 
 @dataclass
 class _Times:
-    """What was measured."""
-
     frozen_at: float = 0.0
     under: tuple[float, float] = (0.0, 0.0)
     """From when to when there were frozen clients."""
@@ -77,7 +75,6 @@ class _Times:
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Freeze clients, and see what it costs."""
     form = FORMS[size]
     essay = form.quiet(2 * form.window_seconds + 10)
     with running_engines(folder, behind_nginx=False, send_timeout=form.send_timeout) as (target, port):

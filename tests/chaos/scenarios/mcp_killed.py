@@ -60,7 +60,6 @@ class Round:
     requests: dict[ExecutionClass, ToolCallRequested] = field(default_factory=dict[ExecutionClass, ToolCallRequested])
 
     async def ask(self, tool: str, deadline_ms: int = LONG_MS, **arguments: Any) -> None:
-        """Ask for both calls."""
         for each in ExecutionClass:
             self.requests[each] = await self.caller.call(
                 tool,
@@ -76,11 +75,9 @@ class Round:
         await wait_until(lambda: all(map(self.runs, self.requests)), START_SECONDS, what=f"calls on {self.peer.name}")
 
     def runs(self, execution_class: ExecutionClass) -> int:
-        """How often the tool of a call ran."""
         return runs(self.peer.log, self.requests[execution_class].arguments["token"])
 
     async def fates(self) -> dict[ExecutionClass, Fate]:
-        """What became of both."""
         outcomes = {each: await self.caller.outcome(request, END_SECONDS) for each, request in self.requests.items()}
         return {each: Fate(outcome.state, _code(outcome), self.runs(each)) for each, outcome in outcomes.items()}
 
@@ -134,7 +131,6 @@ class Row:
     repeatable: Fate
 
     def expected(self, execution_class: ExecutionClass) -> Fate:
-        """What must become of a call of this class."""
         return self.once if execution_class is ExecutionClass.ONCE else self.repeatable
 
 

@@ -77,7 +77,6 @@ class Readers:
     stop: Event = field(default_factory=Event)
 
     def read(self, session_id: str, number: int) -> None:
-        """One client."""
         with ExitStack() as stack:
             clients = [stack.enter_context(closing(httpx2.Client(base_url=url, timeout=30))) for url in self.urls]
             while not self.stop.wait(0.1):
@@ -97,7 +96,6 @@ class Readers:
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Kill PostgreSQL and start it again. `source`: see `Cluster`."""
     form = FORMS[size]
     with (
         trial(

@@ -78,7 +78,6 @@ def run(
     source: str = "",
     redis_options: tuple[str, ...] = WRITES_BEFORE_REPLIES,
 ) -> Report:
-    """Kill Redis and start it again. `source`, `redis_options`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder,

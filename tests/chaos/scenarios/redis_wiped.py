@@ -26,7 +26,6 @@ TERMINAL_SECONDS = 15.0
 
 
 def flush(redis: Any) -> None:
-    """Everything is gone."""
     redis.flushall()
 
 
@@ -65,7 +64,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
-    """Wipe Redis. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder,

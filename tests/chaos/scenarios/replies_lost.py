@@ -37,7 +37,6 @@ STOP_SECONDS = 1.5
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
-    """Lose replies until all calls were asked for."""
     options: dict[str, Any] = {"quick": True, "proxied": True, "prepare": _add_worker, "calls": CALLS[size]}
     with trial(folder, WORK, workers=1, program=PROGRAM, **options, **engines_on(store)) as under_fire:
         assert under_fire.proxies
@@ -58,7 +57,6 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres") -> Report:
 
 
 def _add_worker(cluster: Cluster) -> None:
-    """A worker that has one server more."""
     config = cluster.folder / "mcp-with-rare.json"
     config.write_text(json.dumps(mcp_config(SERVER, RARE)))
     cluster.worker_env = {**cluster.worker_env, "MCP_CONFIG": str(config)}

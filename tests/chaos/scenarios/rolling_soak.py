@@ -44,7 +44,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Work and replace. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(folder, form.work, workers=3, quick=form.quick, source=source) as under_fire:
         counts, restarts, earlier = _roll(under_fire, form)
@@ -65,7 +64,6 @@ class _Every:
     due_at: float = 0.0
 
     def tick(self) -> None:
-        """Do it, if it is time."""
         if time.monotonic() >= self.due_at:
             if self.due_at:
                 self.do()

@@ -51,7 +51,6 @@ FORMS = {Size.SHORT: Form(2, 2, cancel_seconds=2.0), Size.FULL: Form(60, 4, canc
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """One phase after the other, then the judgement. `source`: see `Cluster`."""
     form, config = FORMS[size], mcp_config(SERVER, BEFORE, NARROW, ASKING)
     options: dict[str, Any] = {"database": "postgres", "engines": 2, "config": config, "source": source}
     with (

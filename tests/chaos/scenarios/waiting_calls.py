@@ -62,7 +62,6 @@ class Seen:
         return len(self.notified) + len(self.unnotified) + len(self.wrong)
 
     def take(self, outcome: ToolOutcome, at: float) -> None:
-        """Note an answer that came at this monotonic time."""
         if outcome.state is not CallState.SUCCEEDED:
             self.wrong.append(f"a call is {outcome.state}: {outcome.error}")
             return
@@ -73,7 +72,6 @@ class Seen:
 
 
 def run(size: Size, folder: Path) -> Report:
-    """Let calls wait, answer them at a steady rate, and measure."""
     tune_gc()  # as an engine's own process does
     redis = LocalServer(embedded_binary(), folder)
     redis.start()
@@ -120,7 +118,6 @@ async def _keep_calling(caller: Caller, seen: Seen) -> None:
 
 
 async def _measure(plan: Plan, client: Any, seen: Seen, waiting: Any) -> Figures:
-    """Watch until the last reply is on its way."""
     began, before = time.monotonic(), len(seen)
     cpu, redis_cpu = _cpu(), _redis_cpu(client)
     connections, fewest = 0, plan.waiting

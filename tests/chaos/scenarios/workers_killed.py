@@ -61,7 +61,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Kill workers until all calls were asked for. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(
         folder, form.work, workers=form.workers, calls=form.calls, quick=form.quick, source=source

@@ -43,7 +43,6 @@ FORMS = {
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
-    """Stop workers that run something. `source`: see `Cluster`."""
     form = FORMS[size]
     with trial(folder, form.work, workers=form.workers, quick=form.quick, source=source) as under_fire:
         busy_elsewhere = _stop_and_wake(under_fire, form)

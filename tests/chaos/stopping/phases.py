@@ -25,7 +25,6 @@ class Progress:
     rounds: int = 0
 
     def take(self, event: Event) -> None:
-        """One event."""
         match event.name, event.data.get("type"):
             case "text", _:
                 self.text += self.rounds > 0 or not self.steps
@@ -40,7 +39,6 @@ class Progress:
                 pass
 
     def calls(self, status: str) -> int:
-        """How many calls have come so far."""
         return len(self.steps.get(status, ()))
 
 
@@ -61,7 +59,6 @@ class Phase:
     held: bool = False
 
     def order(self, number: int) -> Order:
-        """What the turn with this number asks for."""
         calls: list[Call] = []
         for place, (server, tool) in enumerate(self.tools):
             before = server == SERVER and (number + place) % 2
@@ -72,7 +69,6 @@ class Phase:
         return Order(self.token(number), rounds, words, self.word_ms)
 
     def token(self, number: int) -> str:
-        """The name of that turn."""
         return f"{self.name}-{number}".replace(" ", "-")
 
     def delay(self) -> float:

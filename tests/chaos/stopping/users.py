@@ -41,7 +41,6 @@ class Stopped(Followed):
             yield tool, arguments["token"], by_id.get(f"call_{number}", {})
 
     def take(self, event: Event) -> None:
-        """One event as it came."""
         self.received.take(event.id, event.name, event.data)
         if event.name == "text":
             self.pieces += event.data["delta"]

@@ -15,7 +15,6 @@ SOON_SECONDS = 1.0
 
 
 def judged(turn: Stopped, noted: Noted) -> Iterator[Finding]:
-    """Everything that is wrong with it."""
     for what in (*_of_the_turn(turn), *_of_the_text(turn, noted), *turn.problems):
         yield Finding(turn.phase.name, what, turn.order.tag)
     for _, token, step in turn.calls:

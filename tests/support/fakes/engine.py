@@ -84,7 +84,6 @@ class FakeEngine:
         await self.worker.close()
 
     async def turn(self, text: str, session_id: str | None = None, *, subject: str = "someone") -> list[TurnEvent]:
-        """A whole turn: everything the user saw."""
         turn = await self.turns.start(subject, session_id, text)
         return await self.seen(turn)
 
@@ -177,7 +176,6 @@ async def breathe() -> None:
 
 
 def text_of(events: Sequence[TurnEvent]) -> str:
-    """The text that was streamed."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -195,10 +193,8 @@ def done_of(events: Sequence[TurnEvent]) -> Done:
 
 
 def is_step(status: ToolStatus, name: str | None = None) -> Callable[[TurnEvent], bool]:
-    """Whether an event is such a step."""
     return lambda event: isinstance(event, ToolStep) and event.status is status and name in (None, event.call.tool_name)
 
 
 def is_text(text: str) -> Callable[[TurnEvent], bool]:
-    """Whether an event is this piece of text."""
     return lambda event: event == TextDelta(text)

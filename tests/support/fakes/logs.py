@@ -7,8 +7,6 @@ from dialog_engine.model import Turn, TurnEvent
 
 
 class MemoryLog(TurnLog):
-    """The log of one life of a turn."""
-
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self.events: list[TurnEvent] = []

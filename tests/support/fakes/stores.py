@@ -44,7 +44,6 @@ class Clock:
     ahead_ms = 0
 
     def now_ms(self) -> int:
-        """Unix milliseconds."""
         return time.time_ns() // 1_000_000 + self.ahead_ms
 
     def julian_day(self, _: str) -> float:
@@ -53,8 +52,6 @@ class Clock:
 
 
 class MemoryDatabase(SqliteDatabase):
-    """The tables in memory."""
-
     def __init__(self) -> None:
         self.clock = Clock()
         self._file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -123,21 +120,17 @@ class MemoryStore(EngineStore):
         self.hold, self.refuse, self.begun = self.held.hold, self.held.refuse, self.held.begun
 
     def turn(self, turn: Turn) -> Row:
-        """The row of a turn."""
         [row] = self.memory.rows("SELECT * FROM turns WHERE turn_id = ?", turn.turn_id)
         return row
 
     def status(self, turn: Turn) -> str:
-        """Whether a turn runs, or how it has ended."""
         return self.turn(turn).status
 
     def failure(self, turn: Turn) -> TurnFailed | None:
-        """The error that ended a turn."""
         row = self.turn(turn)
         return TurnFailed(row.error_code, row.error_message) if row.error_code else None
 
     def usage(self, turn: Turn) -> Usage:
-        """The cost of a turn until now."""
         row = self.turn(turn)
         return Usage(row.input_tokens, row.output_tokens, bool(row.estimated))
 
@@ -146,7 +139,6 @@ class MemoryStore(EngineStore):
         return self.memory.rows("SELECT * FROM outbox WHERE event_type = ? ORDER BY seq", EVENT_TYPE)
 
     def unanswered(self, turn: Turn) -> Sequence[str]:
-        """The calls of a turn without an outcome."""
         found = "SELECT correlation_id FROM tool_calls WHERE turn_id = ? AND outcome IS NULL"
         return [row.correlation_id for row in self.memory.rows(found, turn.turn_id)]
 

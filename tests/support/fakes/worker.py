@@ -29,8 +29,6 @@ def tool(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> Tool
 
 
 class FakeCatalog(ToolSource):
-    """A ToolSource with these tools."""
-
     def __init__(self, *tools: ToolEntry) -> None:
         self._tools = {entry.name: entry for entry in tools}
 
@@ -47,8 +45,6 @@ class FakeCatalog(ToolSource):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One execution of a tool."""
-
     arguments: dict[str, Any]
     progress: Callable[[float, float | None, str | None], None]
 
@@ -57,12 +53,10 @@ Behaviour = Callable[[Execution], Awaitable[ToolOutcome]]
 
 
 def succeeded(text: str) -> ToolOutcome:
-    """The outcome of a call that went well."""
     return ToolOutcome(CallState.SUCCEEDED, (TextBlock(text),), duration_ms=1, attempts=1)
 
 
 def failed(message: str) -> ToolOutcome:
-    """The outcome of a tool that says it failed."""
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.TOOL_EXECUTION_FAILED, message, attempts=1)
 
 

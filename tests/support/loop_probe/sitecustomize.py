@@ -21,8 +21,6 @@ STARTS = ("LifespanOn.main", "serve")
 
 
 class _Turn:
-    """The turn of the loop that runs now."""
-
     spent = 0.0
     collected = 0.0
     longest = 0.0

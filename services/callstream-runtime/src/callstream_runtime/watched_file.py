@@ -46,7 +46,7 @@ class WatchedFile(Generic[T]):
         self._bad_since: float | None = None
         self._now = now
         self._checked_at = now()
-        self._stamp = _stamp(path)
+        self._stamp = stamp_of(path)
         self._content = read_file(path, parse)
 
     @property
@@ -62,7 +62,7 @@ class WatchedFile(Generic[T]):
         return self._content
 
     def _read_if_changed(self) -> None:
-        if (stamp := _stamp(self._path)) == self._stamp:
+        if (stamp := stamp_of(self._path)) == self._stamp:
             return
         self._stamp = stamp
         try:
@@ -104,7 +104,7 @@ def _read_regular(path: Path) -> bytes:
     return data
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
     """Differs after a change; None when there is no file. It follows the links by which Kubernetes replaces files."""
     try:
         found = os.stat(path)  # noqa: PTH116 -- less than half the time of Path.stat

@@ -124,7 +124,8 @@ class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
     """One worker's view of one server. Times are Unix milliseconds on the clock of Redis.
 
     `retry_at`: when a server that failed is tried again; None while it works. `catalog`: the digest of the worker's
-    catalog of the server (`trust.digest_of`); None without one, and from workers that sign nothing.
+    catalog of the server (`trust.digest_of`); None without one, and from workers that sign nothing. `sessions` and
+    `children`: how many sessions and child processes of the server the worker has.
     """
 
     state: ServerState
@@ -133,6 +134,8 @@ class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
     error: str | None = None
     breaker: BreakerState = BreakerState.CLOSED
     retry_at: int | None = None
+    sessions: int = 0
+    children: int = 0
 
 
 def named(name: str, tools: Iterable[ToolEntry]) -> list[ToolEntry]:

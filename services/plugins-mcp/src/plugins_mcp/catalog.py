@@ -57,6 +57,8 @@ class CatalogPublisher:
         self._worker = worker
         self._changed = changed
         self._published: dict[str, View] = {}
+        self._shown: set[str] = set()
+        """The servers under whose names there may be something of this worker."""
         self._encoded: dict[str, _Encoded] = {}
         self._request_keys = request_keys or RequestKeys()
         self._trust = CatalogTrust(self._request_keys)
@@ -99,15 +101,20 @@ class CatalogPublisher:
             views[name] = (state, catalog.digest if catalog else None)
             new_view = self._published.get(name) != views[name]
             changed |= self._write_one(write, name, state, catalog, fields, new_view=new_view)
+        for name in self._shown - health.keys():
+            write.hdel(self._keys.catalog_of(name), *fields_of(self._worker))
+            changed = True
+        self._shown |= health.keys()
         if changed:
             write.publish(self._keys.control, ANNOUNCEMENT)
         await write.execute()
         self._published = views
+        self._shown = set(health)
 
     async def withdraw(self) -> None:
         """Remove this worker's view, at its shutdown. Raises `RedisUnavailable`."""
         pipeline = self._redis.pipeline(transaction=False)
-        for name in self._servers.health():
+        for name in self._shown | self._servers.health().keys():
             pipeline.hdel(self._keys.catalog_of(name), *fields_of(self._worker))
         pipeline.publish(self._keys.control, ANNOUNCEMENT)
         await pipeline.execute()
@@ -174,6 +181,8 @@ class CatalogPublisher:
             error=health.error,
             breaker=health.breaker,
             retry_at=retry_at,
+            sessions=health.sessions,
+            children=health.children,
         )
 
     def _stale(self, fields: Mapping[bytes, bytes]) -> list[bytes]:

@@ -54,7 +54,7 @@ class Consumer:
         pools: PoolFinder,
         *,
         name: str,
-        member_of: Sequence[str],
+        member_of: Callable[[], Sequence[str]],
         concurrency: int,
         steady_for: Callable[[], float],
         check_redis: Callable[[], Awaitable[None]],
@@ -67,7 +67,7 @@ class Consumer:
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
 
-        `member_of` are the pools whose streams are read beside `events.plugins`.
+        `member_of` returns the pools whose streams are read beside `events.plugins`, now.
         Abandoned requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
         """
         self._blocking = blocking
@@ -76,8 +76,10 @@ class Consumer:
         self._handler = handler
         self._adopter = adopter
         self._name = name
+        self._keys = keys
         self._member_of = member_of
-        self._streams = deque([keys.requests, *map(keys.requests_of, member_of)])
+        self._pools = tuple(member_of())
+        self._streams = deque([keys.requests, *map(keys.requests_of, self._pools)])
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._request_keys = request_keys or RequestKeys()
@@ -115,6 +117,7 @@ class Consumer:
         pause = 0.0
         while True:
             free = await self._free_slots()
+            recover = self._changed_pools() or recover
             try:
                 if recover:
                     await self._takeover.recover()
@@ -139,6 +142,15 @@ class Consumer:
                 pause = min(max(pause * 2, 0.1), 2.0)
                 await asyncio.sleep(pause)
 
+    def _changed_pools(self) -> bool:
+        """Read the streams of the pools that this worker is in now. Whether they are others than before."""
+        if self._pools == (now := tuple(self._member_of())):
+            return False
+        self._pools = now
+        self._streams.clear()
+        self._streams.extend([self._keys.requests, *map(self._keys.requests_of, now)])
+        return True
+
     async def drain(self, seconds: float) -> None:
         """Wait for the calls in progress; after `seconds` the rest are cancelled and left to other workers."""
         tasks = list(self._in_progress.values())
@@ -153,7 +165,7 @@ class Consumer:
 
     async def retire(self) -> None:
         """Leave the group. Entries still pending here become free for others. Raises `RedisUnavailable`."""
-        await self._ledger.retire(self._name, self._member_of, lease_ms=self._times.lease_ms)
+        await self._ledger.retire(self._name, self._pools, lease_ms=self._times.lease_ms)
 
     def _mark_served(self) -> None:
         # Without Redis, or while it accepts no writes, this consumer only waits, which does not count as reading.

@@ -30,7 +30,7 @@ async def remove_dead_consumers(
     redis: Redis,
     keys: Keys,
     consumer: str,
-    pools: Sequence[str] = (),
+    pools: Callable[[], Sequence[str]] = tuple,
     *,
     steady_for: Callable[[], float],
     removed: Callable[[Sequence[str]], None],
@@ -45,10 +45,10 @@ async def remove_dead_consumers(
     while True:
         await asyncio.sleep(times.every * random.uniform(0.5, 1.5))
         try:
-            await show_consumer(redis, keys, consumer, pools)
+            await show_consumer(redis, keys, consumer, pools())
             if steady_for() < 1.5 * times.every:
                 continue
-            gone = await tidy_consumers(redis, keys, consumer, pools, silent_ms=int(times.silent * 1000))
+            gone = await tidy_consumers(redis, keys, consumer, pools(), silent_ms=int(times.silent * 1000))
         except RedisError as error:
             log.debug("dead consumers cannot be removed now: %s", error)  # the consumer's own loop logs it loudly
             continue

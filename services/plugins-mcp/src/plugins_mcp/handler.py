@@ -21,8 +21,8 @@ from plugins_contract.rights import Rights
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.mcp import Answered, CallResult, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
+from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
@@ -140,8 +140,7 @@ class CallHandler:
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        server = self._servers.get(request.server)
-        if server is None:
+        if not self.serves(request):
             # It was started by a worker that has this server: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
@@ -159,7 +158,7 @@ class CallHandler:
             ):
                 queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
                 self._observer.started(request, starts, queued_ms)
-                decision = await self._execute(delivery, fence, starts, server, running)
+                decision = await self._execute(delivery, fence, starts, running)
                 stopping = running.worker_stopping
                 async with asyncio.timeout(self._shutdown_write_seconds if stopping else None):
                     await self._write_decision(delivery, fence, starts, decision, started_at)
@@ -186,7 +185,7 @@ class CallHandler:
                 log.warning("call %s was cancelled here and is left to another worker", delivery.request.correlation_id)
 
     async def _execute(
-        self, delivery: Delivery, fence: int, starts: int, server: ToolServer, running: RunningCall
+        self, delivery: Delivery, fence: int, starts: int, running: RunningCall
     ) -> Finish | Release | LeaveToLease:
         """Run the call while its engine gets its reports, and decide what happens to it."""
         request = delivery.request
@@ -199,18 +198,18 @@ class CallHandler:
             name=f"reports of {request.correlation_id}",
         )
         try:
-            return await self._retried(delivery, server, running, reports)
+            return await self._retried(delivery, running, reports)
         finally:
             await reports.close()
 
     async def _retried(
-        self, delivery: Delivery, server: ToolServer, running: RunningCall, reports: CallReports
+        self, delivery: Delivery, running: RunningCall, reports: CallReports
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
         request, retries = delivery.request, 0
         while True:
             result = await running.attempt(
-                lambda send_state: self._call(delivery, server, reports, send_state),
+                lambda send_state: self._call(delivery, reports, send_state),
                 name=f"tools/call {request.tool}",
             )
             if result is not None:
@@ -245,12 +244,13 @@ class CallHandler:
             may_have_run=running.may_have_run,
         )
 
-    async def _call(
-        self, delivery: Delivery, server: ToolServer, reports: CallReports, send_state: SendState
-    ) -> CallResult:
+    async def _call(self, delivery: Delivery, reports: CallReports, send_state: SendState) -> CallResult:
         request, seconds_left = delivery.request, self._seconds_left(delivery.request)
         if seconds_left <= 0:
             return TimedOut(sent=False)
+        # Found anew for each attempt: the servers file may have changed.
+        if (server := self._servers.get(request.server)) is None:
+            return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
         return await server.call(
             request.tool,
             request.arguments,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias
 
@@ -53,7 +54,7 @@ class Takeover:
         self._read_own = read_own
         self._steady_for = steady_for
         self._check_redis = check_redis
-        self._cursors = dict.fromkeys(streams, "0-0")
+        self._cursors = defaultdict[str, str](lambda: "0-0")
         """By stream."""
         self.sweep_at = 0.0
         """When the next sweep is due, on the clock of the event loop."""

@@ -21,7 +21,6 @@ from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlogs
-from plugins_contract.pools import pools_of
 from plugins_contract.rights import Rights
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
@@ -39,6 +38,7 @@ from plugins_mcp.observe.gauges import Gauges
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.pools import PoolKeeper
+from plugins_mcp.servers_watch import ServersWatch, report
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +56,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
     """
     times = times or LeaseTimes()
     configured = configured_servers(settings)
-    for warning in configured.warnings:
-        log.warning("%s", warning)
-    for broken in configured.broken:
-        level = logging.INFO if broken.disabled else logging.ERROR
-        log.log(level, "MCP server %r is not used: %s", broken.name, broken.reason)
+    report(configured)
     name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
     async with contextlib.AsyncExitStack() as stack:
         keys = Keys(settings.redis_key_prefix)
@@ -83,15 +79,14 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers[ECHO] = EchoServer()
         watch = RedisWatch(redis, keys, clock)
-        member_of = pools_of(servers.names, settings.worker_pool)
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
         keeper = PoolKeeper(
             directory,
             clock,
             times,
             worker=name,
-            servers=servers.names,
-            pools=member_of,
+            servers=lambda: servers.names,
+            pool=settings.worker_pool,
             steady_for=watch.steady_for,
         )
         catalog = CatalogPublisher(
@@ -145,7 +140,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             ),
             directory,
             name=name,
-            member_of=member_of,
+            member_of=keeper.pools,
             concurrency=settings.worker_concurrency,
             steady_for=watch.steady_for,
             check_redis=watch.ask,
@@ -178,6 +173,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             servers.run,
             catalog.run,
             keeper.run,
+            ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
             facts.observe_loop,
@@ -186,7 +182,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
                 redis,
                 keys,
                 name,
-                member_of,
+                keeper.pools,
                 steady_for=watch.steady_for,
                 removed=facts.workers_died,
             ),

@@ -48,8 +48,7 @@ class McpServer:
         self.generation = 0
         self.listed: ServerCatalog | None = None
         """Everything in its last listing."""
-        self._offered: Mapping[str, ToolEntry] = {}
-        """The tools of `catalog`."""
+        self._offered: Mapping[str, ToolEntry] = {}  # the tools of `catalog`
         self._reviewed: tuple[ServerCatalog, ServerCatalog] | None = None
         """A listing, and what of it is accepted."""
         self.attempted = asyncio.Event()
@@ -57,7 +56,7 @@ class McpServer:
         """Set while `catalog` is that of the newest listing: whether a call may go is decided by it."""
         self._policy = policy or ConnectionPolicy()
         self._changed = changed
-        self._connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
+        self.connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
         self._stopping = asyncio.Event()
         self._stale = asyncio.Event()
         """Set when the listing may be out of date, or the server should be checked."""
@@ -67,19 +66,19 @@ class McpServer:
     @property
     def state(self) -> ServerState:
         """The state that heartbeats and health show."""
-        if self.spec.options.trust and self._reviewed is None and self._connection.status.state is ServerState.READY:
+        if self.spec.options.trust and self._reviewed is None and self.connection.status.state is ServerState.READY:
             return ServerState.CONNECTING  # nothing can be offered yet
-        return self._connection.status.state
+        return self.connection.status.state
 
     @property
     def last_error(self) -> str | None:
         """What is wrong with the server; None when it is ready."""
-        return self._connection.status.error
+        return self.connection.status.error
 
     @property
     def breaker(self) -> CircuitBreaker:
         """The server's circuit breaker, for reading."""
-        return self._connection.breaker
+        return self.connection.breaker
 
     @property
     def catalog(self) -> ServerCatalog | None:
@@ -100,7 +99,7 @@ class McpServer:
 
     async def run(self) -> None:
         """Own the connection until `stop`: connect, keep the listing up to date, reconnect. Runs in a TaskGroup."""
-        self._connection.started()
+        self.connection.started()
         async with asyncio.TaskGroup() as group:
             owner = group.create_task(self._keep_connected(), name=f"mcp-server:{self.spec.name}")
             try:
@@ -129,13 +128,13 @@ class McpServer:
     ) -> CallResult:
         """Call `tool` once, without retries. The result holds no secret of the server's configuration.
 
-        `subject` is the user whom the call is for: late calls count for each first.
-        Without `approved` a tool whose policy asks for a person's approval is not called, whoever requests it.
-        `timeout_s` is the total, which includes waiting for a free slot and for the connection. It is what is left of
-        `granted_s`, the time that the call was given before it waited elsewhere: a timeout after a small part of that
-        does not count against the server. `on_begin` is called when the call has its slot and a session. `on_progress`
-        is called in order and never after the return. Both must not block. Cancelling the caller cancels the call at
-        the server; `send_state` then tells whether the call was sent. A server whose circuit is open refuses at once.
+        `subject` is the user whom the call is for: late calls count for each first. Without `approved` a tool whose
+        policy asks for a person's approval is not called, whoever requests it.
+        `timeout_s` is the total, with the waits for a slot and the connection. It is what is left of `granted_s`, the
+        time that the call was given before it waited elsewhere: a timeout after a small part of that does not count
+        against the server. `on_begin` is called when the call has its slot and a session, `on_progress` in order and
+        never after the return; both must not block. Cancelling the caller cancels the call at the server; `send_state`
+        then tells whether it was sent. A server whose circuit is open refuses at once.
         """
         if tool not in self._offered and self.spec.options.tool(tool).disabled:
             return Rejected(ErrorCode.DISABLED, f"the tool {tool!r} is disabled in the configuration")
@@ -143,7 +142,7 @@ class McpServer:
             return NotSent("this worker is shutting down")
         if self._known.is_set() and (refused := self._refused(tool, approved=approved)):
             return redacted(refused, self.spec)
-        result = await self._connection.call(
+        result = await self.connection.call(
             tool,
             arguments,
             subject=subject,
@@ -192,7 +191,7 @@ class McpServer:
 
     async def _keep_connected(self) -> None:
         while True:
-            self._connection.attempt_started()
+            self.connection.attempt_started()
             child = ChildDiagnostics()
             generation = self.generation
             try:
@@ -210,7 +209,7 @@ class McpServer:
                 return  # a transport that fails while it is being closed can swallow the cancellation of this task
             if child.other_text:
                 reason += f"; its standard output, which is for MCP only, has other text: '{child.other_text}'"
-            self._connection.failed(reason, standard_error=child.stderr())
+            self.connection.failed(reason, standard_error=child.stderr())
             self.attempted.set()
             await asyncio.sleep(self.breaker.retry_in())
 
@@ -225,13 +224,13 @@ class McpServer:
                 await self._session_opened(session, listing)
                 await self._serve(session)
         finally:
-            self._connection.session_closed()
+            self.connection.session_closed()
 
     async def _serve(self, session: Session) -> None:
         async with asyncio.TaskGroup() as group:
             helpers = [group.create_task(self._keep_listed(session)), group.create_task(session.subscribe())]
             await session.ended.wait()
-            self._connection.session_closed()
+            self.connection.session_closed()
             for helper in helpers:
                 helper.cancel()
         # Answers to earlier calls may still arrive: the session can be lost at one replica of the server only.
@@ -249,7 +248,7 @@ class McpServer:
             self._stale.clear()
             while not await self._relist(session):
                 await asyncio.sleep(self.breaker.retry_in())
-                self._connection.attempt_started()
+                self.connection.attempt_started()
 
     async def _relist(self, session: Session) -> bool:
         """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""
@@ -259,9 +258,9 @@ class McpServer:
         except TimeoutError as error:
             if session.idle.is_set():
                 session.lost()  # the server hangs, and no call waits for it: reconnect
-            self._connection.failed(describe_error(error))
+            self.connection.failed(describe_error(error))
         except (MCPError, ValueError) as error:
-            self._connection.failed(describe_error(error))
+            self.connection.failed(describe_error(error))
         else:
             await self._publish(listing)
             return True
@@ -270,17 +269,14 @@ class McpServer:
     async def _session_opened(self, session: Session, listing: Listing) -> None:
         self.generation += 1
         self._stale.clear()
-        self._connection.session_opened(session)
+        self.connection.session_opened(session)
         await self._publish(listing)
         if self.catalog is not None:
             self.attempted.set()
         log.info("MCP server %r: connected, protocol %s", self.spec.name, session.client.protocol_version)
 
     def _note_failed_handshake(self, error: Exception) -> None:
-        """Skip the protocol probe next time if the server may have exited because of it, as the first releases do.
-
-        The server may have exited for another reason, so the attempt after that probes again.
-        """
+        """Skip the protocol probe every other time where the server may have exited because of it, as old ones do."""
         closed = any(isinstance(leaf, MCPError) and leaf.code == CONNECTION_CLOSED for leaf in leaf_errors(error))
         if closed and self.spec.options.protocol == "auto" and isinstance(self.spec.transport, Stdio):
             self._exits_when_probed = not self._exits_when_probed
@@ -296,4 +292,4 @@ class McpServer:
             else:
                 self._offered = {entry.tool: entry for entry in self.listed.tools}
                 self._known.set()
-        self._connection.listed(changed=changed)
+        self.connection.listed(changed=changed)

@@ -56,6 +56,10 @@ class ServerConnection:
         self._decided = asyncio.Event()
         """Set while it is known whether calls can go: there is a session, or calls are refused."""
         self._slots = asyncio.Semaphore(spec.options.concurrency)
+        self._calls = 0
+        self.idle = asyncio.Event()
+        """Set while there is no call."""
+        self.idle.set()
         self._has_idle_limits = spec.options.idle_timeout_ms is not None or bool(spec.options.tools)
         self._waiting: set[asyncio.Timeout] = set()
         """The calls that wait for a slot. Rescheduling a timeout to now ends that wait."""
@@ -166,18 +170,23 @@ class ServerConnection:
     async def _slot(self) -> AsyncGenerator[bool]:
         """Hold one of the server's slots, given out in order; False when the circuit opened during the wait."""
         acquired = False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None) as wait:
-                self._waiting.add(wait)
-                try:
-                    acquired = await self._slots.acquire()
-                finally:
-                    self._waiting.discard(wait)
+        self._calls += 1
+        self.idle.clear()
         try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None) as wait:
+                    self._waiting.add(wait)
+                    try:
+                        acquired = await self._slots.acquire()
+                    finally:
+                        self._waiting.discard(wait)
             yield acquired
         finally:
             if acquired:
                 self._slots.release()
+            self._calls -= 1
+            if not self._calls:
+                self.idle.set()
 
     async def _next_session(self) -> Session | None:
         """The session; waits for the next one if the last was just lost or the owner is trying to connect."""

@@ -9,6 +9,7 @@ from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
+from plugins_mcp.mcp.transport_options import Stdio
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class ServerHealth:
     error: str | None = None
     breaker: BreakerState = BreakerState.CLOSED
     retry_at: float | None = None
+    sessions: int = 0
+    children: int = 0
 
     def as_json(self) -> dict[str, object]:
         """The same as a JSON object."""
@@ -50,14 +53,44 @@ class McpServers(dict[str, McpServer]):
         """`changed` is called with a server's name after its state or its catalog changed; it must not block."""
         super().__init__({spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs})
         self._broken = {server.name: server for server in broken}
+        self._changed = changed
+        self._policy = policy
+        self._owners: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         """Run the owner tasks of all servers until `stop`, or until cancelled."""
-        async with asyncio.TaskGroup() as owners:
-            for name, server in self.items():
-                owners.create_task(server.run(), name=f"mcp-servers:{name}")
+        async with asyncio.TaskGroup() as self._owners:
+            for server in self.values():
+                self._own(server)
             await self._stopping.wait()
+
+    def replace(self, old: Iterable[ServerSpec], new: Iterable[ServerSpec], broken: Iterable[BrokenServer]) -> None:
+        """Take the servers `new` in the place of `old`. Those that are in both keep their sessions and processes.
+
+        Calls that run at one of the others end there, and it is stopped after them.
+        """
+        before, after = ({spec.name: spec for spec in specs} for specs in (old, new))
+        self._broken = {server.name: server for server in broken}
+        for name in before.keys() - after.keys():
+            self._retire(self.pop(name))
+            self._changed(name)
+        for name, spec in after.items():
+            if spec == before.get(name):
+                continue
+            if name in before:
+                self._retire(self[name])
+            server = self[name] = McpServer(spec, changed=self._changed, policy=self._policy)
+            self._own(server)
+            self._changed(name)
+
+    def _retire(self, server: McpServer) -> None:
+        if self._owners is not None:
+            self._owners.create_task(_stop_when_idle(server), name=f"mcp-servers:{server.spec.name} retires")
+
+    def _own(self, server: McpServer) -> None:
+        if self._owners is not None:
+            self._owners.create_task(server.run(), name=f"mcp-servers:{server.spec.name}")
 
     def stop(self) -> None:
         """Let `run` close every connection and return."""
@@ -85,9 +118,18 @@ class McpServers(dict[str, McpServer]):
 
     def health(self) -> Mapping[str, ServerHealth]:
         """Every configured server, including the broken and disabled ones."""
-        usable = {
-            name: ServerHealth(server.state, server.last_error, server.breaker.state, server.breaker.retry_at)
-            for name, server in self.items()
-        }
+        usable = {name: _health(server) for name, server in self.items()}
         unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
         return usable | unusable
+
+
+async def _stop_when_idle(server: McpServer) -> None:
+    await server.connection.idle.wait()
+    server.stop()
+
+
+def _health(server: McpServer) -> ServerHealth:
+    open_ = int(server.connection.session is not None)
+    children = open_ if isinstance(server.spec.transport, Stdio) else 0
+    breaker = server.breaker
+    return ServerHealth(server.state, server.last_error, breaker.state, breaker.retry_at, open_, children)

@@ -34,6 +34,8 @@ class Gauges:
         metrics.running.set(len(self.handler))
         metrics.consuming.set(self.consumer.reading)
         metrics.redis_up.set(self.watch.available)
+        for gauge in (metrics.server_up, metrics.server_breaker):
+            gauge.clear()  # a server may have been taken out of the configuration
         for name, health in self.servers.health().items():
             metrics.server_up.labels(name).set(health.state is ServerState.READY)
             for state in BreakerState:

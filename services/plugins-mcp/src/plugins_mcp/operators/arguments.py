@@ -4,6 +4,7 @@ import argparse
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from plugins_contract.messages import MAX_TIMEOUT_MS
@@ -99,7 +100,21 @@ class AcceptTools:
     yes: bool
 
 
-Command = Work | List | Show | Requeue | Discard | DiffTools | AcceptTools
+@dataclass(frozen=True, slots=True)
+class ShowServers:
+    """Show the MCP servers of all running workers."""
+
+    json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Connect to every server of a servers file, without Redis and without a worker."""
+
+    file: Path
+
+
+Command = Work | List | Show | Requeue | Discard | DiffTools | AcceptTools | ShowServers | Check
 
 
 def read_arguments(argv: list[str]) -> Command:
@@ -108,6 +123,10 @@ def read_arguments(argv: list[str]) -> Command:
     found = parser.parse_args(argv)
     if found.group is None:
         return Work()
+    if found.group == "servers":
+        return ShowServers(found.json)
+    if found.group == "check":
+        return Check(found.file)
     command: str = found.command
     if found.group == "tools":
         if command == "diff":
@@ -133,8 +152,9 @@ def read_arguments(argv: list[str]) -> Command:
 def _parser() -> argparse.ArgumentParser:
     # No abbreviations: `--a` must not be taken for `--all`.
     parser = argparse.ArgumentParser(prog="plugins-mcp", description=DESCRIPTION, allow_abbrev=False)
-    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools")
+    groups = parser.add_subparsers(title="commands", dest="group", metavar="dead|tools|servers|check")
     _add_tools(groups)
+    _add_servers(groups)
     dead = groups.add_parser(
         "dead",
         help="dead letters: tool calls that could not be handled",
@@ -196,6 +216,15 @@ def _add_tools(groups: Any) -> None:  # argparse has no public name for its type
     accept.add_argument("server", metavar="SERVER")
     accept.add_argument("tool", nargs="*", metavar="TOOL", help="names on the server (default: all that are held)")
     accept.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_servers(groups: Any) -> None:
+    text = "The MCP servers of all running workers: state, error, next try, sessions, child processes."
+    servers = groups.add_parser("servers", help=text, description=text, allow_abbrev=False)
+    servers.add_argument("--json", action="store_true", help="one JSON object per line, for scripts")
+    text = "Connect to every server of a servers file and list its tools. Needs no Redis. Ends with 1 when one fails."
+    check = groups.add_parser("check", help=text, description=text, allow_abbrev=False)
+    check.add_argument("file", type=Path, metavar="FILE", help="a servers file, such as mcp.json")
 
 
 def _add_filters(parser: argparse.ArgumentParser, *, limit: int | None) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 import sys
@@ -19,10 +20,11 @@ from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_contract.pins import PinStore
 from plugins_mcp.config import load_operator_settings
-from plugins_mcp.errors import SettingsError
-from plugins_mcp.operators import display, tools
+from plugins_mcp.errors import PluginsMcpError, SettingsError
+from plugins_mcp.operators import display, servers, tools
 from plugins_mcp.operators.arguments import (
     AcceptTools,
+    Check,
     DiffTools,
     Discard,
     Filters,
@@ -30,9 +32,11 @@ from plugins_mcp.operators.arguments import (
     Requeue,
     Selection,
     Show,
+    ShowServers,
 )
 
-OperatorCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools
+RedisCommand: TypeAlias = List | Show | Requeue | Discard | DiffTools | AcceptTools | ShowServers
+OperatorCommand: TypeAlias = RedisCommand | Check
 
 DONE, NOT_DONE, WRONG, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 REDIS_TIMEOUT_SECONDS = 2.0
@@ -52,6 +56,10 @@ def run(command: OperatorCommand) -> int:
     match command:
         case DiffTools() | AcceptTools():
             group = "tools"
+        case ShowServers():
+            group = "servers"
+        case Check():
+            return _check(command)
         case _:
             group = "dead"
     try:
@@ -76,13 +84,26 @@ def run(command: OperatorCommand) -> int:
         return _fail(group, f"Redis at {settings.redis_address}: {error} (REDIS_URL)", UNREACHABLE)
 
 
-async def _connect_and_run(settings: RedisSettings, command: OperatorCommand) -> int:
+def _check(command: Check) -> int:
+    """Needs neither settings nor Redis."""
+    logging.getLogger("plugins_mcp").addHandler(logging.NullHandler())  # what is wrong with a server is in the result
+    try:
+        return asyncio.run(servers.check(command))
+    except PluginsMcpError as error:
+        return _fail("check", str(error), WRONG)
+    except KeyboardInterrupt:
+        return _fail("check", "interrupted", INTERRUPTED)
+
+
+async def _connect_and_run(settings: RedisSettings, command: RedisCommand) -> int:
     redis = command_client(settings.redis_address, connections=1, timeout=REDIS_TIMEOUT_SECONDS)
     keys = Keys(settings.redis_key_prefix)
     try:
         match command:
             case DiffTools():
                 return await tools.diff(PinStore(redis, keys, settings.request_keys), command)
+            case ShowServers():
+                return await servers.show(redis, keys, command)
             case AcceptTools():
                 return await tools.accept(PinStore(redis, keys, settings.request_keys), command)
             case _:
