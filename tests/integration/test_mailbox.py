@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.calls.mailbox import SWEEP_SECONDS
+from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
@@ -187,7 +187,7 @@ async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypa
     sleep = asyncio.sleep
 
     async def noted(seconds: float, result: object = None) -> None:
-        if seconds == SWEEP_SECONDS:
+        if seconds == MailboxTimes().sweep:
             await asyncio.Event().wait()
         pauses.append(seconds)
         if len(pauses) == 7:
