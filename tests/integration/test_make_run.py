@@ -340,7 +340,7 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with running(COMMAND, env=UNSET | {"PORT": str(port)}, cwd=folder) as process:
-            assert await process.ended() == 1
+            assert await process.ended(60) == 1
             assert f"HOST 127.0.0.1, PORT {port} cannot be listened on: " in process.output()
 
 
@@ -360,5 +360,5 @@ async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(
 @promise("a bad setting is named at the start")
 async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
     async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:
-        assert await process.ended(30) == 1
+        assert await process.ended(60) == 1
         assert "LOG_LEVEL" in process.output()

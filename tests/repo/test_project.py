@@ -53,7 +53,6 @@ MAY_SLEEP = {
     "tests/integration/engines.py": "the pauses of Uvicorn itself are shorter",
     "tests/integration/servers/": "scripted tools take their time",
     "tests/integration/test_turn_log_faults.py": "steps and readers have a random pace, from a seed",
-    "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
     "tests/unit/test_worker_leases.py": "a blocked event loop is the fault",
 }
 """Where a test may sleep, by the beginning of a path, and why."""
