@@ -325,7 +325,7 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
 async def test_all_callers_during_an_outage_fail_in_time_together(
     server: PostgresServer, url: str, proxy: Proxy, silent: bool
 ) -> None:
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4, times=SOON) as database:
         store = EngineStore(database)
         turn = await begin(store.turns, "ann", None, "Hi")
         proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
@@ -394,7 +394,7 @@ async def test_a_statement_of_an_operators_command_may_take_longer(url: str, mon
 async def test_many_rows_of_one_statement_cost_one_round_trip(server: PostgresServer, url: str, proxy: Proxy) -> None:
     rows = [(f"row {n}", "") for n in range(50)]
     add = "INSERT INTO meta (key, value) VALUES ($1, $2)"
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1, times=SOON) as database:
         await database.check()
         with proxy.broken(Faults(delay_replies=0.05)):
             async with bounded(25 * 0.05):  # BEGIN, the rows and COMMIT, and time to spare
@@ -547,7 +547,7 @@ async def test_a_server_without_a_free_connection_is_an_error_in_time_and_heals(
 ) -> None:
     run(server.url, f"ALTER DATABASE {database_of(url)} OWNER TO limited")
     limited = as_role(url, "limited")
-    async with open_postgres(limited, 4) as database:
+    async with open_postgres(limited, 4, times=SOON) as database:
         await heals(database)
         with closing(await asyncio.to_thread(take_the_only_connection, url, limited)):
             async with bounded(5):
