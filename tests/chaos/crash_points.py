@@ -160,10 +160,10 @@ def _sent_events(crash_point: CrashPoint) -> None:
                 waiting.add(self.turn.turn_id)
                 crash_point.reached(step, SENT_SECONDS)
 
-    async def ended(self: ChatService, turn: Turn, *args: Any, **options: Any) -> None:
+    async def ended(self: ChatService, turn: Turn, *args: Any, **options: Any) -> bool:
         if turn.turn_id in waiting:
             await asyncio.get_running_loop().create_future()
-        await end(self, turn, *args, **options)
+        return await end(self, turn, *args, **options)
 
     LiveLog.append = appended
     ChatService.end = ended

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dialog_engine.chat.outbox import TurnFinished
+from dialog_engine.chat.ports import Ended
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.model import Turn
 from dialog_engine.storage import fence as rules
@@ -41,7 +42,7 @@ def watch_writes(take: Take) -> None:
             raise
         look(tx, turn)
 
-    async def finished(self: SqlTurns, turn: Turn, *args: Any) -> int | None:
+    async def finished(self: SqlTurns, turn: Turn, *args: Any) -> Ended:
         try:
             return await finish(self, turn, *args)
         except TurnFencedError:

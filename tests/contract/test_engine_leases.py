@@ -4,15 +4,14 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dialog_engine.errors import TurnFencedError, TurnRunningError
+from dialog_engine.errors import TurnFencedError
 from dialog_engine.model import ApprovalStatus, Turn
 from dialog_engine.storage.engines import LONG_MS
 from dialog_engine.tool_calls.values import Decision
-from plugins_contract.messages import EVENT_TYPE, decode_request, new_id
+from plugins_contract.messages import EVENT_TYPE, decode_request
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
@@ -59,11 +58,6 @@ async def registered(store: EngineStore) -> EngineStore:
     return store
 
 
-async def column(store: EngineStore, name: str, turn: Turn) -> Any:
-    [(value,)] = await store.database.read(f"SELECT {name} FROM turns WHERE turn_id = $1", turn.turn_id)  # noqa: S608
-    return value
-
-
 async def change(store: EngineStore, sql: str, *values: object) -> None:
     await store.database.write(lambda tx: tx.execute(sql, *values))
 
@@ -85,7 +79,7 @@ async def test_an_engine_is_seen_by_the_others_and_renews_its_lease_on_the_clock
     [(left,)] = await a.database.read("SELECT lease_until - now_ms() FROM engines WHERE engine_id = 'a'")
     assert 0 < left <= LEASE_MS
 
-    await a.engines.renew(2 * LEASE_MS, ())
+    await a.engines.renew(2 * LEASE_MS)
     assert (await b.seen(a)).lease_until > seen.lease_until
     assert {each.engine_id for each in await a.engines.others()} == {"b"}
 
@@ -110,28 +104,13 @@ async def test_a_stop_is_requested_by_any_engine_and_found_by_the_owner(a: Engin
 
     assert await a.engines.stop_requests() == [turn.turn_id]
     assert await b.engines.stop_requests() == []
-    [owned] = await a.engines.renew(LEASE_MS, ())
+    [owned] = await a.engines.renew(LEASE_MS)
     assert owned.stop_requested
     [adopted] = await b.engines.adopt(await b.seen(a), 16)
     assert adopted.stopped
     await b.end(adopted.turn)
     assert await a.turns.request_stop(turn.turn_id) is None
-    assert await b.engines.renew(LEASE_MS, ()) == []
-
-
-async def test_a_renewal_forgets_messages_whose_clients_went_away(a: EngineStore, b: EngineStore) -> None:
-    session = (await begin(a.turns, "ada", None, "Hi")).session_id
-    waiting = [Turn(new_id(), session, "ada") for _ in range(3)]
-    for store, turn in zip((a, a, b), waiting, strict=True):
-        with pytest.raises(TurnRunningError):
-            await store.turns.begin(turn, "Next", queue=True)
-
-    await a.engines.renew(LEASE_MS, {waiting[1].turn_id})
-
-    left = await a.database.read("SELECT turn_id FROM waiting_turns ORDER BY seq")
-    assert left == [(waiting[1].turn_id,), (waiting[2].turn_id,)]
-    await a.engines.register(LEASE_MS)  # a new life of the engine: no request waits there
-    assert await a.database.read("SELECT turn_id FROM waiting_turns") == [(waiting[2].turn_id,)]
+    assert await b.engines.renew(LEASE_MS) == []
 
 
 # --- Adoption ---
@@ -142,7 +121,7 @@ async def test_only_the_turns_of_an_engine_whose_lease_is_as_it_was_seen_are_ado
 ) -> None:
     turn = await begin(a.turns, "ada", None, "Hi", "trace")
     seen = await b.seen(a)
-    await a.engines.renew(LEASE_MS + 1000, ())
+    await a.engines.renew(LEASE_MS + 1000)
     assert await b.engines.adopt(seen, 16) == []
     assert await b.engines.remove(seen) is None
     assert await a.engines.fenced([turn]) == []
@@ -214,7 +193,7 @@ async def test_a_removed_engine_is_there_again_with_its_next_renewal_and_its_tur
     turn = await begin(a.turns, "ada", None, "Hi")
     assert (await taken_over(a, b)).turn_id == turn.turn_id
 
-    await a.engines.renew(LEASE_MS, ())
+    await a.engines.renew(LEASE_MS)
     assert not (await b.seen(a)).released
 
 
@@ -278,15 +257,12 @@ async def test_a_request_that_this_release_cannot_read_moves_as_it_is(a: EngineS
 # --- Engines that are removed ---
 
 
-async def test_facts_and_waiting_messages_of_a_removed_engine_are_taken_over(a: EngineStore, b: EngineStore) -> None:
+async def test_facts_of_a_removed_engine_are_taken_over(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
-    waiting = Turn(new_id(), turn.session_id, "ada")
-    with pytest.raises(TurnRunningError):
-        await a.turns.begin(waiting, "Next", queue=True)
     seen = await b.seen(a)
     assert await b.engines.remove(seen) is None  # it has a running turn
     await a.end(turn)
-    await a.engines.renew(LEASE_MS + 1000, {waiting.turn_id})
+    await a.engines.renew(LEASE_MS + 1000)
     assert await b.engines.remove(seen) is None  # it lives
 
     seen = await b.seen(a)
@@ -299,7 +275,6 @@ async def test_facts_and_waiting_messages_of_a_removed_engine_are_taken_over(a: 
     assert [*await b.outbox.waiting(9)] == [fact]
     assert await a.outbox.waiting(9) == []
     assert await b.engines.others() == []
-    assert await b.database.read("SELECT count(*) FROM waiting_turns") == [(0,)]
     assert await begin(b.turns, "ada", turn.session_id, "More")
 
 
@@ -344,14 +319,6 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
 async def everything(store: EngineStore) -> list[object]:
     tables = ("turns", "messages", "tool_calls", "approvals", "outbox", "sessions")
     return [sorted(map(repr, await store.database.read(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608
-
-
-async def test_an_ended_turn_cannot_be_written(a: EngineStore) -> None:
-    turn = await begin(a.turns, "ada", None, "Hi")
-    await a.end(turn)
-    for attempt in (a.add_round(turn, tool_call()), a.calls.open_calls(turn), a.approvals.waiting(turn)):
-        with pytest.raises(TurnFencedError):
-            await attempt
 
 
 @promise("an engine that lost a turn writes nothing of it, not even at the moment of the adoption")

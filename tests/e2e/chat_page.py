@@ -1,6 +1,7 @@
 """The chat page as its user sees it: what can be found on it and done with it, by any test and against any engine."""
 
 import json
+import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -61,7 +62,7 @@ class ChatPage:
         self._requests: list[Request] = []
         page.on("request", self._note)
         self.input = page.get_by_label("Message", exact=True)
-        self.send = page.get_by_role("button", name="Send")
+        self.send = page.get_by_role("button", name="Send", exact=True)
         self.stop = page.get_by_role("button", name="Stop", exact=True)
         self.status = page.get_by_test_id("status")
         self.live = page.get_by_test_id("live")
@@ -92,7 +93,13 @@ class ChatPage:
 
     def asked(self, name: str) -> list[str | None]:
         """This field of each message that was sent."""
-        return [json.loads(each.post_data or "{}").get(name) for each in self.sent("POST", "/v1/chat")]
+        return [json.loads(each.post_data or "{}").get(name) for each in self.posted]
+
+    @property
+    def posted(self) -> list[Request]:
+        """The requests so far that sent a message, also one that waits."""
+        turns = re.compile(r"/v1/(chat|sessions/[^/]+/turns)")
+        return [each for each in self._requests if each.method == "POST" and turns.fullmatch(urlsplit(each.url).path)]
 
     @property
     def reconnects(self) -> list[str | None]:

@@ -116,11 +116,6 @@ class ScriptedEngine:
         """Break every connection, as a broken network would."""
         self._portal.call(self._drop)
 
-    @property
-    def waiting(self) -> int:
-        """How many messages wait for the turn that runs in their session."""
-        return self._portal.call(lambda: len(self._services.turns.queue))
-
     def store(self, title: str, *exchanges: tuple[str, str]) -> str:
         """A finished conversation of questions and answers; returns its id."""
         session: dict[str, str] = {}

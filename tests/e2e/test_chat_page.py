@@ -12,7 +12,6 @@ from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Done, Fail, Wait, answer, message, text
 from tests.marks import exhaustive, promise, smoke
-from tests.support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -426,28 +425,32 @@ def test_a_message_can_be_sent_while_an_answer_is_written_and_waits_for_it(
     chat.open()
     chat.ask(SLOW)
     chat.card("demo__slow_job").expect_status("running")
-    chat.ask("And now?")
-    expect(chat.queued).to_contain_text("And now?")
-    expect(chat.input).to_have_value("")
-    chat.input.fill("And then?")
-    chat.input.press("Enter")
-    expect(chat.input).to_have_value("And then?")  # one waits at a time
+    engine.scripts["And then?"] = answer("Then nothing.")
+    for words in ("And now?", "And then?"):
+        chat.ask(words)
+        expect(chat.queued.last).to_contain_text(words)
+        expect(chat.input).to_have_value("")
     engine.open_gate("job")
-    expect(chat.answers.last).to_have_text("Now it is done.")
+    expect(chat.answers.last).to_have_text("Then nothing.")
     expect(chat.queued).to_have_count(0)
+    expect(chat.questions).to_have_text([SLOW, "And now?", "And then?"])
 
 
-def test_a_message_that_waits_can_be_taken_back(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_message_that_waits_is_changed_or_withdrawn(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["And later?"] = answer("Later.")
     busy_elsewhere(chat)
-    chat.ask("And now?")
-    wait_until_blocking(lambda: engine.waiting, what="the message that waits")
-    chat.page.get_by_test_id("take-back").click()
-    expect(chat.queued).to_have_count(0)
-    expect(chat.input).to_have_value("And now?")
-    wait_until_blocking(lambda: not engine.waiting, what="the end of its wait")
+    for number, words in enumerate(("And now?", "And then?"), 1):
+        chat.ask(words)
+        expect(chat.queued).to_have_count(number)
+    chat.page.get_by_test_id("queued-withdraw").first.click()
+    expect(chat.queued).to_have_count(1)
+    chat.page.get_by_test_id("queued-edit").click()
+    chat.page.get_by_test_id("queued-text").fill("And later?")
+    chat.page.get_by_test_id("queued-save").click()
+    expect(chat.queued).to_contain_text("And later?")
     engine.open_gate("job")
-    chat.expect_idle()
-    expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW])
+    expect(chat.answers.last).to_have_text("Later.")
+    expect(chat.questions).to_have_text(["What is 17 * 23 + 4?", SLOW, "And later?"])
 
 
 @pytest.mark.parametrize("says", [None, 502, 504])

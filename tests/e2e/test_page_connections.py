@@ -327,25 +327,6 @@ def test_seven_tabs_leave_connections_for_what_a_person_does(
         tab.expect_idle()
 
 
-def test_a_message_that_waits_in_one_tab_holds_up_none_of_another_conversation(
-    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
-) -> None:
-    engine.scripts |= {"never": [*text("One"), Wait("never")], "soon": [*text("Two"), Wait("soon")], "b": answer("B.")}
-    page = context.new_page()
-    watch.attach(page)
-    other = ChatPage(page, chat.base_url)
-    for tab, question, waiting in ((chat, "never", "a"), (other, "soon", "b")):
-        tab.open()
-        tab.ask(question)
-        expect(tab.answers).to_have_count(1)
-        tab.ask(waiting)
-        expect(tab.queued).to_be_visible()
-    assert other.asked("message") == ["soon"]
-    engine.open_gate("soon")
-    expect(other.answers).to_have_text(["Two", "B."])
-    expect(chat.queued).to_be_visible()
-
-
 def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:
     shared = engine.store("About leases", ("Why?", "Because."))
     chat.open(shared)

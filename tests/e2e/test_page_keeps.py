@@ -64,9 +64,13 @@ def test_drafts_stay_with_their_conversation_and_files_take_nothing_away(
     chat.ask("and this")
     expect(chat.queued).to_be_visible()
     chat.page.reload()
-    expect(chat.input).to_have_value("and this")
+    expect(chat.queued).to_contain_text("and this")
+    expect(chat.input).to_have_value("")
     chat.stop.click()
     chat.expect_idle()
+    expect(chat.queued).to_contain_text("You stopped the answer before it")
+    chat.page.get_by_test_id("queued-withdraw").click()
+    expect(chat.queued).to_have_count(0)
 
 
 def test_an_engine_that_is_away_at_first_is_said_and_asked_again(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -96,7 +96,7 @@ class TestOnAPhone:
         chat.input.fill("three")
         chat.send.tap()
         expect(chat.queued).to_contain_text("three")
-        chat.stop.tap()
+        chat.page.get_by_test_id("queued-stop-and-send").tap()
         expect(chat.answers.last).to_have_text("Four.")
         chat.page.get_by_test_id("sidebar-toggle").tap()
         expect(chat.sessions).to_be_in_viewport()

@@ -1,4 +1,4 @@
-"""Messages that wait for the running turn of their session: in order, woken at once, and gone with their clients."""
+"""Messages that wait for the turns before them: the store keeps them, in order, whatever becomes of their clients."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import psycopg
 import pytest
 
 from dialog_engine.chat.turns import TurnTimes
-from dialog_engine.model import Turn
-from dialog_engine.storage.turns import SqlTurns
 from dialog_engine.wiring.times import EngineTimes
-from tests.integration.engines import Engine, Model, running_engine, settings, with_times
+from tests.integration.engines import Engine, Model, Stream, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
@@ -41,237 +38,223 @@ async def engines(
         yield here, there
 
 
-UNPOLLED = EngineTimes(turns=TurnTimes(ask_again=3600))
-NO_POLLS = with_times(UNPOLLED)
-"""Nothing polls: a message that is not woken waits without end."""
+NO_LOOKS = EngineTimes(turns=TurnTimes(look=3600))
+"""No engine looks for messages that wait: the ends of turns begin them."""
 
 
-async def begin(engine: Engine, session_id: str, text: str, on_busy: str = "queue") -> httpx2.Response:
-    return await engine.client.post(
-        f"/v1/sessions/{session_id}/turns", json={"message": text, "onBusy": on_busy}, timeout=60
-    )
+async def send(engine: Engine, session_id: str, text: str, on_busy: str = "queue", **fields: str) -> httpx2.Response:
+    body = {"message": text, "onBusy": on_busy, **fields}
+    return await engine.client.post(f"/v1/sessions/{session_id}/turns", json=body)
+
+
+async def queued(engine: Engine, session_id: str, text: str) -> str:
+    """A message that waits: its turn."""
+    answer = await send(engine, session_id, text)
+    assert (answer.status_code, answer.json()["status"]) == (202, "waiting"), answer.text
+    return answer.json()["turnId"]
 
 
 async def running(engine: Engine) -> tuple[str, str]:
     """A session in which a turn runs, and that turn."""
-    session_id = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    return session_id, (await begin(engine, session_id, "first")).json()["turnId"]
+    turn = await engine.begin("first")
+    assert turn["status"] == "running"
+    return turn["sessionId"], turn["turnId"]
 
 
-class Line:
-    """Messages that wait, begun one after the other."""
+async def state(engine: Engine, turn_id: str) -> dict[str, Any]:
+    answer = await engine.client.get(f"/v1/turns/{turn_id}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
-    def __init__(self, session_id: str, postgres_url: str) -> None:
-        self.session_id = session_id
-        self.tasks: dict[str, asyncio.Task[httpx2.Response]] = {}
-        self._postgres_url = postgres_url
 
-    def __len__(self) -> int:
-        with psycopg.connect(self._postgres_url) as connection:
-            query = "SELECT count(*) FROM waiting_turns WHERE session_id = %s"
-            [count] = connection.execute(query, [self.session_id]).fetchone() or [0]
-        return count
+async def ended(engine: Engine, turn_id: str) -> str:
+    """How a turn ends."""
+    return (await engine.events("GET", f"/v1/turns/{turn_id}/events"))[-1].data["reason"]
 
-    async def join(self, engine: Engine, text: str) -> None:
-        """Send a message and wait until it has its place."""
-        before = len(self)
-        self.tasks[text] = asyncio.create_task(begin(engine, self.session_id, text))
-        await wait_until(lambda: len(self) == before + 1, what=f"the place of {text!r}")
 
-    async def next(self) -> tuple[str, str]:
-        """The message whose turn begins, and that turn."""
-        await asyncio.wait(self.tasks.values(), timeout=10, return_when=asyncio.FIRST_COMPLETED)
-        [text] = [text for text, task in self.tasks.items() if task.done()]
-        answer = await self.tasks.pop(text)
-        assert answer.status_code == 202, answer.text
-        return text, answer.json()["turnId"]
+async def said(engine: Engine, session_id: str) -> list[str]:
+    messages = (await engine.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
+    return [each["content"] for each in messages if each["role"] == "user"]
+
+
+async def hold(engine: Engine, session_id: str, turn_id: str, text: str) -> str:
+    """A message that is held, because the turn before it was stopped."""
+    waiting = await queued(engine, session_id, text)
+    await engine.client.post(f"/v1/turns/{turn_id}/cancel")
+    assert (await state(engine, waiting))["held"] == "STOPPED"
+    return waiting
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-@NO_POLLS
-async def test_they_are_answered_in_the_order_in_which_they_came_wherever_that_was(
-    engines: tuple[Engine, Engine], postgres_url: str
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+@with_times(NO_LOOKS)
+async def test_each_end_of_a_turn_begins_the_next_message_wherever_it_was_sent(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    session_id, _ = await running(here)
+    turns = [await queued(engine, session_id, text) for engine, text in ((there, "a"), (here, "b"), (there, "c"))]
+    shown = (await there.client.get("/v1/me/pending")).json()["messages"]
+    assert [(each["message"], each["turnId"]) for each in shown] == [*zip("abc", turns, strict=True)]
+    listed = (await here.client.get("/v1/sessions")).json()["sessions"][0]
+    assert (listed["waiting"], listed["held"]) == (3, None)
+    assert await here.metric("dialog_messages_queued 3.0")
+
+    model.held.set()
+
+    for turn_id in turns:
+        assert await ended(there, turn_id) == "stop"
+    assert await said(here, session_id) == ["first", "a", "b", "c"]
+    assert (await here.client.get("/v1/me/pending")).json() == {"approvals": [], "messages": []}
+
+
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+async def test_the_stream_of_a_message_is_silent_until_its_turn_begins_and_may_be_closed(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    session_id, _ = await running(here)
+    body = {"message": "closed", "sessionId": session_id, "onBusy": "queue"}
+    async with here.stream("POST", "/v1/chat", json=body) as stream:
+        closed = stream.response.headers["x-turn-id"]
+    followed = await queued(here, session_id, "followed")
+
+    async def read(engine: Engine) -> list[str]:
+        return [each.name for each in await engine.events("GET", f"/v1/turns/{followed}/events")]
+
+    readers = [asyncio.create_task(read(engine)) for engine in engines]
+    await wait_until(lambda: here.metric("dialog_event_streams 1.0"), what="its stream")
+    model.held.set()
+
+    for names in await asyncio.gather(*readers):
+        assert (names[0], names[-1]) == ("control", "done")
+    assert await said(there, session_id) == ["first", "closed", "followed"]
+    assert (await state(here, closed))["status"] == "done"
+
+
+async def test_a_message_is_changed_and_withdrawn_until_its_turn_begins(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    session_id, _ = await running(here)
+    edited, gone = await queued(here, session_id, "a"), await queued(here, session_id, "b")
+    answer = await there.client.patch(f"/v1/turns/{edited}", json={"message": "changed"})
+    assert (answer.status_code, answer.json()["message"], answer.json()["status"]) == (200, "changed", "waiting")
+
+    async def until_withdrawn(stream: Stream) -> str:
+        return (await stream.until("withdrawn")).data["turnId"]
+
+    async with here.stream("GET", f"/v1/turns/{gone}/events") as stream:
+        reading = asyncio.create_task(until_withdrawn(stream))
+        for _ in range(2):
+            assert (await there.client.delete(f"/v1/turns/{gone}")).json()["status"] == "withdrawn"
+        assert await reading == gone
+    path = f"/v1/turns/{gone}/events"
+    assert [each.name for each in await there.events("GET", path)] == ["withdrawn"]
+    assert await there.status("GET", path, headers={"last-event-id": "0-1"}) == 204
+    assert (await here.client.post(f"/v1/turns/{gone}/cancel")).json()["status"] == "withdrawn"
+    model.held.set()
+    assert await ended(there, edited) == "stop"
+    assert await said(here, session_id) == ["first", "changed"]
+    for method, body in (("PATCH", {"message": "late"}), ("DELETE", None)):
+        refused = await here.client.request(method, f"/v1/turns/{edited}", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "TURN_STARTED")
+        assert await there.status(method, "/v1/turns/none", json=body) == 404
+
+
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
+async def test_after_a_stop_the_next_message_is_held_with_those_behind_it_until_it_is_sent(
+    engines: tuple[Engine, Engine], model: Model
 ) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
-    line = Line(session_id, postgres_url)
-    for engine, text in ((there, "a"), (here, "b"), (there, "c"), (here, "d")):
-        await line.join(engine, text)
+    first = await hold(here, session_id, turn_id, "held")
+    second = await queued(there, session_id, "behind")
+    refused = await send(here, session_id, "now", "refuse")
+    assert (refused.status_code, refused.json()["turnId"]) == (409, first)
+    listed = (await here.client.get("/v1/sessions")).json()["sessions"][0]
+    assert (listed["waiting"], listed["held"]) == (2, "STOPPED")
 
-    for text in ("a", "b", "c", "d"):
-        await here.client.post(f"/v1/turns/{turn_id}/cancel")
-        begun, turn_id = await line.next()
-        assert begun == text
-    await there.client.post(f"/v1/turns/{turn_id}/cancel")
-    messages = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
-    assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "a", "b", "c", "d"]
+    sent = await there.client.post(f"/v1/turns/{first}/send")
+
+    assert (sent.status_code, sent.json()["status"]) == (202, "running")
+    model.held.set()
+    assert await ended(here, second) == "stop"
+    assert await said(here, session_id) == ["first", "held", "behind"]
+
+
+async def test_a_message_is_sent_at_once_with_the_turn_before_it_stopped(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    await queued(here, session_id, "later")
+    now = await queued(here, session_id, "now")
+
+    sent = await there.client.post(f"/v1/turns/{now}/send?stop=true")
+
+    assert (sent.status_code, sent.json()["status"]) == (202, "running")
+    assert (await state(here, turn_id))["status"] == "cancelled"
+    model.held.set()
+    assert await ended(there, now) == "stop"
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-@NO_POLLS
-async def test_a_message_that_is_queued_during_a_renewal_of_the_lease_keeps_its_place(
-    engines: tuple[Engine, Engine], postgres_url: str
+async def test_the_twenty_first_message_is_refused(engines: tuple[Engine, Engine]) -> None:
+    here, there = engines
+    session_id, _ = await running(here)
+    for number in range(20):
+        await queued((here, there)[number % 2], session_id, "x" * 100_000)
+    refused = await send(here, session_id, "one more")
+    assert (refused.status_code, refused.json()["code"], "retry-after" in refused.headers) == (
+        429,
+        "LIMIT_EXCEEDED",
+        True,
+    )
+
+
+@promise("a message that a client names and sends again begins no second turn")
+async def test_a_message_that_is_named_and_sent_again_is_the_same_turn_on_both_endpoints(
+    engines: tuple[Engine, Engine], model: Model
 ) -> None:
     here, there = engines
-    session_id, turn_id = await running(here)
-    line = Line(session_id, postgres_url)
-    with psycopg.connect(postgres_url) as leases, psycopg.connect(postgres_url, autocommit=True) as looking:
-        leases.execute("SELECT 1 FROM engines FOR UPDATE")
-
-        def renewals() -> bool:
-            query = (
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO engines%'"
-            )
-            return looking.execute(query).fetchall() == [(2,)]
-
-        await wait_until(renewals, what="a renewal at each engine")
-        await line.join(here, "a")
-        await line.join(there, "b")
-        before = looking.execute("SELECT engine_id, lease_until FROM engines").fetchall()
-        leases.commit()
-
-        def renewed() -> bool:
-            return not {*before} & {*looking.execute("SELECT engine_id, lease_until FROM engines").fetchall()}
-
-        await wait_until(renewed, what="the renewals")
-    assert len(line) == 2
-    for text in ("a", "b"):
-        await here.client.post(f"/v1/turns/{turn_id}/cancel")
-        begun, turn_id = await line.next()
-        assert begun == text
-    await there.client.post(f"/v1/turns/{turn_id}/cancel")
+    body = {"message": "Hi", "clientMessageId": "m1"}
+    async with here.stream("POST", "/v1/chat", json=body) as stream:
+        turn_id, session_id = (stream.response.headers[f"x-{each}-id"] for each in ("turn", "session"))
+    async with there.stream("POST", "/v1/chat", json=body) as again:
+        assert again.response.headers["x-turn-id"] == turn_id
+    waiting = await send(here, session_id, "Next", clientMessageId="m2")
+    repeated = await send(there, session_id, "Next", clientMessageId="m2")
+    assert repeated.json() == waiting.json() | {"status": "waiting"}
+    for other in (
+        await there.client.post("/v1/chat", json=body | {"message": "Ho"}),
+        await send(here, session_id, "Ho", clientMessageId="m2"),
+    ):
+        assert (other.status_code, other.json()["code"]) == (409, "CLIENT_MESSAGE_REUSED")
+    await here.client.delete(f"/v1/turns/{waiting.json()['turnId']}")
+    assert (await send(there, session_id, "Next", clientMessageId="m2")).json()["status"] == "withdrawn"
+    model.held.set()
+    assert await ended(there, turn_id) == "stop"
+    assert (await there.events("POST", "/v1/chat", json=body))[-1].name == "done"
+    assert await here.status("DELETE", f"/v1/sessions/{session_id}") == 202
+    gone = await there.client.post("/v1/chat", json=body)
+    assert (gone.status_code, gone.json()["code"]) == (404, "TURN_NOT_FOUND")
+    assert len((await here.client.get("/v1/sessions")).json()["sessions"]) == 0
 
 
-@promise("one turn at a time per session, at whichever engine it is asked for")
-async def test_a_message_that_does_not_wait_overtakes_none_that_does(
-    engines: tuple[Engine, Engine], postgres_url: str
-) -> None:
+async def test_what_waits_is_exported_and_goes_with_its_session(engines: tuple[Engine, Engine]) -> None:
     here, there = engines
     session_id, turn_id = await running(here)
-    line = Line(session_id, postgres_url)
-    await line.join(there, "patient")
-    with psycopg.connect(postgres_url) as connection:
-        # The moment between the end of a turn and the beginning of the next one.
-        connection.execute("UPDATE turns SET status = 'done' WHERE turn_id = %s", [turn_id])
-        connection.commit()
-        refused = await begin(here, session_id, "impatient", "refuse")
-    assert (refused.status_code, refused.json()["code"]) == (409, "TURN_RUNNING")
-    assert (await line.next())[0] == "patient"
-
-
-async def test_a_session_with_a_running_turn_at_another_engine_is_deleted_once_that_is_stopped(
-    engines: tuple[Engine, Engine],
-) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
+    waiting = await queued(there, session_id, "of mine")
+    assert (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["waiting"][0]["message"] == "of mine"
+    assert '"of mine"' in (await there.client.get("/v1/me/data")).text
     path = f"/v1/sessions/{session_id}"
     refused = await there.client.delete(path)
     assert (refused.status_code, refused.json()["turnId"]) == (409, turn_id)
-    assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
-    assert (await here.client.get(f"{path}/messages")).status_code == 404
-
-
-@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
-@NO_POLLS
-async def test_a_message_whose_client_goes_away_is_not_accepted(
-    engines: tuple[Engine, Engine], postgres_url: str
-) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
-    line = Line(session_id, postgres_url)
-    await line.join(there, "gone")
-    await line.join(here, "patient")
-    line.tasks.pop("gone").cancel()
-    await wait_until(lambda: len(line) == 1, what="the end of its place")
-
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
-    text, turn_id = await line.next()
-    assert text == "patient"
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
-    messages = (await there.client.get(f"/v1/sessions/{session_id}/messages")).json()["messages"]
-    assert [each["content"] for each in messages if each["role"] == "user"] == ["first", "patient"]
-
-
-@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
-async def test_a_message_whose_client_goes_away_while_its_turn_begins_is_answered_all_the_same(
-    engines: tuple[Engine, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, there = engines
-    session_id = (await here.client.post("/v1/sessions")).json()["sessionId"]
-    commit, committed, go_on = SqlTurns.begin, asyncio.Event(), asyncio.Event()
-
-    async def slow_begin(turns: SqlTurns, turn: Turn, text: str, **options: Any) -> None:
-        await commit(turns, turn, text, **options)
-        committed.set()
-        await go_on.wait()
-
-    monkeypatch.setattr(SqlTurns, "begin", slow_begin)
-    gone = asyncio.create_task(begin(here, session_id, "gone"))
-    await committed.wait()
-    gone.cancel()
-    go_on.set()
-
-    async def running_turn() -> str | None:
-        return (await there.client.get(f"/v1/sessions/{session_id}/messages")).json()["runningTurnId"]
-
-    turn_id = await wait_until(running_turn, what="the turn")
-    await there.client.post(f"/v1/turns/{turn_id}/cancel")
-    assert (await begin(there, session_id, "next", "refuse")).status_code == 202
-
-
-@promise("the place of a message that waits goes with its client, and with the engine at which it waited")
-async def test_a_waiting_message_ends_with_its_engine(
-    engines: tuple[Engine, Engine], postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, _ = engines
-    session_id, turn_id = await running(here)
-    line = Line(session_id, postgres_url)
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        # What an engine left that went down in good order while a message waited there.
-        connection.execute("INSERT INTO engines VALUES ('gone', 0, 'x', 0)")
-        connection.execute(
-            "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ('t', %s, 'gone')", [session_id]
-        )
-    line.tasks["next"] = asyncio.create_task(begin(here, session_id, "next"))
-    await wait_until(lambda: len(line) == 1, what="the end of the place")
-
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
-    text, turn_id = await line.next()
-    assert text == "next"
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
-
-
-@promise("messages that wait for their session are answered in the order in which they came, on all engines")
-@with_times(EngineTimes(turns=TurnTimes(queue=0.2)))
-async def test_a_message_that_has_waited_too_long_is_refused(engines: tuple[Engine, Engine], postgres_url: str) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
-    answer = await begin(there, session_id, "too late")
-    assert (answer.status_code, answer.json()["code"], answer.json()["turnId"]) == (409, "TURN_RUNNING", turn_id)
-    assert "has waited for 0.2 seconds" in answer.json()["detail"]
-    assert len(Line(session_id, postgres_url)) == 0
-
-
-async def test_the_chat_stream_waits_as_well(engines: tuple[Engine, Engine], postgres_url: str) -> None:
-    here, _ = engines
-    session_id, turn_id = await running(here)
-    body = {"message": "next", "sessionId": session_id, "onBusy": "queue"}
-    reading = asyncio.create_task(here.events("POST", "/v1/chat", json=body))
-    await wait_until(lambda: len(Line(session_id, postgres_url)) == 1)
-    assert "dialog_messages_queued 1.0" in (await here.client.get("/metrics")).text
-    await here.client.post(f"/v1/turns/{turn_id}/cancel")
-
-    async def answered() -> bool:
-        session = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()
-        return session["runningTurnId"] not in (None, turn_id)
-
-    await wait_until(answered, what="the next turn")
-    next_turn = (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["runningTurnId"]
-    assert "dialog_event_streams 1.0" in (await here.client.get("/metrics")).text
-    await here.client.post(f"/v1/turns/{next_turn}/cancel")
-    assert (await reading)[-1].data["reason"] == "cancelled"
-    assert "dialog_messages_queued 0.0" in (await here.client.get("/metrics")).text
-    assert "dialog_event_streams 0.0" in (await here.client.get("/metrics")).text
+    async with there.stream("GET", f"/v1/turns/{waiting}/events") as stream:
+        assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
+        assert (await stream.until("withdrawn")).data == {"turnId": waiting}
+    assert (await here.client.get(f"/v1/turns/{waiting}")).status_code == 404
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
@@ -280,48 +263,34 @@ async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model)
     redis = LocalServer(embedded_binary(), tmp_path / "redis")
     redis.start()
     try:
-        async with running_engine(settings(tmp_path / "here", redis.url, model.url), times=UNPOLLED) as here:
-            session_id, turn_id = await running(here)
+        async with running_engine(settings(tmp_path / "here", redis.url, model.url), times=NO_LOOKS) as here:
+            session_id, _ = await running(here)
             redis.kill()
-
-            async def waiting(number: int) -> bool:
-                return f"dialog_messages_queued {number}.0" in (await here.client.get("/metrics")).text
-
-            line = Line(session_id, "")
-            for number, text in enumerate(("a", "b"), 1):
-                line.tasks[text] = asyncio.create_task(begin(here, session_id, text))
-                await wait_until(lambda number=number: waiting(number), 20, what=f"the place of {text!r}")
-            for text in ("a", "b"):
-                await here.client.post(f"/v1/turns/{turn_id}/cancel")
-                begun, turn_id = await line.next()
-                assert begun == text
+            turns = [await queued(here, session_id, text) for text in ("a", "b")]
+            model.held.set()
+            for turn_id in turns:
+                assert await ended(here, turn_id) == "stop"
+            assert await said(here, session_id) == ["first", "a", "b"]
     finally:
         redis.stop()
 
 
-async def test_a_waiting_message_is_refused_at_once_when_its_engine_shuts_down(
-    tmp_path: Path, redis_url: str, model: Model
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+async def test_a_message_waits_over_the_shutdown_of_its_engine(
+    tmp_path: Path, redis_url: str, model: Model, store: str, request: pytest.FixtureRequest
 ) -> None:
-    configured = settings(tmp_path, redis_url, model.url, shutdown_grace_seconds=10)
+    changes = {"database_url": request.getfixturevalue("postgres_url")} if store == "postgres" else {}
+    configured = settings(tmp_path, redis_url, model.url, **changes)
     async with httpx2.AsyncClient(timeout=30, trust_env=False) as client:
         async with running_engine(configured) as engine:
-            session_id = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-            await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "first"})
-            body = {"message": "next", "sessionId": session_id, "onBusy": "queue"}
-            waiting = asyncio.create_task(client.post(f"{engine.url}/v1/chat", json=body))
-
-            async def queued() -> bool:
-                return "dialog_messages_queued 1.0" in (await engine.client.get("/metrics")).text
-
-            await wait_until(queued, what="a message that waits")
-
-            async def ends_first() -> None:
-                await waiting
-                model.held.set()  # the first turn runs until the message is refused
-
-            ends = asyncio.create_task(ends_first())
-        await ends
-    answer = waiting.result()
-    assert (answer.status_code, answer.json()["code"]) == (503, "ENGINE_STOPPING")
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert int(answer.headers["retry-after"]) > 0
+            session_id, _ = await running(engine)
+            waiting = await queued(engine, session_id, "next")
+            reading = asyncio.create_task(client.get(f"{engine.url}/v1/turns/{waiting}/events"))
+            await wait_until(lambda: engine.metric("dialog_event_streams 1.0"), what="its stream")
+        silent = (await reading).text
+    assert ("event:" in silent, ": reconnect" in silent) == (False, True)
+    model.held.set()
+    async with running_engine(configured) as engine:
+        assert await ended(engine, waiting) == "stop"
+        assert await said(engine, session_id) == ["first", "next"]

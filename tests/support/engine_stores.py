@@ -25,6 +25,7 @@ from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import EngineDatabase, Store
 from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.storage.waiting import SqlWaiting
 from dialog_engine.tool_calls.values import Question
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.encryption import CLEAR, Cipher
@@ -68,7 +69,7 @@ class NotedOffers(OutboxRelay):
 
 
 class NotedFrees(Control):
-    """Notes the sessions that are free, and wakes nobody."""
+    """Notes the sessions in which a message does not wait any more, and wakes nobody."""
 
     def __init__(self) -> None:
         self.sessions: list[str] = []
@@ -124,6 +125,7 @@ class EngineStore:
         self.turns = SqlTurns(store, facts_with_text=facts_with_text)
         self.approvals = SqlApprovals(store)
         self.sessions = SqlSessions(store)
+        self.waiting = SqlWaiting(store)
         self.erasures = SqlErasures(store)
         self.archive = SqlArchive(store, self.calls)
         self.outbox = SqlOutbox(store)
@@ -142,7 +144,7 @@ class EngineStore:
 
     async def end(self, turn: Turn, text: str = "Bye") -> int | None:
         done = Done(turn.turn_id, DoneReason.STOP, Usage(3, 4, estimated=True), 5)
-        return await self.turns.finish(turn, AssistantMessage(text), done, None)
+        return (await self.turns.finish(turn, AssistantMessage(text), done, None)).message_id
 
     async def messages(self, session_id: str) -> list[Message]:
         """The newest messages of a session, oldest first, as a model reads them."""

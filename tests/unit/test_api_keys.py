@@ -146,9 +146,9 @@ def test_a_key_that_replaces_another_under_its_id_is_another_credential(tmp_path
     path = tmp_path / "keys.json"
     entry, _ = add_key(path, "ann", ["user"], datetime.now(UTC) - timedelta(days=1))
     credential = entry.principal().credential
-    assert ApiKeys({}, path).has(credential), "it has expired, and was not revoked"
+    assert ApiKeys({}, path).of(credential), "it has expired, and was not revoked"
     path.write_text(path.read_text().replace(entry.sha256, "0" * 64))
-    assert not ApiKeys({}, path).has(credential)
+    assert ApiKeys({}, path).of(credential) is None
 
 
 # --- The command ---

@@ -45,6 +45,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    Withdrawn,
 )
 from dialog_engine.tool_calls.approvals.rules import question_for
 from dialog_engine.tool_calls.results.steps import Steps
@@ -78,6 +79,7 @@ EVENTS: list[TurnEvent] = [
     Reset("why"),
     Reset("why", (MessageFinished(7, AssistantMessage("a")),)),
     TurnFailed("CODE", "why"),
+    Withdrawn("turn"),
     Done("turn", DoneReason.STOP, Usage(1, 2), 3),
     Done("turn", DoneReason.CANCELLED, Usage(1, 2, estimated=True), None),
 ]

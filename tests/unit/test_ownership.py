@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat.ownership import MAX_CRASHES, Ownership, OwnershipTimes
-from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
@@ -32,7 +31,6 @@ class Turns(RunningTurns):
     """Remembers its calls, and runs nothing."""
 
     def __init__(self) -> None:
-        self.queue = SessionQueue()
         self.runs: dict[str, Turn] = {}
         self.beginning: set[str] = set()
         self.failures: dict[str, EngineError | None] = {}

@@ -128,7 +128,9 @@ async def test_a_reader_is_sent_to_the_list_when_it_cannot_go_on_from_its_place(
     for turn in turns:
         await storage.end(turn)
     await storage.erasures.delete("ada", turns[0].session_id)
-    await storage.store.write(lambda tx: tx.change("UPDATE deleted_sessions SET deleted_at = deleted_at - $1", KEPT_MS))
+    await storage.store.write(
+        lambda tx: tx.change("UPDATE deleted_sessions SET deleted_at = deleted_at - $1", KEPT_MS + 1)
+    )
     await storage.erasures.delete("ada", turns[1].session_id)  # forgets the first deletion
 
     assert (await changes.of("ada", now, 10)).changes is None

@@ -6,8 +6,10 @@ from contextlib import aclosing
 
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
+from dialog_engine.chat.ports import TurnLimits, TurnSlot
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.turns import RunningTurns, TurnTimes
+from dialog_engine.chat.waiting_queue import WaitingQueue
 from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.model import (
@@ -152,9 +154,27 @@ class FakeEngine:
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        return RunningTurns(
-            service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), TurnTimes(finish_retry=0.01)
-        )
+        times = TurnTimes(finish_retry=0.01)
+        queue = WaitingQueue(self.store.waiting, NoCredentials(), NoLimits(), times.look)
+        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), queue, times)
+
+
+class NoLimits(TurnLimits, TurnSlot):
+    """Every subject may run as many turns as it likes."""
+
+    async def tokens_left(self, subject: str) -> None:
+        pass
+
+    async def turn(self, subject: str) -> TurnSlot:
+        return self
+
+    def count_until_end(
+        self, slot: TurnSlot, turn: Turn, when_ended: Callable[[str, Callable[[int], None]], None]
+    ) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
 
 
 async def read_all(opening: Awaitable[ModelStream]) -> tuple[list[ChatEvent], Exception | None]:

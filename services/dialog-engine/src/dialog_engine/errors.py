@@ -152,23 +152,44 @@ class TurnNotFoundError(EngineError):
 
 
 class TurnRunningError(EngineError):
-    """The session has a running turn already, or one that is next; `waited_seconds`: it still has after so long."""
+    """The session has a running turn already, or a message that is next."""
 
     code = "TURN_RUNNING"
 
-    def __init__(self, turn_id: str, *, waited_seconds: float = 0) -> None:
-        still = f", and this message has waited for {waited_seconds:g} seconds" if waited_seconds else ""
-        super().__init__(f"turn {turn_id} of this session is still running{still}: wait for its end, or cancel it")
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"turn {turn_id} of this session is still running, or is next: wait for its end, or cancel it")
         self.turn_id = turn_id
 
 
-class EngineStoppingError(EngineError):
-    """The engine is shutting down, and has not accepted the message."""
+class TurnStartedError(EngineError):
+    """The message has begun its turn: it can be neither changed nor withdrawn."""
 
-    code = "ENGINE_STOPPING"
+    code = "TURN_STARTED"
 
-    def __init__(self) -> None:
-        super().__init__("this engine is shutting down and has not accepted the message: send it again")
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"turn {turn_id} has begun: its message can be neither changed nor withdrawn any more")
+        self.turn_id = turn_id
+
+
+class SentBeforeError(EngineError):
+    """The client has sent this message before: `turn_id` is its turn, which may be over, withdrawn or deleted."""
+
+    code = "SENT_BEFORE"
+
+    def __init__(self, turn_id: str, session_id: str) -> None:
+        super().__init__(f"this message was sent before, and is turn {turn_id}")
+        self.turn_id = turn_id
+        self.session_id = session_id
+
+
+class ClientMessageReusedError(EngineError):
+    """The client has used the name of a message for another text."""
+
+    code = "CLIENT_MESSAGE_REUSED"
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__(f"clientMessageId was used with another text, for turn {turn_id}: use a new one")
+        self.turn_id = turn_id
 
 
 class TurnCrashesError(EngineError):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -33,6 +34,10 @@ class SessionRecord:
     """Whether a call of that turn waits for approval."""
     revision: int = 0
     """Of its last change: see `chat.session_changes`."""
+    waiting: int = 0
+    """How many messages wait in it."""
+    held: str = ""
+    """Why the first of them is held, a HeldReason; empty when it is not."""
 
     @property
     def place(self) -> SessionPlace:
@@ -108,6 +113,8 @@ class Transcript:
     session: SessionRecord
     page: Page
     turns: Sequence[TurnRecord]
+    waiting: Sequence[WaitingMessage] = ()
+    """The messages that wait in the session, in their order."""
 
 
 class Sessions(Protocol):

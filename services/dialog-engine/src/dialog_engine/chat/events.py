@@ -23,17 +23,21 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    Withdrawn,
 )
 
 TEXT = "text"
 REASONING = "reasoning"
 DONE = "done"
 RESET = "reset"
+WITHDRAWN = "withdrawn"
 
 
 def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
     """The name of `event` and its data."""
     match event:
+        case Withdrawn(turn_id):
+            return WITHDRAWN, {"turnId": turn_id}
         case TextDelta(text):
             return TEXT, {"delta": text}
         case ReasoningDelta(text):

@@ -127,7 +127,7 @@ class Ownership:
                 return
             began = self._clock()
             try:
-                rows = await self._engines.renew(_ms(self._times.lease), self._turns.queue)
+                rows = await self._engines.renew(_ms(self._times.lease))
             except StorageUnavailableError:
                 self._observer.not_renewed()
                 raise

@@ -1,39 +1,58 @@
 """The ports of running turns."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.execution import OpenCall
 from plugins_contract.outcomes import MediaBlock
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The committed end of a turn. `message_id` is None without a last message, or when the end was committed before.
+    `begun`: the turn of the candidate runs now, and is this engine's."""
+
+    message_id: int | None
+    begun: bool = False
+
+
 class TurnStore(Protocol):
     """Stores the beginnings and ends of turns. Every method raises StorageUnavailableError."""
 
-    async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
+    async def begin(
+        self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
+    ) -> bool:
         """Commit the user's message and a running turn, in its session or, with `new_session`, with it.
 
-        With `queue` a turn whose session is busy is stored as waiting, behind those that came before it: call `begin`
-        again until it begins, or `leave`.
+        With `queue` the message waits where it cannot begin at once: whether the turn runs is returned.
+        `client_message_id` is how the client names the message, if it does.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.
-            TurnRunningError: another turn of the session runs, or is the next one.
+            TurnRunningError: without `queue`: another turn of the session runs, or another message is next.
+            LimitExceededError: with `queue`: too many messages wait.
+            SentBeforeError: the client has sent it before.
+            ClientMessageReusedError: it has sent another text under that name.
         """
         ...
 
-    async def leave(self, turn: Turn) -> None:
-        """Stop waiting with this turn. It need not be waiting."""
-        ...
-
     async def finish(
-        self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
-    ) -> int | None:
-        """Commit the end of the turn with its last message. Returns the message's number; None if repeated.
+        self,
+        turn: Turn,
+        message: AssistantMessage | None,
+        done: Done,
+        failure: TurnFailed | None,
+        candidate: Candidate | None = None,
+    ) -> Ended:
+        """Commit the end of the turn with its last message, and begin the turn of the message that is next.
+
+        `candidate` is that message. After a turn that was stopped or has failed it is held, unless its user has said
+        that it is sent.
 
         Raises:
             TurnFencedError: another engine runs the turn.
@@ -91,9 +110,8 @@ class Engines(Protocol):
         """Take the lease at the start. True when an earlier life of this engine was shut down in an orderly way."""
         ...
 
-    async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
-        """Renew the lease, and remove the waiting turns of this engine that are not in `waiting`, which is asked in any
-        thread, after the rows were read. Returns its running turns."""
+    async def renew(self, lease_ms: int) -> Sequence[OwnedTurn]:
+        """Renew the lease. Returns the running turns of this engine."""
         ...
 
     async def stop_requests(self) -> Sequence[str]:
@@ -139,7 +157,7 @@ class Control(Protocol):
         ...
 
     def free(self, session_id: str) -> None:
-        """A session may be free for which a message waits at another engine."""
+        """A message that has waited in this session has begun, or was withdrawn."""
         ...
 
     def sessions_changed(self) -> None:
@@ -153,6 +171,36 @@ class Credentials(Protocol):
     async def revoked(self, credential: str) -> bool:
         """Whether this credential is not accepted any more. One that has expired was not revoked; nor was "", which a
         turn has whose sender needed none, had one that cannot be revoked, or used an earlier release."""
+        ...
+
+    async def rights(self, turn: Turn) -> tuple[str, ...] | HeldReason:
+        """The roles that the sender of a message has now, or why the message may not be sent any more."""
+        ...
+
+
+class TurnSlot(Protocol):
+    """A place among the turns of a subject that run."""
+
+    async def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+class TurnLimits(Protocol):
+    """What subjects may consume. Raises LimitExceededError."""
+
+    async def tokens_left(self, subject: str) -> None:
+        """Check that tokens are left."""
+        ...
+
+    async def turn(self, subject: str) -> TurnSlot:
+        """Take a place for a turn, if tokens are left for it."""
+        ...
+
+    def count_until_end(
+        self, slot: TurnSlot, turn: Turn, when_ended: Callable[[str, Callable[[int], None]], None]
+    ) -> None:
+        """Count a turn until `when_ended` calls back with its tokens, and release its place then."""
         ...
 
 

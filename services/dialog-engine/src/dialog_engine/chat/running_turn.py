@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
+from dialog_engine.chat.waiting_queue import Attempt
 from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
 from dialog_engine.model import (
     AnsweredBy,
@@ -51,11 +53,13 @@ class RunningTurn(SideBand):
         credentials: Credentials,
         finish_retry_seconds: float,
         *,
+        next_in: Callable[[str], AbstractAsyncContextManager[Attempt | None]],
         said: Sequence[Message] | None = None,
         failure: EngineError | None = None,
     ) -> None:
-        """`said` is the history of its session, where that is known. With a `failure` the turn is ended and not
-        answered."""
+        """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
+        sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
+        is ended and not answered."""
         self._finish_retry_seconds = finish_retry_seconds
         self.turn = turn
         self.fenced = False
@@ -66,6 +70,7 @@ class RunningTurn(SideBand):
         self._outages = outages
         self._credentials = credentials
         self._draft = Draft.of(turn)
+        self._next_in = next_in
         self._said = said
         self._failure = failure
         self._stopped = False
@@ -185,7 +190,11 @@ class RunningTurn(SideBand):
         return _Ending(self._draft.reason)
 
     async def _end(self, ending: _Ending) -> None:
-        await self._service.end(self.turn, self._draft, self.emit, ending.reason, ending.failure)
+        async with self._next_in(self.turn.session_id) as attempt:
+            candidate = attempt and attempt.candidate
+            begun = await self._service.end(self.turn, self._draft, self.emit, ending.reason, ending.failure, candidate)
+            if attempt:
+                attempt.begun = begun
         self.finish()
 
     async def _fail(self, error: Exception) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from dialog_engine.chat.history import Memory, newest_said, recent
 from dialog_engine.chat.ports import History, TurnStore
 from dialog_engine.chat.replay import replay
+from dialog_engine.chat.waiting_messages import Candidate
 from dialog_engine.model import (
     AnsweredBy,
     ApprovalStatus,
@@ -33,6 +34,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    Withdrawn,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
@@ -99,7 +101,16 @@ class Draft:
             case StreamEnd(finish, usage):
                 self.reason = _done_reason(finish)
                 self._spent(usage)
-            case WaitingForUser() | RoundComplete() | ToolCallEvent() | TurnStarted() | Reset() | TurnFailed() | Done():
+            case (
+                WaitingForUser()
+                | RoundComplete()
+                | ToolCallEvent()
+                | TurnStarted()
+                | Withdrawn()
+                | Reset()
+                | TurnFailed()
+                | Done()
+            ):
                 pass
 
     @property
@@ -172,9 +183,16 @@ class ChatService:
         return await self._llm.answer(await self._request(turn, said), band)
 
     async def end(
-        self, turn: Turn, draft: Draft, emit: Emit, reason: DoneReason, failure: TurnFailed | None = None
-    ) -> None:
-        """The end of `turn`: the outcome of each call that is still open, the last message, `done`.
+        self,
+        turn: Turn,
+        draft: Draft,
+        emit: Emit,
+        reason: DoneReason,
+        failure: TurnFailed | None = None,
+        candidate: Candidate | None = None,
+    ) -> bool:
+        """The end of `turn`: the outcome of each call that is still open, the last message, `done`. Whether the turn of
+        the `candidate`, the message that is next, has begun with it.
 
         Each event is committed before it is emitted. Calling this again does what is missing.
 
@@ -186,12 +204,13 @@ class ChatService:
             await self._cancelled_calls(turn, draft, emit, failure)
         message = draft.message(interrupted=cut)
         done = draft.done(turn.turn_id, reason)
-        message_id = await self._turns.finish(turn, message, done, failure)
-        if message is not None and message_id is not None:
-            emit(MessageFinished(message_id, message))
+        ended = await self._turns.finish(turn, message, done, failure, candidate)
+        if message is not None and ended.message_id is not None:
+            emit(MessageFinished(ended.message_id, message))
         if failure is not None:
             emit(failure)
         emit(done)
+        return ended.begun
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft, emit: Emit, failure: TurnFailed | None) -> None:
         never_run = stopped(failure.message) if failure else stopped()

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
@@ -12,14 +12,8 @@ from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_id
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import RunningTurn
 from dialog_engine.chat.service import ChatService
-from dialog_engine.chat.session_queue import SessionQueue
-from dialog_engine.errors import (
-    CredentialRevokedError,
-    EngineError,
-    EngineStoppingError,
-    StorageUnavailableError,
-    TurnRunningError,
-)
+from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
+from dialog_engine.errors import CredentialRevokedError, EngineError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
@@ -34,14 +28,12 @@ POLL_SECONDS = 0.1
 class TurnTimes:
     """The times of running turns, in seconds."""
 
-    queue: float = 60.0
-    """How long a message waits for the running turn of its session, when its user asked for that."""
-    ask_again: float = 2.0
-    """How often a waiting message asks for its session without being woken."""
     check: float = 1.0
     """How often it is checked whether the credentials that began the running turns are revoked."""
     finish_retry: float = 2.0
     """How often the end of a turn is committed again while the store is unavailable."""
+    look: float = 1.0
+    """How often messages that wait, and may begin, are looked for."""
 
 
 class RunningTurns:
@@ -54,6 +46,7 @@ class RunningTurns:
         logs: TurnLogs,
         control: Control,
         credentials: Credentials,
+        queue: WaitingQueue,
         times: TurnTimes = TurnTimes(),
     ) -> None:
         self._times = times
@@ -66,7 +59,7 @@ class RunningTurns:
         self._tasks: dict[asyncio.Task[None], RunningTurn] = {}
         self._beginning: set[str] = set()
         self._outages = OutageLog(log, "the store for the ends of turns")
-        self.queue = SessionQueue()
+        self.queue = queue
 
     def __len__(self) -> int:
         return len(self._running)
@@ -107,19 +100,19 @@ class RunningTurns:
         roles: tuple[str, ...] = (),
         key_id: str = "",
         credential: str = "",
+        expires_at: float | None = None,
+        client_message_id: str = "",
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
-        sender's; `key_id` names the credential of the request, and `credential` identifies it.
+        sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
+        `expires_at`. `client_message_id` is how the client names the message.
 
-        Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits for its
-        session behind those that came before it, at whichever engine; it is not accepted when its caller is cancelled
-        meanwhile.
+        Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
+        those that came before it: see `Turn.waits`.
 
         Raises:
-            SessionNotFoundError, StorageUnavailableError: nothing was begun.
-            TurnRunningError: the session has a running turn; with `queue`, still after `TurnTimes.queue`.
-            EngineStoppingError: with `queue`: the engine shuts down.
-            CredentialRevokedError: with `queue`: the credential was revoked while the message waited.
+            StorageUnavailableError: nothing was begun.
+            EngineError: from `TurnStore.begin`.
         """
         turn_id = new_id()
         traceparent = traceparent_of_turn(turn_id, traceparent)
@@ -133,32 +126,33 @@ class RunningTurns:
             roles=roles,
             key_id=key_id,
             credential=credential,
+            expires_at=expires_at,
         )
         set_log_ids(turn_ids(turn))
         if session_id is None:
-            await run_shielded(self._begin_session(turn, text))
-        elif queue:
-            await self._begin_queued(turn, text)
-        else:
-            await run_shielded(self._begin(turn, text))
-        return turn
+            await run_shielded(self._begin_session(turn, text, client_message_id))
+            return turn
+        runs = await run_shielded(self._begin(turn, text, queue, client_message_id))
+        return turn if runs else replace(turn, waits=True)
 
-    async def _begin(self, turn: Turn, text: str, *, queue: bool = False) -> None:
+    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> bool:
         self._beginning.add(turn.turn_id)
         try:
-            await self._store.begin(turn, text, queue=queue)
-            self.run(turn)
+            runs = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
+            if runs:
+                self.run(turn)
+            return runs
         finally:
             self._beginning.discard(turn.turn_id)
 
-    async def _begin_session(self, turn: Turn, text: str) -> None:
+    async def _begin_session(self, turn: Turn, text: str, client_message_id: str) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
         running = self._running_turn(turn, said=[UserMessage(text)])
         task = asyncio.create_task(running.run(), name=f"turn {turn.turn_id}")
         self._beginning.add(turn.turn_id)
         try:
-            await self._store.begin(turn, text, new_session=True)
+            await self._store.begin(turn, text, new_session=True, client_message_id=client_message_id)
             self._started(running, task)
         except BaseException:
             task.cancel()
@@ -167,32 +161,36 @@ class RunningTurns:
         finally:
             self._beginning.discard(turn.turn_id)
 
-    async def _begin_queued(self, turn: Turn, text: str) -> None:
-        loop = asyncio.get_running_loop()
-        gives_up_at = loop.time() + self._times.queue
-        with self.queue.waiting(turn.session_id, turn.turn_id) as wake:
+    @asynccontextmanager
+    async def _next_in(self, session_id: str) -> AsyncGenerator[Attempt | None]:
+        """The message that may be next in a session. It runs after the block, if it was `begun` there."""
+        async with self.queue.attempt(session_id) as attempt:
+            if attempt is None:
+                yield None
+                return
+            turn = attempt.candidate.turn
+            self._beginning.add(turn.turn_id)
             try:
-                while True:
-                    if await self._credentials.revoked(turn.credential):
-                        raise CredentialRevokedError
-                    try:
-                        return await run_shielded(self._begin(turn, text, queue=True))
-                    except TurnRunningError as error:
-                        left = gives_up_at - loop.time()
-                        if left <= 0:
-                            raise TurnRunningError(error.turn_id, waited_seconds=self._times.queue) from None
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(min(left, self._times.ask_again)):
-                            await wake.wait()
-                    wake.clear()
-                    if self.queue.closed:
-                        raise EngineStoppingError
-            except BaseException:
-                if not self.knows(turn.turn_id):
-                    with suppress(StorageUnavailableError):  # the next renewal of the lease removes it
-                        await run_shielded(self._store.leave(turn))
-                self.queue.wake(turn.session_id)
-                raise
+                yield attempt
+                if attempt.begun:
+                    self.run(turn)
+            finally:
+                self._beginning.discard(turn.turn_id)
+            if attempt.begun:
+                self.queue.begun(attempt, self.when_ended)
+
+    async def begin_waiting(self) -> None:
+        """Begin the messages that wait and may begin. Runs until cancelled."""
+        await self.queue.run(self.begin_next)
+
+    async def begin_next(self, session_id: str) -> None:
+        """Begin the first message of a session, if it may begin now. Raises StorageUnavailableError."""
+        await run_shielded(self._begin_next(session_id))
+
+    async def _begin_next(self, session_id: str) -> None:
+        async with self._next_in(session_id) as attempt:
+            if attempt:
+                attempt.begun = await self.queue.store.begin(attempt.candidate)
 
     async def cancel(self, turn_id: str) -> bool:
         """Stop a turn, wherever it runs, and wait until its last event is in its log. False when it did not run.
@@ -246,8 +244,7 @@ class RunningTurns:
         of the engine, or another engine, resumes them.
 
         A turn whose end is being committed is not cancelled: see `run_shielded`. A turn that begins meanwhile is
-        treated likewise. Messages that wait for their session are refused at once. Returns the turns that were
-        cancelled.
+        treated likewise; no message that waits begins any more. Returns the turns that were cancelled.
         """
         self.queue.close()
         loop = asyncio.get_running_loop()
@@ -275,8 +272,10 @@ class RunningTurns:
         self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
-        retry = self._times.finish_retry
-        return RunningTurn(turn, self._service, self._logs, self._outages, self._credentials, retry, **options)
+        retry, next_in = self._times.finish_retry, self._next_in
+        return RunningTurn(
+            turn, self._service, self._logs, self._outages, self._credentials, retry, next_in=next_in, **options
+        )
 
     def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:
         """The turn is committed, and `task` runs it."""
@@ -293,4 +292,3 @@ class RunningTurns:
         if self._running.get(turn.turn_id) is running:  # otherwise the turn was adopted again meanwhile
             del self._running[turn.turn_id]
         running.finish()
-        self.queue.wake(turn.session_id)

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 from callstream_runtime.background import BackgroundTasks
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.redis_errors import RedisUnavailable
+from dialog_engine.chat.ports import TurnLimits, TurnSlot
 from dialog_engine.errors import LimitExceededError
 from dialog_engine.model import Turn
 from plugins_contract.keys import Keys
@@ -66,7 +67,7 @@ class SubjectLimits:
 
 
 @dataclass(eq=False, slots=True)
-class Slot:
+class Slot(TurnSlot):
     """A turn or a stream that counts until it is released."""
 
     consumption: "Consumption"
@@ -81,7 +82,7 @@ class Slot:
         await self.consumption.release(self)
 
 
-class Consumption:
+class Consumption(TurnLimits):
     """Counts what subjects consume, and refuses what is beyond the limits with LimitExceededError."""
 
     def __init__(
@@ -123,12 +124,14 @@ class Consumption:
             if count > limit:
                 raise LimitExceededError(f"{limit} requests per minute are allowed", _left(MINUTE))
 
-    async def turn(self, subject: str) -> Slot:
-        """Count a running turn, if tokens are left for it."""
+    async def tokens_left(self, subject: str) -> None:
         if limit := self._limits.tokens:
             count = await self._add("tokens", subject, DAY, 0)
             if count >= limit:
                 raise LimitExceededError(f"{limit} tokens per day are allowed, and are used up", _left(DAY))
+
+    async def turn(self, subject: str) -> Slot:
+        await self.tokens_left(subject)
         return await self._slot("turns", subject, self._limits.turns, "turns may run at the same time")
 
     async def counted_turn(
@@ -137,7 +140,8 @@ class Consumption:
         start: Callable[[], Awaitable[Turn]],
         when_ended: Callable[[str, Callable[[int], None]], None],
     ) -> Turn:
-        """Start a turn, and count it until `when_ended` calls back with its tokens. Raises also what `start` raises."""
+        """Start a turn, and count it until `when_ended` calls back with its tokens, unless it waits. Raises also what
+        `start` raises."""
         if not self._limits.turns and not self._limits.tokens:
             return await start()
         slot = await self.turn(subject)
@@ -146,10 +150,18 @@ class Consumption:
         except BaseException:
             await slot.release()
             raise
+        if turn.waits:
+            await slot.release()
+        else:
+            self.count_until_end(slot, turn, when_ended)
+        return turn
 
+    def count_until_end(
+        self, slot: TurnSlot, turn: Turn, when_ended: Callable[[str, Callable[[int], None]], None]
+    ) -> None:
         async def count(tokens: int) -> None:
             try:
-                await self.spent(subject, tokens)
+                await self.spent(turn.subject, tokens)
             finally:
                 await slot.release()
 
@@ -157,7 +169,6 @@ class Consumption:
             self._counting.start(count(tokens), f"limits of turn {turn.turn_id}")
 
         when_ended(turn.turn_id, ended)
-        return turn
 
     async def stream(self, subject: str) -> Slot:
         """Count an open event stream."""

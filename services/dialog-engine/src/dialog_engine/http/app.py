@@ -26,6 +26,7 @@ from dialog_engine.http import (
     session_events,
     sessions,
     turns,
+    waiting,
 )
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.page import page_router
@@ -96,7 +97,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    for part in (turns, calls, sessions, session_events, me, about):
+    for part in (turns, waiting, calls, sessions, session_events, me, about):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])

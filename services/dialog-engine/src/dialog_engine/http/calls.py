@@ -11,9 +11,9 @@ from pydantic import AfterValidator, Field
 
 from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, views
+from dialog_engine.http.bodies import Body, unicode_text
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
-from dialog_engine.http.turns import Body, unicode_text
 from dialog_engine.model import storable_json
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
 from dialog_engine.tool_calls.results.steps import decision_details

@@ -90,7 +90,7 @@ _EVENT = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+-[0-9]+$"},
-        "event": {"enum": ["control", "text", "reasoning", "message", "reset", "error", "done"]},
+        "event": {"enum": ["control", "text", "reasoning", "message", "reset", "error", "done", "withdrawn"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }

@@ -56,7 +56,7 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         text = {"correlationId": correlation_id, "text": whole.user_text}
                         yield separator + msgspec.json.encode(text)
                         separator = b","
-                yield b"]}\n"
+                yield b'],"waiting":' + msgspec.json.encode([views.waiting(each) for each in part.waiting]) + b"}\n"
                 turns = None
 
 

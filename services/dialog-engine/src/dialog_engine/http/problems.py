@@ -18,9 +18,9 @@ from dialog_engine.errors import (
     ApprovalNotFoundError,
     ApprovalStaleError,
     ArgumentsRefusedError,
+    ClientMessageReusedError,
     CredentialRevokedError,
     EngineError,
-    EngineStoppingError,
     ForbiddenError,
     IdentityProviderError,
     LimitExceededError,
@@ -31,6 +31,7 @@ from dialog_engine.errors import (
     TooManyAttemptsError,
     TurnNotFoundError,
     TurnRunningError,
+    TurnStartedError,
     UnauthenticatedError,
 )
 
@@ -44,6 +45,8 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     SessionNotFoundError: HTTPStatus.NOT_FOUND,
     TurnNotFoundError: HTTPStatus.NOT_FOUND,
     TurnRunningError: HTTPStatus.CONFLICT,
+    TurnStartedError: HTTPStatus.CONFLICT,
+    ClientMessageReusedError: HTTPStatus.CONFLICT,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     CredentialRevokedError: HTTPStatus.UNAUTHORIZED,
     TooManyAttemptsError: HTTPStatus.TOO_MANY_REQUESTS,
@@ -51,7 +54,6 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     IdentityProviderError: HTTPStatus.SERVICE_UNAVAILABLE,
     LimitExceededError: HTTPStatus.TOO_MANY_REQUESTS,
     StorageUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    EngineStoppingError: HTTPStatus.SERVICE_UNAVAILABLE,
     ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
     AmbiguousCallError: HTTPStatus.CONFLICT,
     ApprovalDecidedError: HTTPStatus.CONFLICT,
@@ -181,7 +183,11 @@ def problem_of(error: EngineError) -> Problem:
 def _extra(error: EngineError) -> dict[str, Any] | None:
     """Fields that a problem document has in addition to the common ones."""
     match error:
-        case TurnRunningError(turn_id=turn_id):
+        case (
+            TurnRunningError(turn_id=turn_id)
+            | TurnStartedError(turn_id=turn_id)
+            | ClientMessageReusedError(turn_id=turn_id)
+        ):
             return {"turnId": turn_id}
         case ApprovalDecidedError(stands=stands):
             return dict(stands)

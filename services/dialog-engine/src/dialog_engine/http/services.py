@@ -1,6 +1,6 @@
 """What the wiring gives to the HTTP layer: the services, and the models and tool modes that a request may choose."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from dialog_engine.model import Choice
 from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
+from dialog_engine.tool_calls.values import PendingApproval
 
 LARGE_AT_ONCE = 4
 """How many answers of one subject that may be large are in memory at once, until their clients have read them.
@@ -97,6 +98,7 @@ class Services:
     choices: Choices
     turns: RunningTurns
     sessions: Sessions
+    pending_approvals: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     feed: SessionFeed
     archive: Archive
     personal_data: PersonalData

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import DONE, START, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat.events import DONE, START, WITHDRAWN, Batch, Cursor, Frame, LogGoneError
 from dialog_engine.chat.replay import replay, replay_ended
 from dialog_engine.errors import EngineError, IdentityProviderError
 from dialog_engine.http.admission import Admission
@@ -142,7 +142,7 @@ async def _events(batches: AsyncGenerator[Batch]) -> AsyncGenerator[ServerSentEv
             for frame in batch:
                 yield ServerSentEvent(frame.data, event=frame.name, id=frame.id, sep=NEWLINE)
                 last = frame.name
-        if last != DONE:
+        if last not in (DONE, WITHDRAWN):
             yield ServerSentEvent(comment="reconnect", retry=random.randint(*HINT_RETRY_MS), sep=NEWLINE)
 
 

@@ -4,15 +4,19 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field
 
-from dialog_engine.chat.events import START, Batch, Cursor
-from dialog_engine.http import described, sse, views
+from dialog_engine.chat.archive import TurnRecord
+from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
+from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
+from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnStartedError
+from dialog_engine.http import described, sse, views, waiting
+from dialog_engine.http.bodies import Body, Text, UnicodeText, check_length, unicode_text
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.services import Services
@@ -21,47 +25,38 @@ from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Choice, Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+RUNNING = "running"
 CANCEL_SECONDS = 10.0
 """How long a cancel request waits for the end of its turn, which cannot be stored while the database is away."""
 
 router = APIRouter(prefix="/v1", tags=["turns"])
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise ValueError("must not be empty")
-    return text
-
-
-def unicode_text(text: str) -> str:
-    """The text, if it can be stored and sent. Raises ValueError."""
-    # JSON can spell half of a surrogate pair; nothing that stores or sends text can. PostgreSQL cannot store U+0000.
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
-    if "\0" in text:
-        raise ValueError("must not contain the character U+0000: remove it")
-    return text
-
-
-_Text = Annotated[str, AfterValidator(unicode_text)]
-
-
-class Body(BaseModel):
-    """A JSON body; unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
-
-
 class TurnRequest(Body):
     """A user's message."""
 
-    message: Annotated[_Text, AfterValidator(_not_blank), Field(description="The user's text.")]
+    message: Text
     on_busy: Annotated[
-        Literal["refuse", "queue"], Field(description="While another turn of the session runs: answer 409, or wait.")
+        Literal["refuse", "queue"],
+        Field(description="While another turn of the session runs: answer 409, or let the message wait."),
     ] = "refuse"
-    model: Annotated[_Text, Field(description="The model that answers: a name from `GET /v1/models`.")] | None = None
+    client_message_id: (
+        Annotated[
+            UnicodeText,
+            Field(
+                min_length=1,
+                max_length=100,
+                description="The client's own name of this message, of which one that is sent again for up to a week"
+                " begins no second turn.",
+            ),
+        ]
+        | None
+    ) = None
+    model: Annotated[UnicodeText, Field(description="The model that answers: a name from `GET /v1/models`.")] | None = (
+        None
+    )
     tool_mode: (
-        Annotated[_Text, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
+        Annotated[UnicodeText, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
     ) = None
 
 
@@ -80,13 +75,16 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
     """Start a turn and stream its events."""
     slot = await engine.consumption.stream(sender.subject)
     try:
-        turn = await _started(body, body.session_id, engine, sender, request)
+        sent = await _sent(body, body.session_id, engine, sender, request)
+        if sent.status == RUNNING:
+            events: AsyncGenerator[Batch] | None = sse.of_running(engine, sender.subject, sent.turn_id, START)
+        else:
+            events = await _batches(sent.turn_id, engine, sender.subject, START)
     except BaseException:
         await slot.release()
         raise
-    headers = {"X-Session-Id": turn.session_id, "X-Turn-Id": turn.turn_id}
-    events = sse.of_running(engine, sender.subject, turn.turn_id, START)
-    return EventStream(engine.streams, events, headers, on_end=slot.release)
+    headers = {"X-Session-Id": sent.session_id, "X-Turn-Id": sent.turn_id}
+    return EventStream(engine.streams, events or _nothing(), headers, on_end=slot.release)
 
 
 @router.post(
@@ -97,12 +95,13 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
 async def start_turn(
     session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
-    """Start a turn; its events are at `eventsUrl`."""
-    turn = await _started(body, session_id, engine, sender, request)
+    """Start a turn, or let its message wait; its events are at `eventsUrl`."""
+    sent = await _sent(body, session_id, engine, sender, request)
     return {
-        "sessionId": turn.session_id,
-        "turnId": turn.turn_id,
-        "eventsUrl": f"/v1/turns/{turn.turn_id}/events",
+        "sessionId": sent.session_id,
+        "turnId": sent.turn_id,
+        "status": sent.status,
+        "eventsUrl": f"/v1/turns/{sent.turn_id}/events",
     }
 
 
@@ -136,12 +135,15 @@ async def events(
 
 
 async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor) -> AsyncGenerator[Batch] | None:
-    """The events after the cursor; None when the turn has ended and there are none. Raises TurnNotFoundError."""
+    """The events after the cursor; None when there are no more. Raises TurnNotFoundError."""
     running = engine.frames.running(turn_id)
     # The database is not asked about a turn that runs on this engine.
     if running is None or running.subject != subject:
-        record = await engine.archive.turn(subject, turn_id)
-        if record.status != "running":
+        record = await _record(engine, subject, turn_id)
+        if isinstance(record, WaitingMessage):
+            seen = record.withdrawn and cursor >= waiting.WITHDRAWN_AT
+            return None if seen else waiting.of_waiting(engine, subject, record.turn, cursor)
+        if record.status != RUNNING:
             rest = _in_a_place(engine, subject, sse.of_ended(engine, record, cursor))
             first = await anext(rest, None)
             return None if first is None else _with_first(first, rest)
@@ -149,78 +151,86 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
 
 
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
-async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, object]:
-    """The state of a turn."""
-    return views.turn(await engine.archive.turn(subject, turn_id))
+async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
+    """The state of a turn, or of the message that waits to become it."""
+    record = await _record(engine, subject, turn_id)
+    return views.waiting(record) if isinstance(record, WaitingMessage) else views.turn(record)
 
 
 @router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED, responses=described.NOT_FOUND)
-async def cancel(turn_id: str, engine: Engine, subject: Subject) -> dict[str, str]:
-    """Stop a turn: the model's stream, and its tool calls."""
-    await engine.archive.turn(subject, turn_id)
+async def cancel(turn_id: str, engine: Engine, sender: Sender) -> dict[str, str]:
+    """Stop a turn: the model's stream, and its tool calls. A message that waits is withdrawn."""
+    subject = sender.subject
+    with contextlib.suppress(TurnStartedError):
+        if isinstance(await _record(engine, subject, turn_id), WaitingMessage):
+            await waiting.withdrawn(engine, sender, turn_id)
+            return {"turnId": turn_id, "status": WITHDRAWN}
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(CANCEL_SECONDS):
             await engine.turns.cancel(turn_id)
     return {"turnId": turn_id, "status": (await engine.archive.turn(subject, turn_id)).status}
 
 
-async def _started(
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An accepted message. `status` as in `GET /v1/turns/{id}`."""
+
+    turn_id: str
+    session_id: str
+    status: str
+
+
+async def _record(engine: Services, subject: str, turn_id: str) -> TurnRecord | WaitingMessage:
+    """The turn, or the message that waits to become it. Raises TurnNotFoundError."""
+    try:
+        return await engine.archive.turn(subject, turn_id)
+    except TurnNotFoundError:
+        with contextlib.suppress(TurnNotFoundError):
+            return await waiting.found(engine, subject, turn_id)
+        return await engine.archive.turn(subject, turn_id)  # it has begun in between
+
+
+async def _sent(
     body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
-) -> Turn:
-    """Start the turn, and count it. Raises LimitExceededError, and what `_accepted` raises."""
-
-    async def start() -> Turn:
-        return await _accepted(body, session_id, engine, sender, request)
-
-    return await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
-
-
-async def _accepted(
-    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
-) -> Turn:
-    """Start the turn. A queued message is withdrawn when its client disconnects.
+) -> _Sent:
+    """Start the turn and count it, or let its message wait; the turn of the same message if it was sent before.
 
     Raises:
-        ProblemError: the message is too long, its choice is not allowed, or its client has disconnected.
-        EngineError: from RunningTurns.start.
+        ProblemError: the message is too long, or its choice is not allowed.
+        EngineError: from RunningTurns.start; LimitExceededError; TurnNotFoundError: the turn of a message that was sent
+            before is deleted.
     """
-    if len(body.message) > engine.max_message_chars:
-        detail = f"the message has {len(body.message)} characters; {engine.max_message_chars} are allowed"
-        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
+    check_length(body.message, engine.max_message_chars)
     traceparent = _traceparent(request)
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
-    queue = body.on_busy == "queue"
-    start = engine.turns.start(
-        sender.subject,
-        session_id,
-        body.message,
-        traceparent,
-        queue=queue,
-        choice=choice,
-        roles=sender.roles,
-        key_id=sender.key_id,
-        credential=sender.credential,
-    )
-    if not queue:
-        return await start
-    queued = asyncio.create_task(start, name="queued message")
-    disconnect = asyncio.create_task(_disconnected(request), name="queued message: client")
+
+    async def start() -> Turn:
+        return await engine.turns.start(
+            sender.subject,
+            session_id,
+            body.message,
+            traceparent,
+            queue=body.on_busy == "queue",
+            choice=choice,
+            roles=sender.roles,
+            key_id=sender.key_id,
+            credential=sender.credential,
+            expires_at=sender.expires_at,
+            client_message_id=body.client_message_id or "",
+        )
+
     try:
-        await asyncio.wait({queued, disconnect}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        disconnect.cancel()
-        if not queued.done():
-            queued.cancel()
-            await asyncio.wait([queued])
-    if queued.cancelled():
-        raise ProblemError(HTTPStatus.CONFLICT, "CLIENT_GONE", "the client disconnected while its message was queued")
-    return queued.result()
+        turn = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
+    except SentBeforeError as error:
+        record = await _record(engine, sender.subject, error.turn_id)
+        return _Sent(error.turn_id, error.session_id, record.status)
+    return _Sent(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+async def _nothing() -> AsyncGenerator[Batch]:
+    for batch in ():
+        yield batch
 
 
 def _traceparent(request: Request) -> str | None:

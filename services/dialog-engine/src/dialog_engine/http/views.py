@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
 from dialog_engine.chat.events import usage_view
+from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
@@ -26,12 +27,16 @@ from dialog_engine.tool_calls.results.steps import (
     status_of,
 )
 from dialog_engine.tool_calls.results.texts import user_text
-from dialog_engine.tool_calls.values import Approval, WholeResult
+from dialog_engine.tool_calls.values import Approval, PendingApproval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
 """The media types that a browser may show; no other one is put into a header."""
+MAX_PENDING = 100
+"""How many approvals, and how many messages, `GET /v1/me/pending` lists."""
+SHOWN_OF_WAITING = 1_000
+"""Characters of a message that it shows."""
 _MOMENT = TypeAdapter(AwareDatetime)
 _MESSAGE = re.compile(r"m(\d{1,15})", re.ASCII)
 _PLACE = re.compile(r"(\d{1,15})\.([\w-]{1,100})", re.ASCII)
@@ -94,6 +99,8 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "runningTurnId": record.running_turn_id,
         "awaitsApproval": record.awaits_approval,
         "revision": record.revision,
+        "waiting": record.waiting,
+        "held": record.held or None,
     }
 
 
@@ -117,6 +124,7 @@ def transcript(found: Transcript) -> dict[str, Any]:
         **session_head(found.session),
         "messages": [message(each) for each in page.messages],
         "turns": [turn(each) for each in found.turns],
+        "waiting": [waiting(each) for each in found.waiting],
         "nextCursor": message_cursor(page.messages[0].message_id) if page.more else None,
     }
 
@@ -156,6 +164,41 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     if record.failure is not None:
         data["error"] = {"code": record.failure.code, "message": record.failure.message}
     return data
+
+
+def waiting(message: WaitingMessage) -> dict[str, Any]:
+    """A message that waits to become a turn, or was withdrawn."""
+    turn = message.turn
+    return {
+        "turnId": turn.turn_id,
+        "sessionId": turn.session_id,
+        "status": message.status,
+        "held": message.held or None,
+        "message": message.text,
+        "model": turn.choice.model or None,
+        "toolMode": turn.choice.tool_mode or None,
+        "createdAt": timestamp(message.created_at),
+    }
+
+
+def pending(approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage]) -> dict[str, Any]:
+    """What waits for a subject. Of a long message only the beginning is shown."""
+    shown = [waiting(each) for each in messages]
+    return {
+        "approvals": [
+            {
+                "sessionId": each.session_id,
+                "turnId": each.turn_id,
+                "toolCallId": each.asked.call.tool_call_id,
+                "correlationId": each.asked.call.correlation_id,
+                "toolName": each.asked.call.tool_name,
+                "server": each.asked.question.server,
+                **question_details(each.asked.question),
+            }
+            for each in approvals
+        ],
+        "messages": [each | {"message": each["message"][:SHOWN_OF_WAITING]} for each in shown],
+    }
 
 
 def server_state(view: ServerView) -> dict[str, Any]:

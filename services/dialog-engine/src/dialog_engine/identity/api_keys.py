@@ -78,9 +78,9 @@ class ApiKeys:
         key = self._named.get(digest)
         return self._file.content.get(digest) if key is None and self._file else key
 
-    def has(self, credential: str) -> bool:
-        """Whether one of the keys, expired or not, is this credential."""
-        return self.find(bytes.fromhex(credential.removeprefix(CREDENTIAL))) is not None
+    def of(self, credential: str) -> ApiKey | None:
+        """The key, expired or not, that is this credential."""
+        return self.find(bytes.fromhex(credential.removeprefix(CREDENTIAL)))
 
 
 def digest_of(key: str) -> bytes:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.waiting_messages import HeldReason
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
 from dialog_engine.identity.api_keys import CREDENTIAL as API_KEY
 from dialog_engine.identity.api_keys import ApiKeys, digest_of
 from dialog_engine.identity.failed_attempts import FailedAttempts
-from dialog_engine.identity.principal import Principal
+from dialog_engine.identity.principal import USER, Principal
+from dialog_engine.model import Turn
 
 NO_CREDENTIAL = "this server needs a key or a token, and the request has no valid one"
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
@@ -42,6 +44,9 @@ class NoCredentials(Credentials):
 
     async def revoked(self, credential: str) -> bool:
         return False
+
+    async def rights(self, turn: Turn) -> tuple[str, ...] | HeldReason:
+        return turn.roles
 
 
 class Authenticator(Credentials):
@@ -86,8 +91,23 @@ class Authenticator(Credentials):
 
     async def revoked(self, credential: str) -> bool:
         if credential.startswith(API_KEY):
-            return not self._keys.has(credential)
+            return self._keys.of(credential) is None
         return self._tokens is not None and credential != "" and await self._tokens.withdrawn(credential)
+
+    async def rights(self, turn: Turn) -> tuple[str, ...] | HeldReason:
+        """A key gives the roles that it has now, anything else those of its sign-in until that ends."""
+        roles, expires_at = turn.roles, turn.expires_at
+        if turn.credential.startswith(API_KEY):
+            key = self._keys.of(turn.credential)
+            if key is None or key.subject != turn.subject:
+                return HeldReason.CREDENTIAL_REVOKED
+            sender = key.principal()
+            roles, expires_at = sender.roles, sender.expires_at
+        elif not turn.key_id or await self.revoked(turn.credential):  # without a key: from before senders needed one
+            return HeldReason.CREDENTIAL_REVOKED
+        if expires_at is not None and expires_at <= self._now():
+            return HeldReason.CREDENTIAL_EXPIRED
+        return roles if USER in roles else HeldReason.FORBIDDEN
 
     async def _sender(self, credential: str) -> Principal | None:
         if key := self._keys.find(digest_of(credential)):

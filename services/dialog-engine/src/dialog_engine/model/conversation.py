@@ -202,10 +202,16 @@ class Turn:
     """The credential of the request that started it, for the audit. Empty in a turn that was adopted."""
     credential: str = ""
     """The same for `Credentials`; it is kept when the turn is adopted."""
+    expires_at: float | None = None
+    """When the sender must prove again who it is, in Unix seconds; known until the turn begins."""
+    waits: bool = False
+    """Whether it was accepted as a message that waits for the turns before it, and does not run yet."""
     calls: int = 0
     resumed: ResetReason = ResetReason.RESTART
     model: str = ""
     """The one that wrote the last of these rounds."""
+    parent: str | None = None
+    """The turn that it shall follow, '' for none; None for the last one of the path that is shown when it begins."""
 
 
 @dataclass(frozen=True, slots=True)

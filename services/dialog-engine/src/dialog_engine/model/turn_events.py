@@ -112,6 +112,13 @@ class Done:
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
 
 
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The message was withdrawn before its turn began: there is no other event."""
+
+    turn_id: str
+
+
 TurnEvent = (
     TurnStarted
     | AnsweredBy
@@ -125,6 +132,7 @@ TurnEvent = (
     | Reset
     | TurnFailed
     | Done
+    | Withdrawn
 )
 """Every event of a turn."""
 

@@ -11,7 +11,6 @@ from callstream_runtime.clock import RedisWatch
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.chat.session_changes import SessionFeed
-from dialog_engine.chat.session_queue import SessionQueue
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http.streams import Streams
 from dialog_engine.observe.metrics import Metrics
@@ -20,6 +19,7 @@ from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.waiting import SqlWaiting
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.keys import Keys
@@ -34,8 +34,11 @@ STORE_SECONDS = 1.0
 class StoreGauges:
     """The gauges of what is in the store. A scrape waits for their measurement for STORE_SECONDS at most."""
 
-    def __init__(self, outbox: SqlOutbox, erasures: SqlErasures, chain: AuditChain, metrics: Metrics) -> None:
-        self._outbox, self._erasures, self._chain, self._metrics = outbox, erasures, chain, metrics
+    def __init__(
+        self, outbox: SqlOutbox, erasures: SqlErasures, waiting: SqlWaiting, chain: AuditChain, metrics: Metrics
+    ) -> None:
+        self._outbox, self._erasures, self._waiting, self._chain = outbox, erasures, waiting, chain
+        self._metrics = metrics
         self._measurement: asyncio.Task[None] | None = None
         self._measured_at = time.monotonic()
 
@@ -60,6 +63,7 @@ class StoreGauges:
         try:
             waiting, oldest_ms = await self._outbox.backlog()
             erasures, oldest_erasure_ms = await self._erasures.backlog()
+            messages = await self._waiting.count()
             unsealed_ms = await self._chain.unsealed_ms()
         except StorageUnavailableError:
             metrics.store_up.set(False)
@@ -68,6 +72,7 @@ class StoreGauges:
         metrics.outbox_rows.set(waiting)
         metrics.outbox_oldest.set(oldest_ms / 1000)
         metrics.erasures.set(erasures)
+        metrics.messages_queued.set(messages)
         metrics.erasures_oldest.set(oldest_erasure_ms / 1000)
         metrics.audit_unsealed.set(unsealed_ms / 1000)
         self._measured_at = time.monotonic()
@@ -81,7 +86,6 @@ class Gauges:
     store: StoreGauges
     relay: Relay
     approvals: PendingApprovals
-    queue: SessionQueue
     streams: Streams
     feed: SessionFeed
     watch: RedisWatch
@@ -100,7 +104,6 @@ class Gauges:
         metrics = self.metrics
         await self.store.measure()
         metrics.calls_held.set(self.relay.held)
-        metrics.messages_queued.set(len(self.queue))
         metrics.event_streams.set(len(self.streams.open))
         metrics.session_readers.set(self.feed.readers)
         metrics.approvals_waiting.set(self.approvals.waiting)

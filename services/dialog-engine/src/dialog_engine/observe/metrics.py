@@ -48,7 +48,7 @@ class Metrics:
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that are running.
         self.turns_running = Gauge("dialog_turns_running", "Turns that are running.", registry=registry)
-        # Messages that wait for the running turn of their session (`onBusy: queue`).
+        # Messages that wait for the turns before them, at all engines (`onBusy: queue`).
         self.messages_queued = Gauge(
             "dialog_messages_queued", "Messages that wait for their session.", registry=registry
         )

@@ -16,7 +16,7 @@ from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import TURN_COLUMNS, turn_of
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, PendingApproval, Question
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
@@ -26,6 +26,12 @@ _WAITING = (
     "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question FROM approvals a"
     " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
     " WHERE c.turn_id = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
+)
+_PENDING = (
+    "SELECT s.session_id, t.turn_id, c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question"
+    " FROM sessions s JOIN turns t ON t.session_id = s.session_id AND t.status = 'running'"
+    " JOIN tool_calls c ON c.turn_id = t.turn_id JOIN approvals a ON a.correlation_id = c.correlation_id"
+    " WHERE s.subject = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal LIMIT $2"
 )
 # The turn's row is locked first, as each write of a turn does.
 _TURN = f"UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running' RETURNING {TURN_COLUMNS}, owner"
@@ -70,6 +76,11 @@ class SqlApprovals(ApprovalStore):
             query = _STATES.format(placeholders(2, len(ids)))
             found += map(_state, await self._store.read(query, TOOL_CALL_REQUESTED, *ids))
         return found
+
+    async def pending(self, subject: str, limit: int) -> list[PendingApproval]:
+        """The calls in running turns of the subject that wait for approval, the oldest first."""
+        rows = await self._store.read(_PENDING, subject, limit)
+        return [PendingApproval(row.session_id, row.turn_id, Asked(call_of(row), _question(row))) for row in rows]
 
     async def decide(
         self,

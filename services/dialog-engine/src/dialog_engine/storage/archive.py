@@ -15,6 +15,7 @@ from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
 from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import SealedDatabase
+from dialog_engine.storage.waiting import waiting_in
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.results.texts import whole_of
 from dialog_engine.tool_calls.values import Approval, Decision, Question, WholeResult
@@ -92,7 +93,9 @@ class SqlArchive(Archive, History):
         rows = await self._store.read(
             f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
-        return Transcript(session_record(found[0]), page, [*map(_turn_record, rows)])
+        session = session_record(found[0])
+        waiting = await waiting_in(self._store, subject, session_id) if session.waiting else ()
+        return Transcript(session, page, [*map(_turn_record, rows)], waiting)
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         rows = await self._store.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)

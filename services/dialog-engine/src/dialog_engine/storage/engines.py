@@ -4,7 +4,7 @@
 `chat.ownership`.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
@@ -56,18 +56,13 @@ class SqlEngines(Engines):
         def unit(tx: SealedTransaction) -> bool:
             before = tx.execute("SELECT lease_until FROM engines WHERE engine_id = $1", self._engine_id)
             tx.execute(_RENEW + _ANEW, self._engine_id, lease_ms, RELEASE)
-            tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", self._engine_id)
             return bool(before) and before[0].lease_until == 0
 
         return await self._engine.write(unit)
 
-    async def renew(self, lease_ms: int, waiting: Container[str]) -> Sequence[OwnedTurn]:
+    async def renew(self, lease_ms: int) -> Sequence[OwnedTurn]:
         def unit(tx: SealedTransaction) -> list[OwnedTurn]:
             tx.execute(_RENEW, self._engine_id, lease_ms, RELEASE)
-            # A message whose client disconnected while the database was unavailable.
-            rows = tx.execute("SELECT turn_id FROM waiting_turns WHERE engine_id = $1", self._engine_id)
-            left = [(row.turn_id,) for row in rows if row.turn_id not in waiting]
-            tx.execute_many("DELETE FROM waiting_turns WHERE turn_id = $1", left)
             return [
                 OwnedTurn(row.turn_id, row.epoch, bool(row.stop_requested))
                 for row in tx.execute(_OWNED, self._engine_id)
@@ -115,7 +110,6 @@ class SqlEngines(Engines):
             running = tx.execute(f"{_OWNED} LIMIT 1", seen.engine_id)
             if running or not _is_as_seen(tx, seen):
                 return None
-            tx.execute("DELETE FROM waiting_turns WHERE engine_id = $1", seen.engine_id)
             tx.execute("DELETE FROM engines WHERE engine_id = $1", seen.engine_id)
             return self._take_rows(tx, "owner = $1", seen.engine_id)
 

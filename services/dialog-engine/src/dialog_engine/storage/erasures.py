@@ -23,6 +23,7 @@ from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.session_changes import digest_of, keep_deleted
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.usage import forget_subjects
+from dialog_engine.storage.waiting import withdraw_all
 
 DELETED_AT_ONCE = 20
 """How many sessions one transaction deletes."""
@@ -89,6 +90,7 @@ class SqlErasures(Erasures, OldSessions):
 
         def unit(tx: StoreTransaction) -> Left:
             tx.execute(_REQUEST, requested_by, subject)
+            withdraw_all(tx, subject)  # otherwise each would begin, and the session be deleted after the last one
             forget_subjects(tx, [subject])
             left = _left(tx, requested_by)
             outcome = f"{left.sessions} sessions to delete, {len(left.running)} of them running"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from dialog_engine.chat.outbox import Outbox, OutboxRow
+from dialog_engine.chat.waiting_messages import HeldReason
 from dialog_engine.storage.database import Row, Transaction, placeholders
 from dialog_engine.storage.store import EngineDatabase, SealedTransaction
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -23,7 +24,7 @@ RESTORED_AT = "restored_at"
 
 def mark_restored(tx: Transaction) -> int:
     """Note that the store is a restored backup: each call without an answer may have been offered to any incarnation of
-    Redis, whatever its row says. Returns how many calls have a row.
+    Redis, whatever its row says, and each message that waits may have been sent. Returns how many calls have a row.
 
     A call that waits for an approval has none yet: `approvals` looks when it is approved.
     """
@@ -32,6 +33,7 @@ def mark_restored(tx: Transaction) -> int:
         " ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         RESTORED_AT,
     )
+    tx.change("UPDATE waiting_messages SET held = $1, released = 0 WHERE withdrawn_at IS NULL", HeldReason.RESTORED)
     return tx.change("UPDATE outbox SET offered_to = NULL WHERE event_type = $1", TOOL_CALL_REQUESTED)
 
 

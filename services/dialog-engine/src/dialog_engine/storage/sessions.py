@@ -13,7 +13,10 @@ SESSION = (
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
-    " AS awaits_approval FROM sessions s"
+    " AS awaits_approval,"
+    " (SELECT count(*) FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL)"
+    " AS waiting, (SELECT held FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL"
+    " ORDER BY place LIMIT 1) AS held FROM sessions s"
 )
 """Sessions as `session_record` reads them."""
 _NEWEST = SessionPlace(2**62)
@@ -57,4 +60,6 @@ def session_record(row: Row) -> SessionRecord:
         row.running_turn_id,
         bool(row.awaits_approval),
         row.revision,
+        row.waiting,
+        row.held or "",
     )

@@ -113,7 +113,7 @@ class StoreTransaction(SealedTransaction):
         self.published: list[OutboxRow] = []
         """What is offered to the relay of this engine after COMMIT."""
         self.freed: list[str] = []
-        """The sessions that other engines are informed of after COMMIT."""
+        """The sessions that engines are informed of after COMMIT."""
         self.sessions_changed = False
 
     def publish(self, event: Event, *, owner: str = "", offered_to: str | None = None) -> None:
@@ -129,7 +129,7 @@ class StoreTransaction(SealedTransaction):
             self.published.append(row)
 
     def free(self, session_id: str) -> None:
-        """Inform the other engines after COMMIT that a session may be free for which a message waits there."""
+        """Inform the engines after COMMIT that a message which has waited in this session does not wait any more."""
         self.freed.append(session_id)
 
     def change_session(self, session_id: str, also: str = "", only: str = "", **values: Any) -> int:

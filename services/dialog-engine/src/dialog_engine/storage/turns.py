@@ -1,29 +1,26 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
-from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import TurnFinished, TurnUsage
-from dialog_engine.chat.ports import TurnStore
+from dialog_engine.chat.ports import Ended, TurnStore
+from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
+from dialog_engine.storage.beginnings import begin_turn, note_sent
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
+from dialog_engine.storage.waiting import add_waiting, begin_next
 
 TITLE_LENGTH = 80
+_HELD_AFTER = {DoneReason.CANCELLED: HeldReason.STOPPED, DoneReason.ERROR: HeldReason.FAILED}
+"""What a turn that ends so does to the message that is next, unless its user has said that it is sent."""
 
-
-# The turn before one that is about to begin: the running one, otherwise the first of those that wait.
+# The turn before one that is about to begin: the running one, otherwise the first message that waits.
 _FIRST = (
-    "SELECT turn_id FROM (SELECT turn_id, 0 AS place FROM turns WHERE session_id = $1 AND status = 'running'"
-    " UNION ALL SELECT turn_id, seq FROM waiting_turns WHERE session_id = $1) AS ahead ORDER BY place LIMIT 1"
-)
-_WAIT = (
-    "INSERT INTO waiting_turns (turn_id, session_id, engine_id) VALUES ($1, $2, $3) ON CONFLICT (turn_id) DO NOTHING"
-)
-_BEGIN = (
-    "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " roles, credential, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, $8, now_ms())"
+    "SELECT turn_id FROM (SELECT turn_id, 0 AS waits, 0 AS place FROM turns WHERE session_id = $1"
+    " AND status = 'running' UNION ALL SELECT turn_id, 1, place FROM waiting_messages WHERE session_id = $1"
+    " AND withdrawn_at IS NULL) AS ahead ORDER BY waits, place LIMIT 1"
 )
 _FINISH = (
     "UPDATE turns SET status = $status, reason = $reason, input_tokens = $input_tokens, output_tokens = $output_tokens,"
@@ -46,51 +43,36 @@ class SqlTurns(TurnStore):
         self._store = store
         self._facts_with_text = facts_with_text
 
-    async def begin(self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False) -> None:
-        def unit(tx: StoreTransaction) -> str | None:
+    async def begin(
+        self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
+    ) -> bool:
+        def unit(tx: StoreTransaction) -> bool:
+            if client_message_id:
+                note_sent(tx, turn, text, client_message_id)
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
                 _touch_session(tx, turn.session_id, turn.subject, text)
-                found = tx.execute(_FIRST, turn.session_id)
-                if found and (first := found[0].turn_id) != turn.turn_id:
+                if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
-                        raise TurnRunningError(first)
-                    tx.change(_WAIT, turn.turn_id, turn.session_id, tx.engine_id)
-                    return first
-            choice = turn.choice
-            tx.change(
-                _BEGIN,
-                turn.turn_id,
-                turn.session_id,
-                tx.engine_id,
-                turn.traceparent,
-                choice.model,
-                choice.tool_mode,
-                "\n".join(turn.roles),
-                turn.credential,
-            )
-            if queue:
-                tx.change("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
-            insert_message(tx, turn, "user", AssistantMessage(text))
-            ids = {"session_id": turn.session_id, "turn_id": turn.turn_id}
-            tx.audit(AuditEvent(AuditAction.TURN_STARTED, turn.subject, key_id=turn.key_id, **ids))
-            return None
+                        raise TurnRunningError(ahead[0].turn_id)
+                    add_waiting(tx, turn, text)
+                    return False
+            begin_turn(tx, turn, text)
+            return True
 
-        if running := await self._store.write(unit):
-            raise TurnRunningError(running)
-
-    async def leave(self, turn: Turn) -> None:
-        def unit(tx: StoreTransaction) -> None:
-            tx.change("DELETE FROM waiting_turns WHERE turn_id = $1", turn.turn_id)
-            _free(tx, turn.session_id)
-
-        await self._store.write(unit)
+        return await self._store.write(unit)
 
     async def finish(
-        self, turn: Turn, message: AssistantMessage | None, done: Done, failure: TurnFailed | None
-    ) -> int | None:
-        def unit(tx: StoreTransaction) -> int | None:
+        self,
+        turn: Turn,
+        message: AssistantMessage | None,
+        done: Done,
+        failure: TurnFailed | None,
+        candidate: Candidate | None = None,
+    ) -> Ended:
+        def unit(tx: StoreTransaction) -> Ended:
+            tx.change_session(turn.session_id, _TOUCHED)  # its lock first, as for a message that comes meanwhile
             ended = tx.execute(
                 _FINISH,
                 status=_status(done.reason),
@@ -108,14 +90,12 @@ class SqlTurns(TurnStore):
             )
             if not ended:
                 _check_ended_here(tx, turn)
-                return None
+                return Ended(None)
             number = insert_message(tx, turn, "assistant", message).number if message else None
-            tx.change_session(turn.session_id, _TOUCHED)
             [row] = ended
             tx.publish(self._fact(tx, turn, message, done, at=row.finished_at))
             count_turn(tx, turn, done, row.model or "", at=row.finished_at)
-            _free(tx, turn.session_id)
-            return number
+            return Ended(number, begin_next(tx, turn.session_id, candidate, _HELD_AFTER.get(done.reason)))
 
         return await self._store.write(unit)
 
@@ -152,13 +132,6 @@ class SqlTurns(TurnStore):
             assistant_message=assistant_message,
             at=at,
         )
-
-
-def _free(tx: StoreTransaction, session_id: str) -> None:
-    """Wake the engine at which the next message of the session waits, if it is another one."""
-    first = tx.execute("SELECT engine_id FROM waiting_turns WHERE session_id = $1 ORDER BY seq LIMIT 1", session_id)
-    if first and first[0].engine_id != tx.engine_id:
-        tx.free(session_id)
 
 
 def _check_ended_here(tx: StoreTransaction, turn: Turn) -> None:

@@ -87,6 +87,15 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """A call that waits for its approval, and where it was made."""
+
+    session_id: str
+    turn_id: str
+    asked: Asked
+
+
+@dataclass(frozen=True, slots=True)
 class Approval:
     """A question with its decision, if there is one yet."""
 

@@ -12,6 +12,7 @@ from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.chat.waiting_queue import WaitingQueue
 from dialog_engine.config.tools import ToolSettings
 from dialog_engine.consumption.limits import Consumption, SubjectLimits
 from dialog_engine.event_log.stored_logs import LogStore
@@ -35,6 +36,7 @@ from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.store import Store
 from dialog_engine.storage.turns import SqlTurns
+from dialog_engine.storage.waiting import SqlWaiting
 from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
@@ -53,8 +55,10 @@ class Chat:
     """Turns, and what they need besides tool calls."""
 
     turns: RunningTurns
+    waiting: SqlWaiting
     ownership: Ownership
     pending: PendingApprovals
+    approvals: SqlApprovals
     archive: SqlArchive
     logs: RedisTurnLogs
     control: ControlPublisher
@@ -106,20 +110,24 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     )
     times = base.times
     logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher), times.logs)
-    observed = ObservedLogs(logs, metrics, base.subjects)
-    turns = RunningTurns(service, turn_store, observed, control, credentials, times.turns)
+    observed_logs = ObservedLogs(logs, metrics, base.subjects)
+    stream_opened = partial(base.subjects.opened, "streams")
+    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
+    waiting = SqlWaiting(store)
+    queue = WaitingQueue(waiting, credentials, consumption, times.turns.look)
+    turns = RunningTurns(service, turn_store, observed_logs, control, credentials, queue, times.turns)
     engines = SqlEngines(base.engine)
     observer = ObservedOwnership(metrics)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=observer, times=times.ownership)
-    stream_opened = partial(base.subjects.opened, "streams")
-    consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     sessions, erasures = SqlSessions(store), SqlErasures(store, times.erasures)
     feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), store, times.erasures.look)
     return Chat(
         turns,
+        waiting,
         ownership,
         pending,
+        approval_store,
         archive,
         logs,
         control,

@@ -83,6 +83,7 @@ async def run_engine(
             chat.feed.run,
             pending.run,
             turns.check_credentials,
+            turns.begin_waiting,
             listener.run,
             base.facts.observe_loop,
             *([calls.catalog.run] if settings.tools.enable_mcp else []),
@@ -105,7 +106,7 @@ async def run_engine(
         await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
         streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped, times.streams)
         await stack.enter_async_context(kept_running(streams.check))
-        store_gauges = StoreGauges(base.outbox, chat.erasures, base.chain, base.metrics)
+        store_gauges = StoreGauges(base.outbox, chat.erasures, chat.waiting, base.chain, base.metrics)
         stack.push_async_callback(store_gauges.close)
         yield services_of(base, calls, chat, credentials, streams, store_gauges)
 
@@ -124,6 +125,7 @@ async def _left_when(closing: asyncio.Event, chat: Chat, grace_seconds: float) -
         await chat.ownership.release()
         chat.logs.release_readers()
         chat.feed.release_readers()
+        chat.turns.queue.release_followers()
 
     leaving = asyncio.create_task(leave(), name="leave")
     try:

@@ -100,6 +100,26 @@ export class Api {
     return this.#json<History>(before ? `${url}?before=${encodeURIComponent(before)}` : url, { signal });
   };
 
+  /** What waits in a conversation and which turn runs in it, with the newest message only. */
+  newest = (sessionId: string) =>
+    this.#json<History>(`/v1/sessions/${encodeURIComponent(sessionId)}/messages?limit=1`);
+
+  /** Lets a message wait for the turns before it. `name` is the same when it is sent again: it is accepted once. */
+  queue = (sessionId: string, message: string, choice: Choice, name: string) =>
+    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/turns`, {
+      method: "POST",
+      body: { message, onBusy: "queue", clientMessageId: name, ...choice },
+    });
+
+  edit = (turnId: string, message: string) =>
+    this.#json(`/v1/turns/${encodeURIComponent(turnId)}`, { method: "PATCH", body: { message } });
+
+  withdraw = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}`, { method: "DELETE" });
+
+  /** Sends a message that waits before all others; with `stop` the running turn is stopped for it. */
+  sendNow = (turnId: string, stop: boolean) =>
+    this.#json(`/v1/turns/${encodeURIComponent(turnId)}/send${stop ? "?stop=true" : ""}`, { method: "POST" });
+
   /** `stop`: its running turn is stopped first; otherwise that is a reason to refuse. */
   deleteSession = (sessionId: string, stop: boolean) =>
     this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}${stop ? "?stop=true" : ""}`, { method: "DELETE" });
@@ -115,12 +135,11 @@ export class Api {
       body,
     });
 
-  /** Starts a turn; the response is its event stream. While another turn runs `onBusy` decides: "refuse" or "queue". */
-  chat = (sessionId: string | null, message: string, choice: Choice, signal?: AbortSignal, onBusy = "refuse") =>
+  /** Starts a turn; the response is its event stream. Refused while another one runs. */
+  chat = (sessionId: string | null, message: string, choice: Choice) =>
     this.#request("/v1/chat", {
       method: "POST",
-      body: { sessionId, message, onBusy, ...choice },
-      signal,
+      body: { sessionId, message, ...choice },
       accept: "text/event-stream",
     });
 

@@ -5,12 +5,11 @@ import { follow, withRetries } from "./follow";
 import { backOff, pause } from "./pause";
 import type { Places } from "./places";
 import type { Store } from "./state";
-import type { Choice, State, TurnToFollow } from "./types";
+import type { Choice, TurnToFollow } from "./types";
+
+const HAS_BEGUN: ReadonlySet<string> = new Set(["TURN_STARTED", "TURN_NOT_FOUND"]); // as is seen soon
 
 const UNANSWERED: ReadonlySet<number> = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
-
-/** How often a message that waits in this tab looks whether its conversation is free, in ms. */
-const LOOK_MS = 500;
 
 /** Gives back a text that was not accepted, in the conversation (null: a new one) in which it was written. */
 type OnRejected = (sessionId: string | null) => void;
@@ -18,7 +17,7 @@ type OnRejected = (sessionId: string | null) => void;
 export interface Dependencies {
   api: Api;
   store: Store;
-  places: Pick<Places, "take" | "waiting">;
+  places: Pick<Places, "take">;
   onError: (error: unknown) => void;
   onSessions: () => void;
 }
@@ -30,7 +29,10 @@ export class Chat {
   #onError: Dependencies["onError"];
   #onSessions: Dependencies["onSessions"];
   #scope = new AbortController();
-  #queueing = new AbortController();
+  /** The messages that are being queued, of which the engine has not said yet that it has them. */
+  unanswered = new Set<{ sessionId: string | null; text: string }>();
+  /** Whether a message that waited has begun, of which nothing is on the screen yet. */
+  #begun = false;
   /** Whether the conversation that was opened last has come, or is still asked for. */
   loads = false;
 
@@ -77,10 +79,11 @@ export class Chat {
 
   /**
    * Sends a message with the model and tool mode chosen for it, and follows its answer to the end. While a turn runs
-   * the message is queued. Calls `onRejected` when the message was not accepted.
+   * or other messages wait the message is queued. Calls `onRejected` when the message was not accepted.
    */
   async send(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
-    if (this.#store.state.phase === "running") return this.#queue(text, choice, onRejected);
+    const { phase, waiting } = this.#store.state;
+    if (phase === "running" || waiting.length) return this.#queue(text, choice, onRejected);
     const signal = this.#leave();
     const sent = { from: this.#store.state.sessionId };
     const reject = () => {
@@ -129,9 +132,30 @@ export class Chat {
     }
   }
 
-  /** Takes the queued message back, unless its turn has started. */
-  takeBack(): void {
-    this.#queueing.abort();
+  /** Changes a message that waits, or sends or withdraws it: `change` asks the engine for it. */
+  async change(change: () => Promise<unknown>): Promise<void> {
+    try {
+      await change();
+    } catch (error) {
+      if (!(error instanceof ApiError && HAS_BEGUN.has(error.code))) this.#onError(error);
+    }
+    await this.sync();
+  }
+
+  /** Shows what waits in the conversation now, and follows its running turn. */
+  async sync(): Promise<void> {
+    const { sessionId } = this.#store.state;
+    if (!sessionId) return;
+    try {
+      const { waiting = [], runningTurnId } = await this.#api.newest(sessionId);
+      if (this.#store.state.sessionId !== sessionId) return;
+      const waits = new Set(waiting.map(({ turnId }) => turnId));
+      this.#begun ||= this.#store.state.waiting.some(({ turnId }) => !waits.has(turnId));
+      this.#store.dispatch({ type: "waiting", waiting });
+      if (runningTurnId || this.#begun) await this.join();
+    } catch (error) {
+      this.#onError(error);
+    }
   }
 
   /**
@@ -158,42 +182,23 @@ export class Chat {
     return this.#scope.signal;
   }
 
-  /** Queues a message behind the running turn. It stays queued when the user opens another conversation. */
+  /** Queues a message behind the running turn: the engine keeps it from then on, and every tab shows it. */
   async #queue(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
     const { sessionId } = this.#store.state;
-    const here = () => this.#store.state.sessionId === sessionId;
-    this.#queueing = new AbortController();
-    this.#store.dispatch({ type: "queued", text });
+    if (!sessionId) return onRejected(sessionId);
+    const sent = { sessionId, text };
+    const name = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    const { signal } = new AbortController(); // it is sent also when another conversation is opened
+    this.unanswered.add(sent);
     try {
-      const response = await this.#queued(sessionId, text, choice, this.#queueing.signal);
-      response.body?.cancel(); // more than this turn is new: the whole conversation is loaded
-      if (!here()) return;
-      this.#store.dispatch({ type: "accepted", turnId: response.headers.get("X-Turn-Id") ?? "" });
+      await withRetries(() => this.#api.queue(sessionId, text, choice, name), signal, this.#onError);
     } catch (error) {
-      if (here()) this.#store.dispatch({ type: "unqueued" });
       onRejected(sessionId);
-      if (!isAbort(error)) this.#onError(error);
-      return;
-    }
-    const signal = this.#leave();
-    if (sessionId) await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
-  }
-
-  /**
-   * The answer to a message that waits for its turn. One connection of the browser at a time is open for that: while
-   * another tab has it, the message waits here, until the turn before it has ended.
-   */
-  async #queued(sessionId: string | null, text: string, choice: Choice, signal: AbortSignal): Promise<Response> {
-    const waits = new AbortController();
-    const place = this.#places.waiting(waits.signal);
-    const free = ({ sessionId: shown, phase }: State) => shown === sessionId && phase === "idle";
-    try {
-      while (!(await Promise.race([place, pause(LOOK_MS, signal)])) && !free(this.#store.state));
-      return await this.#api.chat(sessionId, text, choice, signal, "queue");
+      this.#onError(error);
     } finally {
-      waits.abort();
-      place.then((leave) => leave()).catch(() => {});
+      this.unanswered.delete(sent);
     }
+    await this.sync();
   }
 
   /** Runs `work` and shows its error, unless the user has left in the meantime. */
@@ -265,13 +270,14 @@ export class Chat {
         onConnection: (connection) => this.#store.dispatch({ type: "connection", connection }),
       });
       this.#onSessions();
-      if (end === "done") return;
+      if (end === "done" && !this.#begun && !this.#store.state.waiting.length) return;
       turn = null;
-      await pause(backOff(attempt), signal);
+      if (end !== "done") await pause(backOff(attempt), signal);
     }
   }
 
   async #load(sessionId: string, signal: AbortSignal): Promise<TurnToFollow | null> {
+    this.#begun = false;
     const history = await withRetries(() => this.#api.messages(sessionId, signal), signal, this.#onError);
     this.#store.dispatch({ type: "loaded", history });
     return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;

@@ -9,7 +9,7 @@ export const initial: Readonly<State> = Object.freeze({
   connection: "live",
   items: [],
   turn: null,
-  queued: null,
+  waiting: [],
   outcome: null,
   older: null,
   created: 0,

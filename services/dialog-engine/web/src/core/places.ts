@@ -1,7 +1,6 @@
 /**
  * Places for connections that stay open. A browser opens six at a time to one engine, for all its tabs: three may follow
- * turns, one may wait with a message and one has the stream of all conversations (`feed.ts`), so that one is left for all
- * that is short.
+ * turns and one has the stream of all conversations (`feed.ts`), so that two are left for all that is short.
  *
  * Nothing of anybody passes through this: the names of the locks are the same for all people who use the browser.
  */
@@ -9,7 +8,6 @@
 import { pause } from "./pause";
 
 const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3"];
-const WAITING = ["callstream.place.4"];
 /** How long a tab may be hidden before it gives its place back. */
 const HIDDEN_MS = 10_000;
 /** A place that is free is given sooner than this. */
@@ -34,11 +32,6 @@ export class Places {
     } finally {
       clearTimeout(wanted);
     }
-  }
-
-  /** The place of a message that waits. It is held until it is left. */
-  async waiting(signal: AbortSignal): Promise<() => void> {
-    return lock(WAITING, signal);
   }
 
   /** It is lost when the tab has been hidden for long, or when it is hidden and another one wants a place. */

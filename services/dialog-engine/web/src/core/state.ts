@@ -47,12 +47,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, sessionId: action.sessionId };
     case "rejected": // the message was not accepted: it goes back to where it was written
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
-    case "queued":
-      return { ...state, queued: { text: action.text, turnId: null } };
-    case "accepted": // the turn of the queued message has started: the history has it
-      return state.queued ? { ...state, queued: { ...state.queued, turnId: action.turnId } } : state;
-    case "unqueued": // the queued message was taken back, or not accepted
-      return { ...state, queued: null };
+    case "waiting":
+      return { ...state, waiting: action.waiting };
     case "attached":
       return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: withTurn(state, action.turnId) };
     case "detached": // the turn cannot be followed any more
@@ -78,10 +74,7 @@ function withTurn({ items }: State, turnId: string): Item[] {
 }
 
 const loaded = (state: State, history: History): State =>
-  reconciled(state, { ...fromHistory(blank(state), history), queued: stillQueued(state, history) });
-
-const stillQueued = ({ queued }: State, { messages }: History): State["queued"] =>
-  queued && messages.some(({ turnId }) => turnId === queued.turnId) ? null : queued;
+  reconciled(state, { ...fromHistory(blank(state), history), waiting: history.waiting ?? [] });
 
 /** The state `next`, in which items that were in `state` keep their identity. */
 function reconciled(state: State, next: State): State {

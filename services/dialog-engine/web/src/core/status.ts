@@ -105,7 +105,8 @@ export function announcements(before: State, after: State): string[] {
   const lost = (state: State) => state.connection === "reconnecting";
   if (lost(before) !== lost(after) && after.phase === "running")
     spoken.push(lost(after) ? "Connection lost. Reconnecting." : "Connected again.");
-  if (after.queued && !before.queued) spoken.push("Your message waits until the answer is finished.");
+  if (after.waiting.length > before.waiting.length && before.sessionId === after.sessionId)
+    spoken.push("Your message waits until the answer is finished.");
   const known = new Map(before.items.map((item) => [item.key, item]));
   for (const item of after.items) {
     const earlier = known.get(item.key);

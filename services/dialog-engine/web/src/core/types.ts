@@ -84,9 +84,11 @@ export interface Outcome {
   model?: string;
 }
 
-export interface Queued {
-  text: string;
-  turnId: string | null;
+/** A message that waits for the turns before it; `held`: why it does not begin until its user says so. */
+export interface Waiting {
+  turnId: string;
+  message: string;
+  held: string | null;
 }
 
 /** All that the page shows of a conversation; `items` from top to bottom. */
@@ -99,8 +101,8 @@ export interface State {
   items: Item[];
   /** While one runs. */
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
-  /** The message that waits for the running turn; its turnId once its own turn has started. */
-  queued: Queued | null;
+  /** The messages that wait in the conversation, as the engine has them, in their order. */
+  waiting: Waiting[];
   /** Of the turn that ended last. */
   outcome: Outcome | null;
   /** The cursor of the messages before those on the screen. */
@@ -111,11 +113,12 @@ export interface State {
 
 /** What happened. */
 export type Action =
-  | { type: "cleared" | "rejected" | "unqueued" | "detached" }
+  | { type: "cleared" | "rejected" | "detached" }
   | { type: "loading" | "named"; sessionId: string }
   | { type: "loaded" | "older"; history: History }
-  | { type: "submitted" | "queued"; text: string }
-  | { type: "accepted" | "attached"; turnId: string }
+  | { type: "submitted"; text: string }
+  | { type: "waiting"; waiting: Waiting[] }
+  | { type: "attached"; turnId: string }
   | { type: "connection"; connection: State["connection"] }
   | { type: "stopping"; stopping: boolean }
   | { type: "event"; event: StreamEvent };
@@ -142,6 +145,7 @@ export interface History {
   messages: StoredMessage[];
   turns?: StoredTurn[];
   nextCursor?: string | null;
+  waiting?: Waiting[];
 }
 
 export interface Session {
@@ -150,6 +154,7 @@ export interface Session {
   updatedAt: string;
   runningTurnId: string | null;
   awaitsApproval?: boolean;
+  waiting?: number;
 }
 
 /** An event of a stream, as sse.ts reads it; `data` is JSON of a server that may be newer than this page. */

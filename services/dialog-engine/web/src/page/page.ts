@@ -79,7 +79,9 @@ export class Page {
   actions = {
     media: this.api.media,
     decide: this.api.decide,
-    takeBack: () => this.#chat.takeBack(),
+    edit: (turnId: string, text: string) => this.#chat.change(() => this.api.edit(turnId, text)),
+    withdraw: (turnId: string) => this.#chat.change(() => this.api.withdraw(turnId)),
+    sendNow: (turnId: string, stop: boolean) => this.#chat.change(() => this.api.sendNow(turnId, stop)),
     again: (turnId: string) => this.#again(turnId),
   };
 
@@ -87,7 +89,7 @@ export class Page {
     this.store.subscribe((state, before) => this.#changed(state, before));
     addEventListener("popstate", () => this.#followAddress());
     addEventListener("focus", () => this.#refreshOnFocus());
-    addEventListener("pagehide", () => this.#keepQueued());
+    addEventListener("pagehide", () => this.#keepUnanswered());
   }
 
   /** Fetches all that the page shows at first. */
@@ -179,10 +181,9 @@ export class Page {
     return this.#list.refresh().catch(() => {});
   }
 
-  /** A message that still waits is withdrawn when the page is left: its text is kept. */
-  #keepQueued(): void {
-    const { queued, sessionId } = this.store.state;
-    if (queued && queued.turnId === null) this.drafts.giveBack(sessionId, queued.text);
+  /** The text of a message is kept of which the engine has not said that it has it. */
+  #keepUnanswered(): void {
+    for (const { sessionId, text } of this.#chat.unanswered) this.drafts.giveBack(sessionId, text);
   }
 
   #learnAbout(): void {
@@ -210,7 +211,9 @@ export class Page {
     const { sessionId, phase } = this.store.state;
     if (event.type === "session") {
       this.#list.put(event.session);
-      if (event.session.sessionId === sessionId && event.session.runningTurnId) this.#chat.join();
+      if (event.session.sessionId !== sessionId) return;
+      if (event.session.waiting || this.store.state.waiting.length) this.#chat.sync();
+      else if (event.session.runningTurnId) this.#chat.join();
     } else if (event.type === "deleted") {
       this.#list.remove(event.sessionId);
       if (event.sessionId === sessionId && phase === "idle") this.#chat.clear();

@@ -6,10 +6,10 @@ import { byTouch } from "../page/pointer";
 import { Icon } from "./icon";
 
 export function Composer({ page }: { page: Page }) {
-  const { phase, turn, queued } = page.state.value;
+  const { phase, turn } = page.state.value;
   const running = phase === "running";
   const stopping = turn?.stopping ?? false;
-  const ready = (phase === "idle" || running) && !queued;
+  const ready = phase === "idle" || running;
   const input = useRef<HTMLTextAreaElement>(null);
   const stop = useRef<HTMLButtonElement>(null);
   const stopGoes = (!running || stopping) && stop.current !== null && document.activeElement === stop.current;

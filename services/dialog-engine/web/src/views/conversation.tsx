@@ -3,13 +3,13 @@
 import type { VNode } from "preact";
 import { useRef } from "preact/hooks";
 import { duration, noteText } from "../core/status";
-import type { ErrorItem, Item, NoteItem, Outcome, Queued, ReasoningItem, State, UserItem } from "../core/types";
+import type { ErrorItem, Item, NoteItem, Outcome, ReasoningItem, State, UserItem } from "../core/types";
 import { Answer } from "./answer";
 import { Icon } from "./icon";
+import { type QueueActions, WaitingMessage } from "./queue";
 import { Tool, type ToolActions } from "./tool";
 
-interface Actions extends ToolActions {
-  takeBack: () => void;
+interface Actions extends ToolActions, QueueActions {
   /** Writes the question of this turn into the message box once more. */
   again: (turnId: string) => void;
 }
@@ -19,7 +19,7 @@ interface Props {
   actions: Actions;
 }
 
-export function Conversation({ state: { items, outcome, queued }, actions }: Props) {
+export function Conversation({ state: { items, outcome, waiting, phase }, actions }: Props) {
   // An item that did not change keeps its node, which Preact passes over without a look at what is below it.
   const drawn = useRef(new Map<string, { item: Item; node: VNode }>());
   const next: typeof drawn.current = new Map();
@@ -32,7 +32,9 @@ export function Conversation({ state: { items, outcome, queued }, actions }: Pro
     <>
       <div class="conversation" id="conversation" role="log" aria-live="off" aria-label="Conversation" data-testid="conversation">
         {[...next.values()].map(({ node }) => node)}
-        {queued && <QueuedMessage key="queued" queued={queued} takeBack={actions.takeBack} />}
+        {waiting.map((each) => (
+          <WaitingMessage key={each.turnId} waiting={each} running={phase === "running"} actions={actions} />
+        ))}
       </div>
       <p class="facts" data-testid="facts">
         {outcome ? facts(outcome) : ""}
@@ -71,21 +73,6 @@ const Question = ({ item: { text } }: { item: UserItem }) => (
     <div class="bubble" dir="auto">
       {text}
     </div>
-  </article>
-);
-
-/** A message that is queued behind the running answer. */
-const QueuedMessage = ({ queued: { text, turnId }, takeBack }: { queued: Queued; takeBack: () => void }) => (
-  <article class="user queued" aria-label="Your queued message" data-testid="message-queued">
-    <div class="bubble" dir="auto">
-      {text}
-    </div>
-    <p class="hint">
-      Waits for the answer above.{" "}
-      <button type="button" class="quiet" data-testid="take-back" hidden={turnId !== null} onClick={takeBack}>
-        Take back
-      </button>
-    </p>
   </article>
 );
 

@@ -1,0 +1,42 @@
+"""What the JSON bodies of requests with messages have in common."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from dialog_engine.http.problems import ProblemError
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be empty")
+    return text
+
+
+def unicode_text(text: str) -> str:
+    """The text, if it can be stored and sent. Raises ValueError."""
+    # JSON can spell half of a surrogate pair; nothing that stores or sends text can. PostgreSQL cannot store U+0000.
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("must be Unicode text: it holds half a character (a lone surrogate)")
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000: remove it")
+    return text
+
+
+UnicodeText = Annotated[str, AfterValidator(unicode_text)]
+Text = Annotated[UnicodeText, AfterValidator(_not_blank), Field(description="The user's text.")]
+
+
+class Body(BaseModel):
+    """A JSON body; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+
+
+def check_length(message: str, max_chars: int) -> None:
+    """Raises ProblemError when a message is longer than `max_chars`."""
+    if len(message) > max_chars:
+        detail = f"the message has {len(message)} characters; {max_chars} are allowed"
+        raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")

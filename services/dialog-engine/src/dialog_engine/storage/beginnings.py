@@ -1,0 +1,61 @@
+"""The beginning of a turn, in the transaction of whatever begins it, and what clients have sent before."""
+
+from dialog_engine.chat.audit import AuditAction, AuditEvent
+from dialog_engine.errors import ClientMessageReusedError, SentBeforeError
+from dialog_engine.model import AssistantMessage, Turn
+from dialog_engine.storage.calls import insert_message
+from dialog_engine.storage.store import StoreTransaction
+
+KEPT_MS = 7 * 86_400_000
+"""How long a client's name of a message is known."""
+
+_BEGIN = (
+    "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
+    " roles, credential, created_at) VALUES ($1, $2, 'running', $3, now_ms(), $4, $5, $6, $7, $8, now_ms())"
+)
+_FORGET = (
+    "DELETE FROM client_messages WHERE message_key IN (SELECT message_key FROM client_messages"
+    " WHERE created_at < now_ms() - $1 LIMIT 100 {})"
+)
+_NOTE = (
+    "INSERT INTO client_messages (message_key, text_digest, turn_id, session_id, created_at)"
+    " VALUES ($1, $2, $3, $4, now_ms()) ON CONFLICT (message_key) DO NOTHING"
+)
+
+
+def begin_turn(tx: StoreTransaction, turn: Turn, text: str) -> None:
+    """Insert a running turn of this engine with its user's message. The row of the session is locked."""
+    choice = turn.choice
+    tx.change(
+        _BEGIN,
+        turn.turn_id,
+        turn.session_id,
+        tx.engine_id,
+        turn.traceparent,
+        choice.model,
+        choice.tool_mode,
+        "\n".join(turn.roles),
+        turn.credential,
+    )
+    insert_message(tx, turn, "user", AssistantMessage(text))
+    ids = {"session_id": turn.session_id, "turn_id": turn.turn_id}
+    tx.audit(AuditEvent(AuditAction.TURN_STARTED, turn.subject, key_id=turn.key_id, **ids))
+
+
+def note_sent(tx: StoreTransaction, turn: Turn, text: str, client_message_id: str) -> None:
+    """Keep that the subject has named this message so.
+
+    Raises:
+        SentBeforeError: it was sent before.
+        ClientMessageReusedError: the name was used for another text.
+    """
+    key = tx.trail.digest({"subject": turn.subject, "clientMessageId": client_message_id})
+    digest = tx.trail.digest({"clientMessageId": client_message_id, "message": text})
+    tx.change(_FORGET.format(tx.skip_locked), KEPT_MS)
+    if tx.change(_NOTE, key, digest, turn.turn_id, turn.session_id):
+        return
+    query = "SELECT turn_id, session_id, text_digest FROM client_messages WHERE message_key = $1"
+    [sent] = tx.execute(query, key)
+    if sent.text_digest != digest:
+        raise ClientMessageReusedError(sent.turn_id)
+    raise SentBeforeError(sent.turn_id, sent.session_id)

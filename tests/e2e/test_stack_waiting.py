@@ -1,0 +1,52 @@
+"""Messages that wait through kills of their engine, as a process with its store: each is sent once, in its order."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from tests.marks import exhaustive, promise
+from tests.support.stack import running_stack
+from tests.support.store import Kind
+from tests.support.waiting import wait_until_blocking
+
+pytestmark = exhaustive("contract/ports/test_waiting_messages.py has it without processes")
+
+KILLED_AT = ("before SqlTurns.finish", "after SqlTurns.finish", "after SqlTurns.finish")
+
+
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+def test_twenty_messages_that_wait_through_kills_are_each_sent_once(database: Kind) -> None:
+    with running_stack(start=False, token_delay_ms=20, database=database, engine_env={"ENABLE_MCP": "false"}) as stack:
+        stack.start_store()
+        stack.redis.start()
+        stack.start_model()
+        crash_at = stack.folder / "crash"
+        program = [sys.executable, "-m", "tests.chaos.engine", "--crash-at", crash_at, "--lease", "2"]
+        engine = stack.run_engine(stack.engine_port, "engine", program)
+        session_id = stack.http.post("/v1/sessions").json()["sessionId"]
+        texts = [f"message {number}" for number in range(21)]
+
+        def send(text: str) -> dict[str, Any]:
+            body = {"message": text, "onBusy": "queue", "clientMessageId": text}
+            answer = stack.http.post(f"/v1/sessions/{session_id}/turns", json=body)
+            assert answer.status_code == 202, answer.text
+            return answer.json()
+
+        turns = [send(text)["turnId"] for text in texts]
+        for step in KILLED_AT:
+            crash_at.write_text(f"1 {step}")
+            wait_until_blocking(lambda engine=engine: engine.returncode is not None, 60, what=f"the kill {step}")
+            stack.bury(engine)
+            crash_at.unlink()
+            engine = stack.run_engine(stack.engine_port, "engine", program)
+
+        def answered() -> bool:
+            return stack.http.get(f"/v1/turns/{turns[-1]}").json()["status"] == "done"
+
+        wait_until_blocking(answered, 60, what="the last answer")
+        assert [send(text)["turnId"] for text in texts] == turns, "they were sent before"
+        messages = stack.http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
+        assert [each["content"] for each in messages if each["role"] == "user"] == texts
+        assert len(messages) == 2 * len(texts)
