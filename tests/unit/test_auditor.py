@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from callstream_runtime.redis_errors import RedisUnavailable
@@ -71,7 +72,7 @@ async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callab
 
 async def test_after_its_publication_a_call_has_its_whole_time(a_while: Callable[[], None]) -> None:
     outbox = MemoryOutbox()
-    outbox.call(request(0, correlation_id="a"))
+    outbox.call(msgspec.structs.replace(request(0), correlation_id="a"))
     auditor = Auditor(Ledger(), outbox, FakePublisher(), CERTAIN_AFTER)
     await auditor.look(["a"])
     a_while()
