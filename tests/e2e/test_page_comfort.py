@@ -296,7 +296,6 @@ Object.defineProperty(document, 'hidden', { get: () => globalThis.looksAway ?? f
 """
 
 
-@promise("the page notifies of what happens out of sight, by a switch that is off at first")
 def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended(chat: ChatPage, engine: ScriptedEngine) -> None:
     call = Call("files__delete", approval=ApprovalPolicy.ALWAYS)
     engine.scripts["quiet"] = [Wait("quiet"), *answer("Well.")]
