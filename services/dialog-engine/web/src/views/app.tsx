@@ -1,13 +1,13 @@
 /** The whole page. */
 
 import { useSignal } from "@preact/signals";
-import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import type { RefObject, VNode } from "preact";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
 import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
-import { DeleteDialog, KeyDialog, LeavingDialog } from "./dialogs";
+import { DeleteDialog, KeyDialog } from "./dialogs";
 import { Empty } from "./empty";
 import { Head } from "./head";
 import { Icon } from "./icon";
@@ -43,9 +43,19 @@ export function App({ page, icon }: { page: Page; icon: string }) {
       </div>
       <KeyDialog page={page} />
       <DeleteDialog page={page} />
-      <LeavingDialog page={page} />
+      <Leaving page={page} />
     </div>
   );
+}
+
+/** The dialog before a question is asked again, once it is asked for. */
+function Leaving({ page }: { page: Page }) {
+  const [dialog, setDialog] = useState<VNode | null>(null);
+  const asked = page.leaving.asked.value !== null;
+  useEffect(() => {
+    if (asked && !dialog) void import("./leaving").then(({ LeavingDialog }) => setDialog(<LeavingDialog page={page} />));
+  }, [asked]);
+  return dialog;
 }
 
 function Middle({ page }: { page: Page }) {

@@ -1,0 +1,1 @@
+var o=()=>matchMedia("(pointer: coarse)").matches;export{o as a};
