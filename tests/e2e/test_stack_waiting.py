@@ -14,7 +14,10 @@ from tests.support.stack import running_stack
 from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = exhaustive("contract/ports/test_waiting_messages.py has it without processes")
+pytestmark = [
+    pytest.mark.timeout(300),
+    exhaustive("contract/ports/test_waiting_messages.py has it without processes"),
+]
 
 KILLED_AT = ("before SqlTurns.finish", "after SqlTurns.finish", "after SqlTurns.finish")
 
@@ -22,7 +25,7 @@ KILLED_AT = ("before SqlTurns.finish", "after SqlTurns.finish", "after SqlTurns.
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_twenty_messages_that_wait_through_kills_are_each_sent_once(database: Kind) -> None:
-    with running_stack(start=False, token_delay_ms=20, database=database, engine_env={"ENABLE_MCP": "false"}) as stack:
+    with running_stack(start=False, token_delay_ms=5, database=database, engine_env={"ENABLE_MCP": "false"}) as stack:
         stack.start_store()
         stack.redis.start()
         stack.start_model()
@@ -49,7 +52,7 @@ def test_twenty_messages_that_wait_through_kills_are_each_sent_once(database: Ki
         def answered() -> bool:
             return stack.http.get(f"/v1/turns/{turns[-1]}").json()["status"] == "done"
 
-        wait_until_blocking(answered, 60, what="the last answer")
+        wait_until_blocking(answered, 120, what="the last answer")
         assert [send(text)["turnId"] for text in texts] == turns, "they were sent before"
         messages = stack.http.get(f"/v1/sessions/{session_id}/messages").json()["messages"]
         assert [each["content"] for each in messages if each["role"] == "user"] == texts
@@ -62,7 +65,7 @@ def test_a_message_that_waits_begins_after_a_turn_that_an_engine_of_the_release_
     tmp_path: Path,
 ) -> None:
     off = {"ENABLE_MCP": "false"}
-    with running_stack(start=False, token_delay_ms=200, database="postgres", engine_env=off) as stack:
+    with running_stack(start=False, token_delay_ms=30, database="postgres", engine_env=off) as stack:
         stack.start_store()
         stack.redis.start()
         stack.start_model()

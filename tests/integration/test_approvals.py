@@ -106,6 +106,9 @@ def requested(redis_url: str) -> list[dict[str, Any]]:
 async def test_only_the_approved_call_reaches_the_workers(engine: Engine, waiting: Waiting, redis_url: str) -> None:
     question = await waiting.begin(engine)
     assert requested(redis_url) == []
+    [pending] = (await engine.client.get("/v1/me/pending")).json()["approvals"]
+    assert pending.items() >= {name: question[name] for name in ("toolCallId", "toolName", "hash", "expiresAt")}.items()
+    assert pending["turnId"] == waiting.turn_id
     status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
 
     assert (status, body["status"], body["correlationId"]) == (200, "approved", question["correlationId"])

@@ -403,6 +403,12 @@ async def fill(database: Any) -> None:
         tx.execute_many("INSERT INTO media VALUES ('c', $1, $2)", [(number, data) for number in range(3)])
         tx.execute("INSERT INTO whole_results VALUES ('c', $1)", data)
         tx.execute("INSERT INTO approvals VALUES ('c', $1, $1)", data)
+        tx.execute(
+            "INSERT INTO waiting_messages (turn_id, session_id, subject, place, waiting_text, chosen_model, tool_mode,"
+            " roles, key_id, credential, created_at) SELECT 'w', session_id, 'ann', 1, $1, '', '', '', '', '', 1"
+            " FROM turns WHERE turn_id = 't'",
+            text,
+        )
 
     await database.write(unit)
 
@@ -426,9 +432,9 @@ async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_pa
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
         "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
-        "event_id", "event_type", "hash", "key", "key_id", "model", "name", "offered_to", "outcome", "owner", "payload",
-        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id",
-        "tool_mode", "traceparent", "traces", "turn_id",
+        "event_id", "event_type", "hash", "held", "key", "key_id", "message_key", "model", "name", "offered_to", "outcome",
+        "owner", "parent_turn_id", "payload", "reason", "release", "role", "roles", "server", "session_id", "status",
+        "subject", "text_digest", "tool", "tool_call_id", "tool_mode", "traceparent", "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(
