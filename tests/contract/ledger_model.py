@@ -35,12 +35,10 @@ class Group:
 
     @property
     def owner(self) -> str | None:
-        """Who holds it."""
         return self.row and self.row.consumer
 
     @property
     def out_of_reach(self) -> bool:
-        """Whether it will never be delivered."""
         return not self.standing or (self.passed and self.row is None)
 
     def first_delivered_to_other_than(self, consumer: str | None) -> bool:
@@ -61,7 +59,6 @@ class Call:
 
     @property
     def once(self) -> bool:
-        """Whether it must not run twice."""
         return self.request.execution_class is ExecutionClass.ONCE
 
     @property
@@ -70,13 +67,11 @@ class Call:
         return None if self.outcome else self.ledger
 
     def enqueued(self) -> type[replies.Enqueued]:
-        """What ENQUEUE answers."""
         if self.outcome:
             return replies.AlreadyFinished
         return replies.AlreadyQueued if self.ledger else replies.Queued
 
     def cancelled(self) -> type[replies.Cancelled]:
-        """What CANCEL answers."""
         if self.outcome:
             return replies.AlreadyFinished
         if self.ledger is None:
@@ -118,7 +113,6 @@ class Call:
         return not self.ledger.started and 0 < fence <= self.ledger.base
 
     def renewable(self, delivery: Delivery, fence: int, group: Group) -> bool:
-        """Whether RENEW says yes."""
         others = group.owner not in (None, delivery.consumer)
         return self.speaks(fence) and (not others or group.first_delivered_to_other_than(delivery.consumer))
 
@@ -131,11 +125,9 @@ class Call:
             ledger.verdict = replies.Run(fence, ledger.starts)
 
     def reports(self, fence: int) -> bool:
-        """Whether PROGRESS says yes."""
         return bool(self.open and self.open.started and fence == self.open.fence)
 
     def releasable(self, delivery: Delivery, fence: int, group: Group) -> bool:
-        """Whether RELEASE says yes."""
         runs = self.ledger is not None and isinstance(self.ledger.verdict, replies.Run)
         return self.reports(fence) and runs and group.owner == delivery.consumer
 
@@ -161,5 +153,4 @@ class Held:
     blind: bool = False
 
     def of_any(self, calls: Collection[Call]) -> bool:
-        """Whether it is a delivery of one of these."""
         return any(self.call is call for call in calls)

@@ -31,7 +31,6 @@ async def dead(bench: Bench, execution_class: str = "repeatable") -> DeadLetter:
 
 
 async def only(bench: Bench) -> DeadLetter:
-    """The one dead letter there is."""
     (letter,) = [letter async for letter in letters(bench).newest_first()]
     return letter
 
@@ -43,18 +42,6 @@ def letters(bench: Bench) -> DeadLetters:
 async def again(bench: Bench, letter: DeadLetter) -> ToolCallRequested:
     assert letter.request is not None
     return letters(bench).again(letter.request, deadline=await bench.now_ms() + MINUTE_MS)
-
-
-@promise("operators list, show, requeue and discard dead letters")
-async def test_a_dead_letter_has_the_attempts_and_the_answer_to_the_caller(bench: Bench) -> None:
-    letter = await dead(bench)
-
-    assert [(each.what, each.worker) for each in letter.history] == [("started", "a"), ("lost", "a"), ("started", "b")]
-    assert abs(letter.at_ms - await bench.now_ms()) < MINUTE_MS
-    assert [each.at_ms for each in letter.history] == sorted(each.at_ms for each in letter.history)
-    assert (letter.reason, letter.worker, letter.starts, letter.outcome) == ("begun 2 times", "b", 2, EXHAUSTED)
-    assert letter.request is not None
-    assert letter.request.arguments == {"a": 1, "b": [2, 3]}
 
 
 async def test_an_attempt_that_was_given_back_is_in_the_history_too(bench: Bench) -> None:
@@ -191,25 +178,6 @@ async def test_letters_are_read_page_by_page_from_the_newest_and_since_a_time(be
     read = [letter.reason async for letter in letters(bench).newest_first()]
     assert read == [str(at) for at in range(250, 0, -1)]
     assert [letter.reason async for letter in letters(bench).newest_first(since_ms=249)] == ["250", "249"]
-
-
-async def test_a_letter_is_found_by_its_id_and_by_that_of_its_call(bench: Bench) -> None:
-    letter = await dead(bench)
-
-    assert await letters(bench).find(letter.id) == letter
-    assert await letters(bench).find(letter.correlation_id) == letter
-    assert [await letters(bench).find(name) for name in ("1-1", "unknown", "")] == [None, None, None]
-
-
-async def test_an_unreadable_dead_letter_is_kept_as_it_came(bench: Bench) -> None:
-    event = b'\xff{"server":'
-    await bench.redis.xadd(bench.keys.requests, {"event": event})
-    rows = await bench.redis.xreadgroup("plugins-workers", "a", {bench.keys.requests: ">"})
-    await bench.worker.bury(rows[0][1][0][0].decode(), "not JSON", event)
-
-    letter = await only(bench)
-    assert (letter.event, letter.request, letter.worker, letter.outcome) == (event, None, "a", None)
-    assert "malformed" in letter.unreadable
 
 
 def test_a_request_of_another_version_still_tells_its_tool() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -57,11 +56,6 @@ async def b(engines: Callable[[str], EngineStore]) -> EngineStore:
 async def registered(store: EngineStore) -> EngineStore:
     await store.engines.register(LEASE_MS)
     return store
-
-
-async def column(store: EngineStore, name: str, turn: Turn) -> Any:
-    [(value,)] = await store.database.read(f"SELECT {name} FROM turns WHERE turn_id = $1", turn.turn_id)  # noqa: S608
-    return value
 
 
 async def change(store: EngineStore, sql: str, *values: object) -> None:
@@ -325,14 +319,6 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
 async def everything(store: EngineStore) -> list[object]:
     tables = ("turns", "messages", "tool_calls", "approvals", "outbox", "sessions")
     return [sorted(map(repr, await store.database.read(f"SELECT * FROM {table}"))) for table in tables]  # noqa: S608
-
-
-async def test_an_ended_turn_cannot_be_written(a: EngineStore) -> None:
-    turn = await begin(a.turns, "ada", None, "Hi")
-    await a.end(turn)
-    for attempt in (a.add_round(turn, tool_call()), a.calls.open_calls(turn), a.approvals.waiting(turn)):
-        with pytest.raises(TurnFencedError):
-            await attempt
 
 
 @promise("an engine that lost a turn writes nothing of it, not even at the moment of the adoption")

@@ -10,7 +10,7 @@ from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ExecutionClass, encode_request, new_id
 from plugins_contract.outcomes import CallFinished, CallStarted, CallState
 from tests.marks import promise
-from tests.support.ledger import DONE, EXPIRED, LEASE_MS, MINUTE_MS, Bench, above
+from tests.support.ledger import DONE, EXPIRED, MINUTE_MS, Bench, above
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
@@ -35,9 +35,13 @@ async def adopted(bench: Bench, delivery: Delivery, *, timeout_ms: int = MINUTE_
 
 
 @pytest.mark.guard("common", "if mailbox == channel then return end")
-async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone(bench: Bench) -> None:
+@pytest.mark.guard("adopt", "keep_while_open(call, deadline)")
+@pytest.mark.guard("start", "keep_while_open(channel, deadline)")
+async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone_and_all_of_it_expires(bench: Bench) -> None:
     delivery = await adopted(bench, await submitted(bench))
+    assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
     fence = await bench.run(delivery)
+    assert await bench.command("PEXPIRETIME", delivery.request.response_channel) == delivery.request.deadline + DAY_MS
     await bench.worker.complete(delivery, fence, DONE)
 
     assert await bench.channel(delivery.request) == [CallStarted(1), CallFinished(DONE)]
@@ -46,14 +50,19 @@ async def test_an_adopted_call_runs_and_is_answered_in_its_channel_alone(bench: 
 
 
 @pytest.mark.guard("adopt", "known[4] or deadline", "deadline")
-async def test_the_time_of_a_call_runs_from_its_adoption_and_is_frozen(bench: Bench) -> None:
+@pytest.mark.guard("adopt", "known[3] or class", "class")
+async def test_the_time_of_a_call_runs_from_its_adoption_and_is_frozen_with_its_execution_class(bench: Bench) -> None:
     delivery = await submitted(bench)
     before = await bench.now_ms()
     first = await bench.adopt(delivery, timeout_ms=5_000)
     assert isinstance(first, replies.Adopted)
     assert before + 5_000 <= first.deadline <= await bench.now_ms() + 5_000
+    await bench.run(delivery)
 
-    assert await bench.adopt(await bench.claim(delivery, "b"), timeout_ms=90_000) == first
+    forged = msgspec.structs.replace(delivery.request, execution_class=ExecutionClass.REPEATABLE)
+    taken = replace(await bench.claim(delivery, "b"), request=forged)
+    assert await bench.adopt(taken, timeout_ms=90_000) == first == replies.Adopted(ExecutionClass.ONCE, first.deadline)
+    assert isinstance(await bench.start(taken), replies.Abandoned)
 
 
 @pytest.mark.guard("adopt", "if deadline == '' then deadline =", "if true then deadline =")
@@ -64,17 +73,6 @@ async def test_a_deadline_that_is_given_counts(bench: Bench) -> None:
     assert delivery.request.deadline == past
     assert await bench.start(delivery) == replies.NothingToDo("its deadline has passed")
     assert await bench.channel(delivery.request) == [CallFinished(EXPIRED)]
-
-
-@pytest.mark.guard("adopt", "known[3] or class", "class")
-async def test_the_execution_class_of_the_first_worker_is_frozen(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench, "once"))
-    await bench.run(delivery)
-    forged = msgspec.structs.replace(delivery.request, execution_class=ExecutionClass.REPEATABLE)
-    taken = replace(await bench.claim(delivery, "b"), request=forged)
-
-    assert await bench.adopt(taken) == replies.Adopted(ExecutionClass.ONCE, delivery.request.deadline)
-    assert isinstance(await bench.start(taken), replies.Abandoned)
 
 
 @pytest.mark.guard("adopt", "and now_ms() - written_at > 86400000")
@@ -103,16 +101,6 @@ async def test_a_call_that_was_begun_and_whose_ledger_was_lost_is_put_back_by_it
     await bench.claim(delivery, "a")
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-
-
-@pytest.mark.guard("adopt", "keep_while_open(call, deadline)")
-@pytest.mark.guard("start", "keep_while_open(channel, deadline)")
-async def test_the_ledger_and_the_channel_of_an_adopted_call_expire(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench))
-    assert 0 < await bench.command("PTTL", bench.keys.call(delivery.request.correlation_id)) <= DAY_MS + MINUTE_MS
-
-    await bench.run(delivery)
-    assert await bench.command("PEXPIRETIME", delivery.request.response_channel) == delivery.request.deadline + DAY_MS
 
 
 @pytest.mark.guard("adopt", "(deliveries > 1 and", "(false and")
@@ -179,15 +167,6 @@ async def test_a_mailbox_that_cannot_be_written_fails_no_call(bench: Bench) -> N
 
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
     assert await bench.backlog() == 0
-
-
-async def test_an_adopted_call_can_be_given_back_and_left_to_others(bench: Bench) -> None:
-    delivery = await adopted(bench, await submitted(bench))
-
-    assert await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
-    fence = await bench.run(delivery)
-    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Completed()
-    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.Run)
 
 
 # --- BURY of what was never enqueued ---

@@ -6,7 +6,7 @@ import pytest
 from plugins_contract.ledger import replies
 from plugins_contract.outcomes import CallFinished
 from tests.marks import promise
-from tests.support.ledger import CANCELLED, DONE, UNKNOWN, Bench
+from tests.support.ledger import CANCELLED, UNKNOWN, Bench
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
@@ -65,13 +65,3 @@ async def test_the_workers_are_notified_at_once(bench: Bench, known: str) -> Non
     message = await wait_until(lambda: listener.get_message(ignore_subscribe_messages=True, timeout=1), 8)
     assert msgspec.json.decode(message["data"]) == {"kind": "cancel", "correlationId": request.correlation_id}
     await listener.aclose()
-
-
-@pytest.mark.guard("cancel", "if TERMINAL[known[1]]", "if false")
-async def test_a_finished_call_stays_as_it_is(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert await bench.cancel(delivery.request) == replies.AlreadyFinished(DONE)
-    assert (await bench.ledger(delivery.request))["state"] == "succeeded"
-    assert CallFinished(CANCELLED) not in await bench.channel(delivery.request)

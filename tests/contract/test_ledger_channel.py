@@ -44,18 +44,6 @@ async def test_the_end_of_a_call_that_did_not_run_names_its_call_too(bench: Benc
         )  # fmt: skip
 
 
-@promise("the reply of a call is stored once, in its response channel, as long as the ledger")
-async def test_scripts_that_answer_a_finished_call_read_its_channel(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    request = delivery.request
-    await bench.worker.complete(delivery, fence, LARGE)
-
-    assert await bench.audit(request) == [encode_reply(CallFinished(LARGE))]
-    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(LARGE)
-    assert await bench.cancel(request) == replies.AlreadyFinished(LARGE)
-    assert await bench.engine.lose(request, replies.Loss.MISSING, LOST) == replies.AlreadyFinished(LARGE)
-
-
 @pytest.mark.guard(
     "common",
     "redis.call('XRANGE', channel, known[1], known[1])",
@@ -80,8 +68,9 @@ async def test_a_reply_that_the_previous_release_kept_in_the_ledger_is_found(ben
     assert await bench.audit(request) == [reply]
 
 
-async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_reply(bench: Bench) -> None:
-    delivery, fence = await bench.running()
+@pytest.mark.guard("start", "if reply == '' then", "if false then")
+async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_reply_also_there(bench: Bench) -> None:
+    delivery, fence = await bench.running("repeatable")
     await bench.worker.complete(delivery, fence, DONE)
     await bench.redis.delete(delivery.request.response_channel)
 
@@ -91,23 +80,10 @@ async def test_a_finished_call_whose_channel_was_lost_is_said_to_have_lost_its_r
             CallState.UNKNOWN, ErrorCode.LOST,
         )  # fmt: skip
     assert await bench.audit(delivery.request) == [encode_reply(CallFinished(answer.outcome))]
-
-
-@pytest.mark.guard("start", "if reply == '' then", "if false then")
-async def test_a_call_whose_channel_was_lost_is_answered_there_when_it_is_requested_again(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
-    await bench.worker.complete(delivery, fence, DONE)
-    await bench.redis.delete(delivery.request.response_channel)
     for _ in range(2):
         await bench.submit(delivery.request)
         await bench.start(await bench.deliver())
-
-    answers = await bench.channel(delivery.request)
-    assert len(answers) == 1
-    (answer,) = answers
-    assert isinstance(answer, CallFinished)
-    assert answer.outcome.error
-    assert answer.outcome.error.code is ErrorCode.LOST
+    assert await bench.channel(delivery.request) == [CallFinished(answer.outcome)]
     assert 0 < await bench.command("TTL", delivery.request.response_channel) <= 24 * 3600
 
 

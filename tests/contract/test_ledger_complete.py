@@ -12,7 +12,7 @@ from plugins_contract.ledger import decode_reply, encode_reply, replies
 from plugins_contract.messages import encode_request
 from plugins_contract.outcomes import CallFinished, CallProgress, CallState, ToolOutcome
 from tests.marks import promise
-from tests.support.ledger import DONE, ENGINE, LEASE_MS, UNKNOWN, Bench, answered
+from tests.support.ledger import DONE, ENGINE, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
@@ -56,15 +56,30 @@ async def test_every_terminal_state_is_kept_as_it_is(bench: Bench, state: CallSt
 
 
 @promise("I3 one terminal response per correlation id")
+@promise("the reply of a call is stored once, in its response channel, as long as the ledger")
 @pytest.mark.guard("complete", "TERMINAL[known[1]]", "false")
-async def test_a_second_completion_changes_nothing(bench: Bench) -> None:
+@pytest.mark.guard("progress", "known[1] ~= 'started'", "false")
+@pytest.mark.guard("renew", "TERMINAL[state] or")
+@pytest.mark.guard("enqueue", "if TERMINAL[known[1]]", "if false")
+@pytest.mark.guard("cancel", "if TERMINAL[known[1]]", "if false")
+@pytest.mark.guard("lose", "if TERMINAL[known[1]] then", "if false then")
+@pytest.mark.guard("audit", "if TERMINAL[known[1]] then", "if false then")
+async def test_a_finished_call_stays_as_it_is_and_its_reply_is_the_answer_to_everything(bench: Bench) -> None:
     delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
+    request, large = delivery.request, answered("x" * 100_000)
+    await bench.worker.complete(delivery, fence, large)
 
     assert await bench.worker.complete(delivery, fence, UNKNOWN) == replies.Duplicate(CallState.SUCCEEDED)
-    assert (await bench.ledger(delivery.request))["state"] == "succeeded"
-    assert (await bench.channel(delivery.request)).count(CallFinished(DONE)) == 1
-    assert CallFinished(UNKNOWN) not in await bench.channel(delivery.request)
+    assert not await bench.worker.progress(request, fence, CallProgress(1))
+    assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert await bench.engine.enqueue(request) == replies.AlreadyFinished(large)
+    assert await bench.cancel(request) == replies.AlreadyFinished(large)
+    assert await bench.engine.lose(request, replies.Loss.MISSING, LOST) == replies.AlreadyFinished(large)
+    assert await bench.audit(request) == [encode_reply(CallFinished(large))]
+    assert (await bench.ledger(request))["state"] == "succeeded"
+    assert await bench.channel(request) == [CallFinished(large)]
+    assert await bench.backlog() == 0
 
 
 @promise("I2 only the current fence completes")
@@ -149,18 +164,6 @@ async def test_progress_is_passed_on_under_the_current_fence_and_no_other(bench:
     await bench.start(await bench.claim(delivery, "b"))
     assert not await bench.worker.progress(delivery.request, fence, CallProgress(2))
     assert CallProgress(2) not in await bench.channel(delivery.request)
-
-
-@pytest.mark.guard("progress", "known[1] ~= 'started'", "false")
-@pytest.mark.guard("renew", "TERMINAL[state] or")
-async def test_nothing_follows_the_terminal_entry(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert not await bench.worker.progress(delivery.request, fence, CallProgress(1))
-    assert bench.renew(delivery, fence) == replies.Stale()
-    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
-    assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
 
 
 @promise("a dead letter answers its caller too")

@@ -6,7 +6,7 @@ import pytest
 from plugins_contract.ledger import replies
 from plugins_contract.messages import ToolCallRequested, decode_request
 from tests.marks import promise
-from tests.support.ledger import DONE, MINUTE_MS, Bench
+from tests.support.ledger import MINUTE_MS, Bench
 
 pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
@@ -50,15 +50,6 @@ async def test_the_same_request_again_is_answered_with_the_first_entry(bench: Be
     assert await bench.backlog() == 1
 
 
-@pytest.mark.guard("enqueue", "if TERMINAL[known[1]]", "if false")
-async def test_a_finished_call_is_answered_with_its_outcome(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert await bench.engine.enqueue(delivery.request) == replies.AlreadyFinished(DONE)
-    assert await bench.backlog() == 0
-
-
 @promise("the same request twice is one call; other arguments are a conflict")
 @pytest.mark.guard("enqueue", "known[2] ~= hash", "false")
 async def test_other_arguments_under_the_same_id_are_a_conflict(bench: Bench) -> None:
@@ -84,22 +75,19 @@ async def test_past_the_backlog_limit_nothing_is_written(bench: Bench) -> None:
 
 
 @pytest.mark.guard("enqueue", "keep_while_open(call, deadline)")
-async def test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day(bench: Bench) -> None:
-    request = await bench.request()
-    await bench.engine.enqueue(request)
-
-    left = await bench.command("PTTL", bench.keys.call(request.correlation_id))
-    assert DAY_MS < left <= DAY_MS + MINUTE_MS
-
-
 @pytest.mark.guard(
     "enqueue", "keep_while_open(call, deadline)", "redis.call('PEXPIREAT', call, tonumber(deadline) + 86400000)"
 )
-async def test_a_request_that_comes_days_too_late_still_has_a_ledger(bench: Bench) -> None:
-    request = await bench.request(expires_in_ms=-3 * DAY_MS)
-    await bench.engine.enqueue(request)
+async def test_the_ledger_of_an_open_call_outlives_its_deadline_by_a_day_also_when_it_comes_days_too_late(
+    bench: Bench,
+) -> None:
+    late, request = await bench.request(expires_in_ms=-3 * DAY_MS), await bench.request()
+    for each in (late, request):
+        await bench.engine.enqueue(each)
 
-    assert (await bench.ledger(request)).get("state") == "published"
+    left = await bench.command("PTTL", bench.keys.call(request.correlation_id))
+    assert DAY_MS < left <= DAY_MS + MINUTE_MS
+    assert (await bench.ledger(late)).get("state") == "published"
     assert await bench.start(await bench.deliver()) == replies.NothingToDo("its deadline has passed")
 
 

@@ -25,30 +25,38 @@ async def test_renewal_restarts_the_lease_and_does_not_count_as_a_delivery(bench
 
 @pytest.mark.guard("renew", "known[3] and 1 or 0", "0")
 @pytest.mark.guard("cancel", "redis.call('HSET', call, 'cancel', 1)")
-async def test_renewal_brings_word_of_a_cancellation(bench: Bench) -> None:
+@pytest.mark.guard("release", "'owner', 'token', 'verdict')", "'owner', 'token', 'verdict', 'cancel')")
+async def test_renewal_brings_word_of_a_cancellation_which_outlives_a_release(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.cancel(delivery.request)
 
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
+    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
+    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
 @promise("leases are renewed from a thread, and fenced")
 @pytest.mark.guard("renew", "if owner and owner ~= consumer and", "if false and")
-async def test_a_stalled_worker_that_wakes_up_cannot_steal_the_entry_back(bench: Bench) -> None:
+@pytest.mark.guard("release", "pending_owner(requests, group, entry) ~= consumer", "false")
+async def test_a_stalled_worker_that_wakes_up_neither_steals_the_entry_back_nor_releases_it(bench: Bench) -> None:
     delivery, fence = await bench.running()
     await bench.claim(delivery, "b")
 
     assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
     assert [row.consumer for row in await bench.pending()] == ["b"]
 
 
 @pytest.mark.guard("renew", "not speaks(fence, state, known[2], known[4])", "false")
-async def test_a_stalled_worker_cannot_renew_what_another_one_started(bench: Bench) -> None:
+@pytest.mark.guard("release", "known[2] ~= fence", "false")
+async def test_a_stalled_worker_neither_renews_nor_releases_what_another_one_started(bench: Bench) -> None:
     delivery, fence = await bench.running("repeatable")
     await bench.start(await bench.claim(delivery, "b"))
     await bench.claim(delivery, "a")  # even if the entry comes back to it
 
     assert bench.renew(delivery, fence) == replies.Stale()
+    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
+    assert (await bench.ledger(delivery.request))["starts"] == "2"
 
 
 async def test_many_leases_are_renewed_at_once_and_each_has_its_own_answer(bench: Bench) -> None:
@@ -108,25 +116,6 @@ async def test_a_released_call_cannot_be_renewed_completed_or_released_by_its_fo
     assert (await bench.ledger(delivery.request))["starts"] == "0"
 
 
-@pytest.mark.guard("release", "known[2] ~= fence", "false")
-async def test_a_call_under_another_fence_cannot_be_released(bench: Bench) -> None:
-    delivery, fence = await bench.running("repeatable")
-    await bench.start(await bench.claim(delivery, "b"))
-    await bench.claim(delivery, "a")
-
-    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
-    assert (await bench.ledger(delivery.request))["starts"] == "2"
-
-
-@pytest.mark.guard("release", "pending_owner(requests, group, entry) ~= consumer", "false")
-async def test_a_call_that_another_worker_took_cannot_be_released(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.claim(delivery, "b")
-
-    assert await bench.worker.release(delivery, fence, lease_ms=LEASE_MS) == replies.Stale()
-    assert [row.consumer for row in await bench.pending()] == ["b"]
-
-
 @pytest.mark.guard("release", "known[3] ~= 'RUN'", "false")
 async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -> None:
     delivery, _ = await bench.running("once")
@@ -136,15 +125,6 @@ async def test_an_abandoned_call_cannot_be_released_to_run_again(bench: Bench) -
     assert isinstance(abandoned, replies.Abandoned)
     assert await bench.worker.release(taken, abandoned.fence, lease_ms=LEASE_MS) == replies.Stale()
     assert (await bench.ledger(delivery.request))["state"] == "started"
-
-
-@pytest.mark.guard("release", "'owner', 'token', 'verdict')", "'owner', 'token', 'verdict', 'cancel')")
-async def test_a_call_released_after_its_cancellation_was_asked_for_does_not_run(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.cancel(delivery.request)
-    await bench.worker.release(delivery, fence, lease_ms=LEASE_MS)
-
-    assert isinstance(await bench.start(await bench.claim(delivery, "b")), replies.CancelledBefore)
 
 
 @promise("consumers leave the group without taking work along")

@@ -42,29 +42,24 @@ async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[
 
 @promise("what Redis lost of a running call is put back by its worker")
 @pytest.mark.guard("renew", "  keep_while_open(call, deadline)")
-async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger(bench: Bench) -> None:
+@pytest.mark.guard("renew", "if state ~= 'started' or", "if state and")
+async def test_the_worker_of_a_running_call_puts_back_its_lost_ledger_which_reports_and_can_be_stopped(
+    bench: Bench,
+) -> None:
     delivery, fence = await bench.running("once")
     await bench.flush()
 
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+    assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
     ledger = await bench.ledger(delivery.request)
     assert (ledger["state"], ledger["class"], ledger["fence"], ledger["starts"]) == ("started", "once", str(fence), "1")
     assert await bench.command("TTL", bench.keys.call(delivery.request.correlation_id)) > 24 * 3600
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
-    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-    assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
-
-
-@pytest.mark.guard("renew", "if state ~= 'started' or", "if state and")
-async def test_a_call_that_was_put_back_reports_and_can_be_stopped(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    bench.renew(delivery, fence)
-
-    assert await bench.worker.progress(delivery.request, fence, CallProgress(1))
     assert await bench.redis.ttl(delivery.request.response_channel) > 0
     assert await bench.cancel(delivery.request) == replies.CancelRequested()
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=True)
+    assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
+    assert (await bench.channel(delivery.request))[-1] == CallFinished(DONE)
 
 
 @pytest.mark.guard("renew", "'entry', entry,", execution_class="once")
@@ -181,13 +176,16 @@ async def test_a_worker_that_found_no_ledger_does_not_end_a_call_that_is_publish
 
 @promise("without its group nothing is lost, and what runs stays with its worker")
 @pytest.mark.guard("start", "if state == 'started' and deliveries == 1", "if false")
+@pytest.mark.guard("renew", "and deliveries > 1")
 async def test_a_running_call_that_a_new_group_delivers_goes_back_to_its_worker(bench: Bench) -> None:
     delivery, fence = await bench.running("once")
-    await bench.regroup()
-    again = await bench.deliver("b")
-
-    assert await bench.start(again) == replies.NothingToDo("another worker has it")
-    assert [row.consumer for row in await bench.pending()] == ["a"]
+    for renewed_first in (True, False):
+        await bench.regroup()
+        again = await bench.deliver("b")
+        if renewed_first:
+            assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
+        assert await bench.start(again) == replies.NothingToDo("another worker has it")
+        assert [row.consumer for row in await bench.pending()] == ["a"]
     assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
 
@@ -219,16 +217,6 @@ async def test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned(ben
     await bench.regroup()
 
     assert await bench.start(await bench.deliver("b"), lease_ms=0) == replies.Abandoned(above(fence), starts=1)
-
-
-@pytest.mark.guard("renew", "and deliveries > 1")
-async def test_a_worker_keeps_a_call_that_a_new_group_has_just_given_to_another(bench: Bench) -> None:
-    delivery, fence = await bench.running("once")
-    await bench.regroup()
-    again = await bench.deliver("b")
-
-    assert bench.renew(delivery, fence) == replies.Renewed(cancel_requested=False)
-    assert await bench.start(again) == replies.NothingToDo("another worker has it")
 
 
 # --- AUDIT ---
@@ -273,43 +261,20 @@ async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(
 
 @promise("I7 a request that vanished is answered LOST")
 @pytest.mark.guard("loss", "if rows.err or #rows == 0", "if false")
-async def test_a_call_whose_request_was_deleted_has_vanished_also_from_the_hands_of_a_worker(bench: Bench) -> None:
-    read, deleted, kept = [await queued(bench) for _ in range(3)]
-    await bench.deliver()
-    for request in (read, deleted):
-        await bench.redis.xdel(bench.keys.requests, (await bench.ledger(request))["entry"])
-
-    assert await bench.audit(read, deleted, kept) == [Loss.VANISHED, Loss.VANISHED, None]
-
-
-@pytest.mark.parametrize("instead", ["nothing", "a string", "a stream"])
-async def test_calls_whose_stream_was_deleted_have_vanished(bench: Bench, instead: str) -> None:
-    request = await queued(bench)
-    await bench.redis.delete(bench.keys.requests)
-    match instead:
-        case "a string":
-            await bench.command("SET", bench.keys.requests, "something else", "PX", 5000)
-        case "a stream":
-            await bench.a_moment()
-            await queued(bench)
-        case _:
-            pass
-
-    assert await bench.audit(request) == [Loss.VANISHED]
-
-
 @pytest.mark.guard(
     "loss",
     "return delivered and not later(entry, delivered) and not pending_owner(requests, group, entry)",
     "return false",
 )
-async def test_a_call_that_was_delivered_and_is_not_pending_has_vanished(bench: Bench) -> None:
-    passed = await queued(bench)
+async def test_a_call_whose_request_was_deleted_or_was_delivered_and_is_not_pending_has_vanished(bench: Bench) -> None:
+    read, passed, deleted, kept = [await queued(bench) for _ in range(4)]
+    await bench.deliver("b")
     await bench.deliver("a")
-    waiting = await queued(bench)
+    for request in (read, deleted):
+        await bench.redis.xdel(bench.keys.requests, (await bench.ledger(request))["entry"])
     await bench.redis.xgroup_delconsumer(bench.keys.requests, GROUP, "a")
 
-    assert await bench.audit(passed, waiting) == [Loss.VANISHED, None]
+    assert await bench.audit(read, passed, deleted, kept) == [Loss.VANISHED] * 3 + [None]
 
 
 @pytest.mark.guard("loss", "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)", "return a > b")
@@ -359,25 +324,7 @@ async def test_a_running_call_without_a_request_is_stranded_once_its_worker_is_s
     assert await bench.audit(delivery.request) == [None]
 
 
-async def test_a_call_that_was_put_back_is_stranded_once_its_worker_is_silent(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    bench.renew(delivery, fence)
-
-    assert await bench.audit(delivery.request) == [None]
-    assert await bench.audit(delivery.request, silent_ms=AT_ONCE) == [Loss.STRANDED]
-
-
 # --- LOSE ---
-
-
-@pytest.mark.guard("audit", "if TERMINAL[known[1]] then", "if false then")
-async def test_a_finished_call_is_not_lost(bench: Bench) -> None:
-    request = await queued(bench)
-    await bench.cancel(request)
-
-    assert await bench.audit(request) == [encode_reply(CallFinished(CANCELLED))]
-    assert await bench.engine.lose(request, Loss.MISSING, LOST) == replies.AlreadyFinished(CANCELLED)
 
 
 async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:
@@ -403,15 +350,6 @@ async def test_a_call_that_its_worker_put_back_meanwhile_goes_on(bench: Bench) -
     assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.NotLost()
     assert await bench.engine.lose(delivery.request, Loss.STRANDED, UNKNOWN) == replies.NotLost()
     assert await bench.worker.complete(delivery, fence, DONE) == replies.Completed()
-
-
-@pytest.mark.guard("lose", "if TERMINAL[known[1]] then", "if false then")
-async def test_a_call_that_its_worker_ended_meanwhile_keeps_its_result(bench: Bench) -> None:
-    delivery, fence = await bench.running()
-    await bench.flush()
-    await bench.worker.complete(delivery, fence, DONE)
-
-    assert await bench.engine.lose(delivery.request, Loss.MISSING, UNKNOWN) == replies.AlreadyFinished(DONE)
 
 
 # --- CANCEL of what the ledger does not know ---

@@ -45,7 +45,6 @@ AT_ONCE = -1
 
 
 def order(entry: str) -> tuple[int, ...]:
-    """The order of entry ids."""
     return tuple(int(part) for part in entry.split("-"))
 
 
@@ -66,18 +65,15 @@ class LedgerMachine(RuleBasedStateMachine):
         self.do(self.bench.open())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """One step of asynchronous work."""
         return self.loop.run(work)
 
     def group(self, entry: str) -> Group:
-        """What the group knows of an entry."""
         rows = {row.entry: row for row in self.do(self.bench.pending())}
         (info,) = self.do(self.bench.redis.xinfo_groups(self.bench.keys.requests))
         passed = order(entry) <= order(info["last-delivered-id"].decode())
         return Group(entry in self.standing(), passed, rows.get(entry))
 
     def standing(self) -> set[str]:
-        """The entries of the stream."""
         rows: list[tuple[bytes, object]] = self.do(self.bench.redis.xrange(self.bench.keys.requests))
         return {entry.decode() for entry, _ in rows}
 

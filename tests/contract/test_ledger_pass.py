@@ -9,7 +9,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
 
 
 @pytest.mark.guard("pass", "'IDLE', lease_ms + 1", "'IDLE', 0")
-async def test_a_call_that_is_passed_on_can_be_claimed_at_once_and_has_not_begun(bench: Bench) -> None:
+@pytest.mark.guard("pass", "known[1] ~= 'published'", "false")
+async def test_a_call_that_is_passed_on_can_be_claimed_at_once_until_it_has_begun(bench: Bench) -> None:
     request = await bench.request()
     await bench.engine.enqueue(request)
     delivery = await bench.deliver("a")
@@ -18,12 +19,10 @@ async def test_a_call_that_is_passed_on_can_be_claimed_at_once_and_has_not_begun
     assert await bench.channel(request) == []
     assert (await bench.ledger(request))["state"] == CallState.PUBLISHED
 
-
-@pytest.mark.guard("pass", "known[1] ~= 'published'", "false")
-async def test_a_call_that_has_begun_is_not_passed_on(bench: Bench) -> None:
-    delivery, _ = await bench.running("once", "a")
-    assert not await bench.worker.pass_on(delivery, lease_ms=LEASE_MS)
-    assert await bench.sweep("b") == []
+    begun = await bench.claim(delivery, "b")
+    await bench.run(begun)
+    assert not await bench.worker.pass_on(begun, lease_ms=LEASE_MS)
+    assert await bench.sweep("c") == []
 
 
 @pytest.mark.guard("pass", "pending_owner(requests, group, entry) ~= consumer", "false")

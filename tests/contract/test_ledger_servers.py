@@ -56,15 +56,6 @@ async def offered(bench: Bench, request: ToolCallRequested, incarnation: str) ->
     return answer
 
 
-async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
-    before = await bench.engine.incarnation()
-    assert await bench.engine.incarnation() == before
-    await bench.flush()
-    after = await bench.engine.incarnation()
-    assert after != before
-    assert after.endswith("/" + server_of(bench.thread, bench.keys))
-
-
 @promise("a call that another incarnation of Redis may have had is not published as if it were new")
 @pytest.mark.guard("enqueue", "offered_to ~= '*' and", "false and", offered_to="x/y")
 @pytest.mark.parametrize("offered_to", ["", "?", "x/y", f"x/{ELSEWHERE}"])

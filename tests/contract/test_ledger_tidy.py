@@ -11,6 +11,7 @@ from plugins_contract.keys import GROUP
 from plugins_contract.ledger import replies
 from plugins_contract.ledger.group import show_consumer, tidy_consumers
 from plugins_mcp.dead_consumers import CleanupTimes, remove_dead_consumers
+from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
@@ -74,9 +75,8 @@ async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_
     await show_consumer(bench.redis, bench.keys, "gone")
     times = CleanupTimes(silent=SILENT_MS / 1000, every=SILENT_MS / 3000)
     removed = list[str]()
-    tidying = partial(remove_dead_consumers, steady_for=lambda: 1000.0, removed=removed.extend, times=times)
-    living = [asyncio.create_task(tidying(bench.redis, bench.keys, name)) for name in ("one", "two")]
-    try:
+    tidying = partial(remove_dead_consumers, bench.redis, bench.keys, steady_for=lambda: 1000.0, times=times)
+    async with at_work(*(partial(tidying, name, removed=removed.extend) for name in ("one", "two"))):
         await wait_until(lambda: _are(bench, {"one", "two", "gone"}))
         await wait_until(lambda: _are(bench, {"one", "two"}))
         ends_at = time.monotonic() + 3 * SILENT_MS / 1000
@@ -87,10 +87,6 @@ async def test_a_consumer_that_shows_itself_is_alive_though_there_is_nothing_to_
 
         await wait_until(both_stay)
         assert removed == ["gone"]
-    finally:
-        for task in living:
-            task.cancel()
-        await asyncio.wait(living)
 
 
 async def _are(bench: Bench, names: set[str]) -> bool:
@@ -106,21 +102,16 @@ async def test_after_an_outage_no_consumer_is_removed_before_all_had_time_to_sho
         looks += 1
         return steady
 
-    times = CleanupTimes(silent=0.001, every=0.02)
-    tidying = asyncio.create_task(
-        remove_dead_consumers(
-            bench.redis, bench.keys, "me", steady_for=steady_for, removed=lambda names: None, times=times
-        )
+    times, removed = CleanupTimes(silent=0.001, every=0.02), list[str]()
+    tidying = partial(
+        remove_dead_consumers, bench.redis, bench.keys, "me", steady_for=steady_for, removed=removed.extend, times=times
     )
-    try:
+    async with at_work(tidying):
         await wait_until(lambda: _are(bench, {"me", "other"}))
         await wait_until(lambda: looks > 10)
         assert await _are(bench, {"me", "other"})
         steady = 1.0
         await wait_until(lambda: _are(bench, {"me"}))
-    finally:
-        tidying.cancel()
-        await asyncio.wait([tidying])
 
 
 async def test_a_consumer_that_is_removed_while_it_waits_gets_the_next_request(bench: Bench, redis_url: str) -> None:

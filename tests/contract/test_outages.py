@@ -96,16 +96,28 @@ async def test_a_busy_script_is_an_outage_and_a_group_that_exists_is_none(admin:
     assert not isinstance(ResponseError("BUSYGROUP Consumer Group name already exists"), RedisUnavailable)
 
 
-async def test_a_wrong_password_is_an_outage_that_names_its_settings(admin: Any, redis_url: str) -> None:
-    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "+ping")
-    async with as_user(redis_url, f"{USER}:{SECRET}x") as wrong:
-        error = await failure(wrong.ping())
-
+async def refused(url: str) -> str:
+    """Why a client cannot use a server."""
+    async with command_client(url, connections=1) as client:
+        error = await failure(client.ping())
     assert isinstance(error, RedisUnavailable)
-    assert str(error) == (
+    return str(error)
+
+
+async def test_a_login_or_a_database_that_is_refused_is_an_outage_that_names_its_settings(
+    admin: Any, redis_url: str
+) -> None:
+    await admin.execute_command("ACL", "SETUSER", USER, "on", f">{SECRET}", "+ping")
+    assert await refused(redis_url.replace("redis://", f"redis://{USER}:{SECRET}x@")) == (
         "it refuses the login, WRONGPASS: check REDIS_USERNAME and REDIS_PASSWORD, or the user and password in"
         " REDIS_URL"
     )
+    assert "the database in REDIS_URL" in await refused(redis_url.rpartition("/")[0] + "/99")
+    await admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
+    try:
+        assert "REDIS_PASSWORD" in await refused(redis_url)
+    finally:
+        await admin.execute_command("ACL", "SETUSER", "default", "nopass")
 
 
 async def test_a_command_that_the_acl_forbids_is_an_outage_also_in_a_script(admin: Any, redis_url: str) -> None:
@@ -121,28 +133,6 @@ async def test_a_command_that_the_acl_forbids_is_an_outage_also_in_a_script(admi
     for error in errors:
         assert isinstance(error, RedisUnavailable)
         assert str(error).startswith("its ACL does not let this user do it, NOPERM: ")
-
-
-async def test_no_login_where_one_is_needed_is_an_outage(admin: Any, redis_url: str) -> None:
-    await admin.execute_command("ACL", "SETUSER", "default", "resetpass", f">{SECRET}")
-    unknown_user = command_client(redis_url)
-    try:
-        error = await failure(unknown_user.ping())
-    finally:
-        await admin.execute_command("ACL", "SETUSER", "default", "nopass")
-        await unknown_user.aclose()
-
-    assert isinstance(error, RedisUnavailable)
-    assert "REDIS_PASSWORD" in str(error)
-
-
-async def test_a_database_that_is_not_there_is_an_outage_that_names_its_setting(redis_url: str) -> None:
-    nowhere = command_client(redis_url.rpartition("/")[0] + "/99")
-    error = await failure(nowhere.ping())
-    await nowhere.aclose()
-
-    assert isinstance(error, RedisUnavailable)
-    assert "the database in REDIS_URL" in str(error)
 
 
 async def test_a_node_of_a_cluster_wants_a_prefix_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

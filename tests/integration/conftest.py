@@ -10,9 +10,10 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from dialog_engine.relay import publish_queue, relay
+from dialog_engine.storage.database import Database
 from tests.integration.demo import Demo
 from tests.integration.engines import Engine, Model, Start, running_engine, settings
-from tests.support.engine_stores import DIALECTS, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
 from tests.support.ledger import Bench
 from tests.support.loop_probe import short_turns
 from tests.support.working import Caller, calling
@@ -43,6 +44,18 @@ def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabas
 
 
 @pytest.fixture
+async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
+    async with open_database() as database:
+        yield database
+
+
+@pytest.fixture
+def store(database: Database) -> EngineStore:
+    """An engine on the database."""
+    return EngineStore(database)
+
+
+@pytest.fixture
 async def caller(redis_url: str) -> AsyncGenerator[Caller]:
     """Who asks workers for calls."""
     async with calling(redis_url) as caller:
@@ -58,6 +71,13 @@ def start(tmp_path: Path, redis_url: str, model: Model) -> Start:
         return running_engine(settings(tmp_path, **usual | changes))
 
     return started
+
+
+@pytest.fixture
+async def engine(start: Start) -> AsyncGenerator[Engine]:
+    """An engine with the usual settings."""
+    async with start() as engine:
+        yield engine
 
 
 @pytest.fixture

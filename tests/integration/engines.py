@@ -63,34 +63,14 @@ async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGener
             raise ExceptionGroup("loops failed", failures)
 
 
-def request(
-    deadline: int,
-    *,
-    keys: Keys | None = None,
-    tool: str = "add",
-    correlation_id: str = "",
-    subject: str = "somebody",
-    engine: str = ENGINE,
-) -> ToolCallRequested:
-    """A new tool call."""
-    keys = keys or Keys()
-    correlation_id = correlation_id or new_id()
+def request(deadline: int, *, subject: str = "somebody", engine: str = ENGINE) -> ToolCallRequested:
+    correlation_id = new_id()
     return ToolCallRequested(
-        correlation_id=correlation_id,
-        session_id="session",
-        turn_id="turn",
-        turn=1,
-        tool_call_id="call_1",
-        tool_name=f"demo__{tool}",
-        server="demo",
-        tool=tool,
-        arguments={"a": 1},
-        response_channel=keys.response(correlation_id),
-        mailbox=keys.mailbox(engine),
-        deadline=deadline,
-        execution_class=ExecutionClass.ONCE,
-        subject=subject,
-    )
+        correlation_id=correlation_id, session_id="session", turn_id="turn", turn=1, tool_call_id="call_1",
+        tool_name="demo__add", server="demo", tool="add", arguments={"a": 1},
+        response_channel=Keys().response(correlation_id), mailbox=Keys().mailbox(engine), deadline=deadline,
+        execution_class=ExecutionClass.ONCE, subject=subject,
+    )  # fmt: skip
 
 
 class MemoryOutbox(SqlOutbox):
@@ -107,7 +87,6 @@ class MemoryOutbox(SqlOutbox):
         self._last = 0
 
     def add(self, event_type: str, event_id: str, payload: bytes) -> OutboxRow:
-        """Commit a row."""
         self._last += 1
         row = OutboxRow(self._last, event_type, event_id, payload, offered_to=NEVER_OFFERED, sent=False)
         self.put(row)
@@ -122,11 +101,9 @@ class MemoryOutbox(SqlOutbox):
         )
 
     def call(self, event: ToolCallRequested) -> OutboxRow:
-        """Commit the row of a tool call."""
         return self.add(EVENT_TYPE, event.correlation_id, encode_request(event))
 
     def remove(self, event_id: str) -> None:
-        """Have no row of this event."""
         self.sql("DELETE FROM outbox WHERE event_id = ?", event_id)
 
     @property
@@ -270,7 +247,6 @@ class Engine:
 
     @asynccontextmanager
     async def stream(self, method: str, path: str, **options: Any) -> AsyncGenerator["Stream"]:
-        """An open event stream."""
         async with self.client.stream(method, path, **options) as response:
             if response.status_code != 200:
                 await response.aread()
@@ -290,22 +266,17 @@ class Engine:
         return answer.json()
 
     async def status(self, method: str, path: str, **options: Any) -> int:
-        """The status of the answer to a request."""
         return (await self.client.request(method, path, **options)).status_code
 
     async def metric(self, line: str) -> bool:
-        """Whether the metrics have this line."""
         return line in (await self.client.get("/metrics")).text.splitlines()
 
     async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
-        """The events of a whole turn."""
         return await self.events("POST", "/v1/chat", json={"message": message, **fields})
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as it came."""
-
     id: str
     name: str
     data: dict[str, Any]

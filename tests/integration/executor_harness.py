@@ -20,10 +20,11 @@ from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState
 from plugins_contract.encryption import CLEAR
+from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
-from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import ENGINE, MemoryOutbox, request
 from tests.support.ledger import Bench
 from tests.support.publishers import FakePublisher
@@ -71,7 +72,6 @@ class Harness:
         self.bench = Bench(self.redis, self.thread)
 
     def executor_with(self, times: ExecutorTimes) -> CallExecutor:
-        """Another executor of the same calls."""
         return CallExecutor(
             self.ledger,
             self.calls,
@@ -119,8 +119,6 @@ class Harness:
 
 
 class Waiter:
-    """A task that waits for calls."""
-
     def __init__(self, executor: CallExecutor, requests: Sequence[ToolCallRequested]) -> None:
         self.updates: list[CallUpdate] = []
         self.task = asyncio.create_task(self._run(executor, requests))
@@ -139,3 +137,8 @@ class Waiter:
     async def outcome(self) -> ToolOutcome:
         [outcome] = await self.outcomes()
         return outcome
+
+
+def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
+    """What a call was said to have come to."""
+    return outcome.state, outcome.error.code if outcome.error else None

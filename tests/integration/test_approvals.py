@@ -78,7 +78,6 @@ class Waiting:
         return answer.status_code, answer.json()
 
     async def run_shielded(self, engine: Engine) -> list[Event]:
-        """Every event of the turn."""
         return await engine.events("GET", f"/v1/turns/{self.turn_id}/events")
 
 
@@ -100,22 +99,6 @@ def requested(redis_url: str) -> list[dict[str, Any]]:
     with SyncRedis.from_url(redis_url) as redis:
         entries: Any = redis.xrange(KEYS.requests)
         return [msgspec.json.decode(fields[b"event"]) for _, fields in entries]
-
-
-@promise("destructive tools wait for approval, durably")
-async def test_only_the_approved_call_reaches_the_workers(engine: Engine, waiting: Waiting, redis_url: str) -> None:
-    question = await waiting.begin(engine)
-    assert requested(redis_url) == []
-    [pending] = (await engine.client.get("/v1/me/pending")).json()["approvals"]
-    assert pending.items() >= {name: question[name] for name in ("toolCallId", "toolName", "hash", "expiresAt")}.items()
-    assert pending["turnId"] == waiting.turn_id
-    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-
-    assert (status, body["status"], body["correlationId"]) == (200, "approved", question["correlationId"])
-    await wait_until(lambda: requested(redis_url), what="the request")
-    [event] = requested(redis_url)
-    assert (event["correlationId"], event["arguments"]) == (question["correlationId"], {})
-    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
 
 
 async def calls_of(engine: Engine, question: dict[str, Any]) -> list[dict[str, Any]]:
@@ -181,39 +164,8 @@ async def test_a_refused_decision_is_a_problem_document_and_the_question_stays_o
     assert (await waiting.decide(engine, call, decision="refuse"))[0] == 200
 
 
-@promise("an approval is bound to its arguments, given once, and expires")
-async def test_an_approval_expires_and_a_late_decision_is_refused(
-    offering: Start, redis_url: str, waiting: Waiting
-) -> None:
-    async with offering(approval_timeout_seconds=0.3) as engine:
-        question = await waiting.begin(engine)
-        events = await waiting.run_shielded(engine)
-        status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-
-    assert statuses(events, "approval") == ["asked", "expired"]
-    assert statuses(events, "tool") == ["pending", "refused"]
-    assert (status, body["code"], body["decision"]["status"]) == (409, "APPROVAL_DECIDED", "expired")
-    assert requested(redis_url) == []
-
-
-@promise("destructive tools wait for approval, durably")
-async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
-    engine: Engine, waiting: Waiting, redis_url: str
-) -> None:
-    question = await waiting.begin(engine)
-    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
-    events = await waiting.run_shielded(engine)
-    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
-
-    assert statuses(events, "tool") == ["pending", "cancelled"]
-    assert events[-1].data["reason"] == "cancelled"
-    assert (status, body["code"], body["callStatus"]) == (409, "APPROVAL_DECIDED", "cancelled")
-    assert requested(redis_url) == []
-
-
 @pytest.fixture
 async def engines(offering: Start, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
-    """Two engines that share a database."""
     async with offering(database_url=postgres_url) as here, offering(database_url=postgres_url) as there:
         yield here, there
 

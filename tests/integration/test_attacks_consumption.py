@@ -36,7 +36,6 @@ def acts_as(engine: Engine, letter: str) -> Engine:
 
 @pytest.fixture
 async def other(redis_url: str) -> AsyncGenerator[Redis]:
-    """The connection of another engine."""
     client = command_client(redis_url)
     yield client
     await client.aclose()

@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncGenerator
 from dataclasses import astuple, replace
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted, read_digest_key
+from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted
 from dialog_engine.tool_calls.values import Asked, Decision
-from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
@@ -38,12 +36,6 @@ INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "engine.sqlite3"
-
-
-@pytest.fixture
-async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
-    async with open_database() as database:
-        yield EngineStore(database)
 
 
 async def recorded(store: EngineStore) -> list[AuditEvent]:
@@ -172,15 +164,6 @@ def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments(
     assert trail.digest({"a": 1}) != AuditTrail(b"other").digest({"a": 1})
 
 
-async def test_the_key_of_the_digests_stays_the_same(open_database: OpenDatabase) -> None:
-    keys: list[bytes] = []
-    for _ in range(2):
-        async with open_database() as database:
-            keys.append(await read_digest_key(database, CLEAR))
-    assert keys[0] == keys[1]
-    assert len(keys[0]) == 32
-
-
 REFUSED_STATEMENTS = {
     "sqlite": ["REPLACE INTO audit SELECT 1, at, action, 'eve', '', '', '', '', '', '', '', '' FROM audit"],
     "postgres": [
@@ -221,12 +204,6 @@ async def test_a_streamed_event_is_in_the_outbox_of_the_same_commit(store: Engin
         "server": "demo", "tool": "demo__add", "digest": DIGEST,
     }  # fmt: skip
     assert [row.event_type for row in await store.outbox.waiting(9)].count(AUDIT_RECORDED) == 1
-
-
-async def test_a_single_event_is_committed_before_it_is_reported_as_recorded(store: EngineStore) -> None:
-    event = AuditEvent(AuditAction.SIGNED_IN, "ada", key_id="page")
-    await store.store.record(event)
-    assert await recorded(store) == [event]
 
 
 # --- The command ---

@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
@@ -33,12 +33,7 @@ DAY_MS = 86_400_000
 UNGUARDED = {
     "sqlite": [
         f"DROP TRIGGER {name}"
-        for name in (
-            "audit_is_never_changed",
-            "audit_is_kept",
-            "audit_seals_are_never_changed",
-            "audit_seals_are_kept",
-        )
+        for name in ("audit_is_never_changed", "audit_is_kept", "audit_seals_are_never_changed", "audit_seals_are_kept")
     ],
     "postgres": ["ALTER TABLE audit DISABLE TRIGGER ALL", "ALTER TABLE audit_seals DISABLE TRIGGER ALL"],
 }
@@ -57,12 +52,6 @@ def dialect(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 @pytest.fixture
 def open_database(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) -> OpenDatabase:
     return opener(dialect, tmp_path / "engine.sqlite3", request)
-
-
-@pytest.fixture
-async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
-    async with open_database() as database:
-        yield database
 
 
 async def chain_of(database: Database) -> AuditChain:

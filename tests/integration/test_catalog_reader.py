@@ -4,10 +4,11 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
+from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
@@ -25,8 +26,11 @@ from plugins_contract.catalog import (
     decode_catalog,
 )
 from plugins_contract.keys import Keys
+from plugins_mcp.catalog import CatalogPublisher
+from plugins_mcp.mcp import McpServers, ServerHealth
+from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import at_work
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -168,12 +172,6 @@ async def test_an_entry_that_cannot_be_read_is_left_out_alone(hall: Hall, how: s
     assert hall.names() == ["good__add"]
 
 
-async def test_concurrent_reads_of_the_catalog_do_not_mix(hall: Hall) -> None:
-    await hall.publish("demo", "add")
-    await asyncio.gather(hall.reader.refresh(), hall.reader.refresh())
-    assert hall.names() == ["demo__add"]
-
-
 @pytest.mark.parametrize("kib", [1, 1024])
 async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_the_loop(
     hall: Hall, monkeypatch: pytest.MonkeyPatch, kib: int
@@ -201,3 +199,54 @@ async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, m
     async with asyncio.timeout(2):
         await watch.ask()
     assert not watch.available
+
+
+class Servers:
+    """Many MCP servers that were all listed before Redis could be reached."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+    def trusted(self) -> list[McpServer]:
+        return []
+
+    def health(self) -> dict[str, ServerHealth]:
+        return dict.fromkeys(self._names, ServerHealth(ServerState.READY))
+
+    def catalogs(self) -> dict[str, ServerCatalog]:
+        return {
+            name: ServerCatalog(
+                server=name, tools=(ToolEntry(name=f"{name}__t", server=name, tool="t", input_schema={}),)
+            )
+            for name in self._names
+        }
+
+
+@exhaustive("many interleavings")
+@promise("a question that comes the moment the engine is ready finds every tool")
+@pytest.mark.parametrize("known", [0, 20, 40], ids=["none known", "half known", "all known"])
+async def test_of_a_worker_that_appears_all_servers_are_seen_with_their_tools_or_none(
+    redis: Redis, redis_url: str, known: int
+) -> None:
+    # Long names: a server reads 16 KB at once, and may serve others before it reads on.
+    names = [f"server{number:02}".ljust(600, "x") for number in range(40)]
+    keys, clock = Keys(), RedisClock()
+    worker_redis = command_client(redis_url)
+    seen: set[tuple[int, int]] = set()
+    for _ in range(20):
+        await redis.flushall()
+        if known:  # by workers that are gone
+            await cast("Any", redis.sadd(keys.catalog, *names[:known]))
+            for name in names[:known]:
+                empty: Any = b'{"server":"%s"}' % name.encode()
+                await cast("Any", redis.hset(keys.catalog_of(name), "catalog", empty))
+        reader = CatalogReader(redis, redis, keys, clock)
+        servers = cast("McpServers", Servers(names))
+        publisher = CatalogPublisher(worker_redis, keys, servers, clock, worker="w", changed=asyncio.Event())
+        publishing = asyncio.create_task(publisher.publish())
+        while not publishing.done():
+            await reader.refresh()
+            seen.add((sum(view.workers for view in reader.servers), len(reader.tools())))
+        await publishing
+    await worker_redis.aclose()
+    assert seen <= {(0, 0), (40, 40)}

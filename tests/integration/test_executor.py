@@ -15,9 +15,9 @@ from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import CallAnswered, CallHeld, CallQueued, WaitsFor
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState
 from tests.integration.engines import at_work
-from tests.integration.executor_harness import Harness
+from tests.integration.executor_harness import Harness, truth
 from tests.marks import promise
 from tests.support.ledger import CANCELLED, answered
 from tests.support.servers import LocalServer
@@ -41,10 +41,6 @@ async def harness(redis_url: str) -> AsyncGenerator[Harness]:
 @pytest.fixture
 def hasty(harness: Harness) -> None:
     harness.executor = harness.executor_with(HASTY)
-
-
-def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
-    return outcome.state, outcome.error.code if outcome.error else None
 
 
 async def started(harness: Harness) -> tuple[Any, int]:

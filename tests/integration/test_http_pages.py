@@ -45,9 +45,7 @@ async def pages(engine: Engine, limit: int) -> list[list[str]]:
         before = {"before": answer["nextCursor"]}
 
 
-@promise(
-    "the list of sessions, read page by page, has every session once, however many changed in the same millisecond"
-)
+@promise("the list of sessions has every session once, page by page, however many changed in the same millisecond")
 async def test_sessions_of_one_millisecond_are_all_listed_once_page_by_page(engine: Engine) -> None:
     for limit, last in ((7, 201 % 7), (67, 67)):
         found = await pages(engine, limit)
@@ -58,9 +56,7 @@ async def test_sessions_of_one_millisecond_are_all_listed_once_page_by_page(engi
         assert listed[-1] == f"session-{MADE}", "the oldest is the last"
 
 
-@promise(
-    "the list of sessions, read page by page, has every session once, however many changed in the same millisecond"
-)
+@promise("the list of sessions has every session once, page by page, however many changed in the same millisecond")
 async def test_a_time_lists_what_changed_before_it_and_anything_else_is_refused(engine: Engine) -> None:
     for moment, listed in ((MOMENT, 1), (str(MOMENT_MS), 1), ("2023-11-14T22:13:20.124+00:00", 200)):
         answer = await engine.client.get("/v1/sessions", params={"before": moment, "limit": 200})

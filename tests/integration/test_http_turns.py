@@ -30,12 +30,6 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def engine(start: Start) -> AsyncGenerator[Engine]:
-    async with start() as engine:
-        yield engine
-
-
 def words(events: list[Any]) -> str:
     return "".join(event.data["delta"] for event in events if event.name == "text")
 
@@ -68,16 +62,6 @@ async def test_a_turn_is_streamed_from_its_start_to_done(engine: Engine) -> None
     assert cursors == sorted(set(cursors))
 
 
-async def test_a_disconnected_client_ends_its_stream_and_not_its_turn(engine: Engine, model: Model) -> None:
-    model.held.clear()
-    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
-        await stream.until("text")
-        assert await engine.metric("dialog_event_streams 1.0")
-    await wait_until(lambda: engine.metric("dialog_event_streams 0.0"), what="the end of the stream")
-    assert await engine.metric("dialog_turns_running 1.0")
-    model.held.set()
-
-
 async def test_a_stream_that_fails_is_logged_and_its_connection_closed(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,27 +77,6 @@ async def test_a_stream_that_fails_is_logged_and_its_connection_closed(
     [failure] = [record.exc_info[1] for record in caplog.records if record.exc_info]
     assert isinstance(failure, ExceptionGroup)
     assert failure.subgroup(StorageUnavailableError) is not None
-
-
-async def test_a_turn_can_be_begun_without_an_open_connection(engine: Engine) -> None:
-    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    answer = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
-    assert answer.status_code == 202
-    assert answer.json()["sessionId"] == session
-
-    events = await engine.events("GET", answer.json()["eventsUrl"])
-    assert words(events) == "Hello"
-    turn = (await engine.client.get(f"/v1/turns/{answer.json()['turnId']}")).json()
-    assert (turn["status"], turn["reason"], turn["sessionId"]) == ("done", "stop", session)
-    assert turn["finishedAt"] >= turn["createdAt"]
-    messages = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()
-    assert [(each["role"], each["content"]) for each in messages["messages"]] == [
-        ("user", "Hi"),
-        ("assistant", "Hello"),
-    ]
-    assert (messages["title"], messages["runningTurnId"]) == ("Hi", None)
-    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
-    assert (listed["sessionId"], listed["title"]) == (session, "Hi")
 
 
 async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
@@ -214,8 +177,6 @@ async def answered(worker: Bench, *content: TextBlock | MediaBlock) -> str:
 DRAWING = (
     TextBlock("a picture"),
     MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5"),
-    MediaBlock("image/svg+xml", "PHN2Zy8+"),
-    MediaBlock("text/html", "PGgxPg=="),
     MediaBlock("image/png\r\nset-cookie: a=b", "AAAA"),
     MediaBlock("image/png", "not base64!"),
 )
@@ -234,21 +195,18 @@ async def test_a_tool_call_passes_all_its_states_and_its_media_are_served(
     assert words(events) == "One moment.Hello"
 
     shown = next(event.data["result"] for event in events if event.data.get("status") == "succeeded")
-    assert len(shown["media"]) == 5
+    assert len(shown["media"]) == 3
     png = await engine.client.get(shown["media"][0]["url"])
     assert (png.status_code, png.headers["content-type"]) == (200, "image/png")
     assert png.content == b"\x89PNG not really"
     assert "sandbox" in png.headers["content-security-policy"]
     assert png.headers["x-content-type-options"] == "nosniff"
     assert png.headers["cache-control"].startswith("private")
-    assert (await engine.client.get(shown["media"][1]["url"])).headers["content-disposition"] == "inline"
-    for strange in shown["media"][2:4]:
-        answer = await engine.client.get(strange["url"])
-        assert answer.headers["content-type"] == "application/octet-stream"
-        assert answer.headers["content-disposition"] == "attachment"
-        assert "set-cookie" not in answer.headers
+    strange = (await engine.client.get(shown["media"][1]["url"])).headers
+    assert (strange["content-type"], strange["content-disposition"]) == ("application/octet-stream", "attachment")
+    assert "set-cookie" not in strange
     base = shown["media"][0]["url"].rpartition("/")[0]
-    for number in (-1, 0, 5, 6, 10**30):
+    for number in (-1, 0, 3, 4, 10**30):
         answer = await engine.client.get(f"{base}/{number}")
         assert (answer.status_code, answer.json()["code"]) == (404, "CONTENT_NOT_FOUND")
     wrong = await engine.client.get(f"{base}/x")

@@ -4,15 +4,13 @@ import asyncio
 import gc
 import json
 import logging
-import shutil
 import ssl
-import subprocess
 import traceback
 import tracemalloc
 import zlib
 from base64 import b64encode
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
@@ -25,10 +23,10 @@ from dialog_engine.errors import (
     LLMStreamBrokenError,
     LLMUnavailableError,
 )
-from dialog_engine.llm import bounded_reading
 from dialog_engine.llm.provider import Timeouts
 from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, StreamEnd, TextDelta, UserMessage
 from tests.marks import promise
+from tests.support.certificates import make_certificates
 from tests.support.hello import HELLO, HELLO_EVENTS, KEY, REQUEST, TURN
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.longest_turn import short_turns
@@ -77,26 +75,6 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
     assert (len(provider.asked), provider.connections) == (3, 2)
 
 
-async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_reused(
-    provider: Provider, client: OpenAIModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bounded_reading, "DRAIN_SECONDS", 10)
-    shown = asyncio.Event()
-
-    async def script(exchange: Exchange) -> None:
-        await exchange.start()
-        await exchange.send(b"".join(HELLO))
-        await shown.wait()
-        await exchange.end()
-
-    provider.scripts = [script, answer(*HELLO)]
-    async for event in await client.open(REQUEST):
-        if isinstance(event, StreamEnd):
-            shown.set()
-    assert await ask(client) == HELLO_EVENTS
-    assert provider.connections == 1
-
-
 async def test_a_request_without_retries_is_repeated_once_when_its_connection_is_closed(
     provider: Provider, client: OpenAIModel, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -117,16 +95,6 @@ async def test_a_kept_connection_that_broke_in_an_answer_is_a_failure(provider: 
     with pytest.raises(LLMUnavailableError, match="connection"):
         await ask(client)
     assert len(provider.asked) == 2
-
-
-async def test_an_error_response_leaves_its_connection_for_the_next_request(
-    provider: Provider, client: OpenAIModel
-) -> None:
-    provider.scripts = [refusal(400), answer(*HELLO)]
-    with pytest.raises(LLMRequestError):
-        await ask(client)
-    assert await ask(client) == HELLO_EVENTS
-    assert provider.connections == 1
 
 
 async def test_an_attempt_to_connect_has_its_limit_and_is_made_again() -> None:
@@ -200,16 +168,6 @@ async def test_the_operators_header_fields_replace_those_of_the_sdk_and_an_empty
     assert (fields["api-key"], fields["user-agent"]) == ("hunter2", "Mine")
 
 
-async def test_a_provider_has_an_address_of_either_kind() -> None:
-    try:
-        async with AsyncExitStack() as stack:
-            provider = await stack.enter_async_context(serving(Provider(answer(*HELLO)), host="::1"))
-            async with aclosing(OpenAIModel(provider.url, KEY, "model")) as client:
-                assert await ask(client) == HELLO_EVENTS
-    except OSError:
-        pytest.skip("no IPv6 here")
-
-
 # The SDKs' transport passes the proxy's password in a way that aiohttp 4 will remove.
 proxy_with_password = pytest.mark.filterwarnings("ignore:.*(BasicAuth|proxy_auth).*deprecated:DeprecationWarning")
 
@@ -234,7 +192,9 @@ async def test_a_proxy_of_the_environment_is_asked_and_given_its_password(
 async def test_a_tunnel_through_a_proxy_hides_everything_from_it_and_the_systems_store_says_whom_to_trust(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, tls = own_authority(tmp_path)
+    files = make_certificates(tmp_path)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.server, files.server_key)
     heads: list[str] = []
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -250,15 +210,15 @@ async def test_a_tunnel_through_a_proxy_hides_everything_from_it_and_the_systems
     ):
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:secret@127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
-        url = f"https://127.0.0.1:{port}/v1"
+        url = f"https://localhost:{port}/v1"
         async with aclosing(OpenAIModel(url, KEY, "model", max_retries=0)) as stranger:
             with pytest.raises(LLMUnavailableError):
                 await ask(stranger)
         heads.clear()
-        monkeypatch.setenv("SSL_CERT_FILE", str(store))
+        monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
         async with aclosing(OpenAIModel(url, KEY, "model")) as client:
             assert await ask(client) == HELLO_EVENTS
-    assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT 127.0.0.1:{port} HTTP/1.1"]
+    assert [head.split("\r\n")[0] for head in heads] == [f"CONNECT localhost:{port} HTTP/1.1"]
     assert f"Proxy-Authorization: Basic {b64encode(b'user:secret').decode()}" in heads[0]
     assert KEY not in heads[0]
     assert "proxy-authorization" not in provider.asked[0].fields
@@ -270,21 +230,6 @@ async def carry(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
             to.write(read)
             await to.drain()
     to.close()
-
-
-def own_authority(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A store with a certificate for 127.0.0.1 that no one else trusts, and a server's side of it."""
-    if (openssl := shutil.which("openssl")) is None:
-        pytest.skip("needs openssl to make a certificate")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = (
-        f"{openssl} req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=callstream"
-    )
-    options = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run([*command.split(), *options], check=True, capture_output=True, timeout=30)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-    return certificate, context
 
 
 async def test_a_compressed_answer_is_read_as_it_comes(provider: Provider, client: OpenAIModel) -> None:
@@ -351,17 +296,6 @@ async def test_interim_responses_are_bounded(provider: Provider, client: OpenAIM
     async with short_turns():
         with pytest.raises(LLMUnavailableError, match="connection"):
             await ask(client)
-
-
-@pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
-async def test_what_is_no_http_is_a_failed_connection(provider: Provider, client: OpenAIModel, head: bytes) -> None:
-    async def script(exchange: Exchange) -> None:
-        await exchange.raw(head)
-        await exchange.until_closed()
-
-    provider.scripts = [script]
-    with pytest.raises(LLMUnavailableError, match="connection"):
-        await ask(client)
 
 
 # --- What is left behind ---------------------------------------------------------------------------------------------

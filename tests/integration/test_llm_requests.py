@@ -26,10 +26,11 @@ from dialog_engine.model import (
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
+from tests.support.corpus import CORPUS, anthropic_bytes, stream_bytes
 from tests.support.fakes import read_all
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
-from tests.support.protocols import PROTOCOLS, anthropic_sse, openai_sse
+from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
 pytestmark = pytest.mark.anyio
@@ -142,43 +143,18 @@ async def test_what_a_provider_does_not_take_is_left_out_from_then_on(
 
 
 THOUGHTS = {
-    "openai": openai_sse(
-        {
-            "choices": [
-                {
-                    "delta": {
-                        "reasoning_details": [{"type": "reasoning.encrypted", "data": "c2ln", "index": 0}],
-                        "tool_calls": [{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}}],
-                    }
-                }
-            ]
-        }
-    )
-    + b"data: [DONE]\n\n",
-    "anthropic": anthropic_sse(
-        {"type": "message_start", "message": {"usage": {"output_tokens": 1}}},
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "c2ln"}},
-        {"type": "content_block_stop", "index": 0},
-        {
-            "type": "content_block_start",
-            "index": 1,
-            "content_block": {"type": "tool_use", "id": "a", "name": "f", "input": {}},
-        },
-        {"type": "content_block_stop", "index": 1},
-        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
-        {"type": "message_stop"},
-    ),
+    "openai": (stream_bytes(CORPUS / "streams/reasoning-details-encrypted.json"), "dHdv"),
+    "anthropic": (anthropic_bytes(CORPUS / "anthropic/thinking-before-call.json"), "sig=="),
 }
+"""An answer with a thought and a call, and what the thought has that must go back."""
 
 
 @promise("reasoning that comes in blocks goes back with the calls, to the model that made it")
 @pytest.mark.parametrize(("kind", "profile"), [("openai", "openrouter"), ("anthropic", "anthropic")])
 async def test_what_was_thought_goes_back_with_its_call_to_the_model_that_thought_it(kind: str, profile: str) -> None:
-    protocol = PROTOCOLS[kind]
+    protocol, (thoughts, kept) = PROTOCOLS[kind], THOUGHTS[kind]
     async with (
-        serving(Provider(answer(THOUGHTS[kind]), answer(protocol.hello)), path=protocol.path) as provider,
+        serving(Provider(answer(thoughts), answer(protocol.hello)), path=protocol.path) as provider,
         aclosing(protocol.kind(provider.url, KEY, "one", profile=PROFILES[profile])) as one,
         aclosing(protocol.kind(provider.url, KEY, "another", profile=PROFILES[profile])) as another,
     ):
@@ -187,7 +163,7 @@ async def test_what_was_thought_goes_back_with_its_call_to_the_model_that_though
         history = (*REQUEST.messages, AssistantMessage("", (call,)), ToolMessage("a", "f", "noon"))
         for client in (one, another):
             await read_all(client.open(ChatRequest(history, TURN)))
-    assert ["c2ln" in json.dumps(body) for body in provider.requests] == [False, True, False]
+    assert [kept in json.dumps(body) for body in provider.requests] == [False, True, False]
 
 
 @promise("an image that a provider does not take fails no request, and no conversation")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.archive import Transcript
 from dialog_engine.chat.history import Memory, newest_said
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
 from dialog_engine.model import ToolMessage, UserMessage
@@ -19,7 +18,6 @@ from dialog_engine.storage.results import NAMED
 from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import SealedTransaction
 from plugins_contract.encryption import CLEAR
-from plugins_contract.outcomes import MediaBlock
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.engine_stores import EngineStore, OpenDatabase
 from tests.support.long_sessions import CountedReads, write_session
@@ -170,27 +168,6 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     assert len(looked_at) == TURNS // 5 - 20, "it goes on where it was"
     assert await unsplit(store) == 0
     assert await split_media.split_media(store.database, CLEAR) == 0
-
-
-async def test_engines_and_the_command_split_at_the_same_time(store: EngineStore) -> None:
-    other = EngineStore(store.database, "another engine")
-    reads = [each.archive.transcript("ann", "long", limit=200) for each in (store, other) for _ in range(3)]
-    count, pages = await asyncio.gather(split_media.split_media(store.database, CLEAR), asyncio.gather(*reads))
-    assert count <= TURNS // 5
-    assert await unsplit(store) == 0
-    assert await stored(store, "SELECT count(*) FROM media") == [(TURNS // 5,)]
-    shown = {tuple(block_sizes(each)) for each in pages}
-    assert shown == {(len(IMAGE) * 3 // 4 - IMAGE.count("="),) * 20}
-
-
-def block_sizes(transcript: Transcript) -> list[int]:
-    return [
-        block.size
-        for message in transcript.page.messages
-        for each in message.calls
-        for block in (each.outcome.content if each.outcome else ())
-        if isinstance(block, MediaBlock)
-    ]
 
 
 async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store: EngineStore) -> None:

@@ -23,10 +23,10 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, EngineLedger, RecentCompletions
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested
-from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.outcomes import CallState
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from tests.integration.engines import Model, at_work, publish, running_engine, settings
-from tests.integration.executor_harness import Harness, Waiter
+from tests.integration.executor_harness import Harness, Waiter, truth
 from tests.integration.test_http_turns import DRAW
 from tests.marks import promise
 from tests.support.ledger import Bench, answered
@@ -92,37 +92,11 @@ async def kept(url: str, delivery: Delivery, fence: int, times: LeaseTimes = OFT
                 yield reports
 
 
-def truth(outcome: ToolOutcome) -> tuple[CallState, ErrorCode | None]:
-    return outcome.state, outcome.error.code if outcome.error else None
-
-
 async def end(harness: Harness, delivery: Delivery, fence: int) -> None:
     await harness.bench.worker.complete(delivery, fence, answered("42"))
 
 
-async def nobody_runs(harness: Harness, call: ToolCallRequested) -> None:
-    """Whatever comes too late finds that the call has ended."""
-    await harness.ledger.enqueue(call)
-    assert await harness.bench.backlog() == 0
-
-
 # --- Everything is lost ---
-
-
-@promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
-@pytest.mark.every_redis
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("recreated", [False, True])
-async def test_after_a_flush_a_once_call_that_waited_is_unknown_and_never_runs(
-    harness: Harness, recreated: bool
-) -> None:
-    call, waiter = await waiting(harness)
-    await harness.redis.flushall()
-    if recreated:
-        await harness.bench.open()
-
-    assert truth(await waiter.outcome()) == LOST_UNKNOWN
-    await nobody_runs(harness, call)
 
 
 @promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from callstream_runtime.connections import command_client
@@ -130,19 +131,14 @@ def children_of(process: Process, name: str = "") -> list[int]:
 
 def gone(pids: list[int]) -> bool:
     """Whether none of them runs; what was killed and not yet collected by init does not."""
-    command = ["ps", "-o", "stat=", "-p", ",".join(map(str, pids))]
-    states = subprocess.run(command, capture_output=True, text=True, check=False)
-    return all(state.startswith("Z") for state in states.stdout.split())
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    return all(each.status() == psutil.STATUS_ZOMBIE for each in left)
 
 
 def listening_ports(pids: list[int]) -> list[int]:
     """The TCP ports on which these processes listen."""
-    inodes: set[str] = set()
-    for pid in pids:
-        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-            inodes.add(str(descriptor.readlink()))
-    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+    found = [each for pid in pids for each in psutil.Process(pid).net_connections("tcp")]
+    return [each.laddr.port for each in found if each.status == psutil.CONN_LISTEN]
 
 
 async def run_unsigned(redis: Any) -> bytes:
@@ -343,19 +339,6 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
         async with running(COMMAND, env=UNSET | {"PORT": str(port)}, cwd=folder) as process:
             assert await process.ended() == 1
             assert f"Cannot listen on 127.0.0.1:{port} (HOST, PORT)" in process.output()
-
-
-@promise("Ctrl-C on make run ends every process it started")
-@exhaustive("slow, and proved twice")
-@pytest.mark.skipif(sys.platform != "linux", reason="only the Linux kernel ends the children of a killed process")
-async def test_nothing_outlives_a_killed_supervisor_and_the_next_run_takes_over(folder: Path) -> None:
-    port = free_port()
-    async with stack(folder, port) as process:
-        children = children_of(process)
-        process.kill()
-        async with stack(folder, port):
-            assert gone(children)
-        await wait_until(lambda: gone(children), what="the end of the orphans")
 
 
 @promise("a bad setting is named at the start")

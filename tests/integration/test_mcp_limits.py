@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.response_bounds import MAX_INTERIM, TOO_MANY_INTERIM
 from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import MAX_BLOCKS, MAX_VALUES
@@ -111,20 +110,6 @@ async def test_a_very_deep_answer_ends_its_call_at_once(*, id_first: bool, besid
         result = await server.call("t", {}, timeout_s=20)
         assert isinstance(result, Ambiguous)
         assert result.reason.startswith("Failed to parse the answer: it ")
-
-
-@pytest.mark.parametrize("era", [MODERN, LEGACY])
-async def test_interim_responses_are_bounded(era: str) -> None:
-    async def answer(request: Request) -> None:
-        await request.raw(b"HTTP/1.1 100 Continue\r\n\r\n" * request.params["arguments"]["number"])
-        await request.text("hi")
-
-    async with scripted(era, t=answer) as peer, connected(remote(peer.url)) as server, short_turns():
-        for _ in range(2):
-            assert isinstance(await server.call("t", {"number": MAX_INTERIM}, timeout_s=30), Answered)
-        result = await server.call("t", {"number": 100_000}, timeout_s=30)
-        assert isinstance(result, Ambiguous)
-        assert TOO_MANY_INTERIM in result.reason
 
 
 @pytest.mark.parametrize(("era", "kind"), [(MODERN, "application/json"), (LEGACY, "text/event-stream")])

@@ -4,7 +4,6 @@ The SDK is the oracle: the outcome of a call, what it reports, and what the chil
 """
 
 import asyncio
-import gc
 import json
 import os
 import time
@@ -265,6 +264,8 @@ async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
 
     ours, theirs = await both_ways(call, monkeypatch)
     assert ours == theirs
+    if protocol == "legacy" and name in ("half a character", "bytes that are no text"):
+        assert isinstance(ours.result, Answered)
 
 
 @pytest.mark.parametrize("protocol", ERAS)
@@ -343,23 +344,6 @@ async def test_a_call_ends_when_the_child_has_closed_its_input_and_cannot_be_ans
         hold.write_text("")
 
 
-async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
-    async with opened(peer(tmp_path / "trace")) as session, asyncio.timeout(10):
-
-        async def kept() -> int:
-            for _ in range(20):
-                await session.call("t", {"run": "answer()"}, SendState(), print, None)
-            gc.collect()
-            return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
-
-        gc.freeze()  # what is frozen is not among the objects
-        try:
-            before = await kept()
-            assert await kept() <= before
-        finally:
-            gc.unfreeze()
-
-
 async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the_child(tmp_path: Path) -> None:
     trace, hold = tmp_path / "trace", tmp_path / "hold"
     os.mkfifo(hold)
@@ -378,16 +362,3 @@ async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the
             begun = time.monotonic()
         assert time.monotonic() - begun < TERMINATE_SECONDS
         assert await call == Ambiguous("the connection was lost during the call")
-
-
-async def test_whether_a_call_was_sent_is_recorded(tmp_path: Path) -> None:
-    async with opened(peer(tmp_path / "trace")) as session, asyncio.timeout(10):
-        send_state = SendState()
-        result = await session.call("t", {"run": "os._exit(3)"}, send_state, print, None)
-        assert result == Ambiguous("the connection was lost during the call")
-        assert (send_state.sent, send_state.rounds) == (True, 1)
-        await session.ended.wait()
-        send_state = SendState()
-        result = await session.call("t", {"run": "answer()"}, send_state, print, None)
-        assert result == NotSent("Connection closed")
-        assert not send_state.sent

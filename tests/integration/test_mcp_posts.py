@@ -26,7 +26,7 @@ from plugins_mcp.mcp.http_posts import PostDispatcher
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transport_options import Http
 from tests.integration.servers import connected, owned, remote
-from tests.integration.servers.behaviours import FATES, answer
+from tests.integration.servers.behaviours import answer
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.certificates import make_certificates
 
@@ -82,21 +82,12 @@ async def redirect(request: Request) -> None:
         await request.text(f"moved to {request.headers[':path']}")
 
 
-async def redirect_as_a_user(request: Request) -> None:
-    host = request.headers["host"]
-    await request.respond(307, kind="", location=f"http://somebody:secret@{host}/moved")
-
-
 async def redirect_for_ever(request: Request) -> None:
     await request.respond(307, kind="", location="/mcp?again")
 
 
-async def redirect_to_nonsense(request: Request) -> None:
-    await request.respond(307, kind="", location="http://[")
-
-
-# What messages mean is compared by `test_mcp_lines.py`, for both.
-BEHAVIOURS: dict[str, Behaviour] = {case[0]: case[1] for case in FATES} | {
+# What messages mean is compared by `test_mcp_lines.py`, for both; what failures say, by `test_mcp_http.py`.
+BEHAVIOURS: dict[str, Behaviour] = {
     behave.__name__: behave
     for behave in (
         answer,
@@ -105,9 +96,7 @@ BEHAVIOURS: dict[str, Behaviour] = {case[0]: case[1] for case in FATES} | {
         answer_compressed,
         answer_with_broken_compression,
         redirect,
-        redirect_as_a_user,
         redirect_for_ever,
-        redirect_to_nonsense,
     )
 }
 
@@ -242,33 +231,6 @@ async def test_an_answer_to_another_request_says_nothing_about_the_call(fields: 
 
     async with scripted(tool=confuse) as peer, connected(remote(peer.url)) as server:
         assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
-
-
-async def test_an_answer_of_any_size_is_bounded_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
-
-    async def endless(request: Request) -> None:
-        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
-        while not request.gone.is_set():
-            await request.raw(b"400\r\n" + b" " * 1024 + b"\r\n")
-
-    async with scripted(tool=endless) as peer, connected(remote(peer.url)) as server:
-        result = await server.call("tool", {}, timeout_s=10)
-        assert result == Ambiguous("the answer is larger than 10000 bytes")
-
-
-async def test_connections_are_used_again() -> None:
-    """A second one may be left from the negotiation."""
-    connections: set[object] = set()
-
-    async def count(request: Request) -> None:
-        connections.add(request.writer)
-        await request.text("fine")
-
-    async with scripted(tool=count) as peer, connected(remote(peer.url)) as server:
-        for _ in range(5):
-            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
-    assert len(connections) <= 2
 
 
 @pytest.fixture

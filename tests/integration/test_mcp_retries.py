@@ -3,14 +3,12 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import anyio
 import pytest
 
 from plugins_contract.errors import ErrorCode
@@ -63,19 +61,6 @@ async def handling(
 
 
 @promise("only what is safe is retried, with back-off and Retry-After")
-@pytest.mark.parametrize(("status", "execution_class"), [(429, ONCE), (503, REPEATABLE)])
-async def test_a_server_that_is_too_busy_is_asked_again_when_it_said(
-    status: int, execution_class: ExecutionClass
-) -> None:
-    async with handling(first(refusal(status, "1"))) as (bench, peer):
-        begun = time.monotonic()
-        await bench.handle(hangs, execution_class=execution_class)
-        assert bench.outcome.state is CallState.SUCCEEDED
-        assert len(peer.calls("add")) == 2
-        assert 0.95 <= time.monotonic() - begun < 5
-
-
-@promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize("execution_class", CLASSES)
 async def test_a_session_that_was_lost_before_the_call_costs_nothing(execution_class: ExecutionClass) -> None:
     async with handling(first(), era=LEGACY) as (bench, peer):
@@ -83,18 +68,6 @@ async def test_a_session_that_was_lost_before_the_call_costs_nothing(execution_c
         await bench.handle(hangs, execution_class=execution_class)
         assert bench.outcome.state is CallState.SUCCEEDED
         assert [request.headers["mcp-session-id"] for request in peer.calls("add")] == ["1", "2"]
-
-
-@pytest.mark.parametrize("execution_class", CLASSES)
-async def test_a_server_that_is_down_for_a_moment_costs_nothing(execution_class: ExecutionClass) -> None:
-    async with handling(first()) as (bench, peer):
-        await peer.stop()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lambda: bench.handle(hangs, execution_class=execution_class))
-            await wait_until(lambda: bench.facts.retries)
-            await peer.start()
-        assert bench.outcome.state is CallState.SUCCEEDED
-        assert len(peer.calls("add")) == 1
 
 
 @promise("only what is safe is retried, with back-off and Retry-After")

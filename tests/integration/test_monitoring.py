@@ -1,7 +1,5 @@
 """Every query of the dashboards, run by a real Prometheus that scrapes the real services under a small load."""
 
-import os
-import subprocess
 import time
 from collections.abc import Generator
 
@@ -11,7 +9,7 @@ from tests.marks import exhaustive, promise
 from tests.support import prometheus
 from tests.support.dashboards import queries
 from tests.support.prometheus import Prometheus, running_prometheus
-from tests.support.stack import BIN, Stack, running_stack
+from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = [
@@ -60,30 +58,6 @@ def test_every_panel_shows_something_under_a_small_load(stack: Stack, scraping: 
         pass
     assert empty_panels(scraping) == set()
     assert scraping.rule_errors() == []
-
-
-def test_the_dot_of_a_slow_call_leads_to_its_history(stack: Stack, scraping: Prometheus) -> None:
-    [query] = [each for each in queries() if each.dashboard == "call" and each.panel == "Tool calls in workers"]
-    began = time.time()
-    asked = stack.ask("What is 17 * 23?")
-
-    def exemplar() -> str:
-        turn = str(asked.events[0].data["turnId"]).replace("-", "")
-        found = scraping.exemplars(query.runnable, began, time.time() + 60)
-        return turn if {"trace_id": turn} in found else ""
-
-    wait_until_blocking(exemplar, 60, what="the exemplar of the call")
-    done = subprocess.run(
-        [BIN / "dialog-engine", "trace", exemplar()],
-        env={**os.environ, "REDIS_URL": stack.redis.url, "OUTBOX_PATH": str(stack.folder / "engine.sqlite3")},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    [call] = asked.steps("demo__calculate")[:1]
-    assert call["correlationId"] in done.stdout
-    assert "succeeded after 1 starts" in done.stdout
 
 
 def test_when_all_workers_are_killed_the_alert_fires_and_the_panel_shows_it(stack: Stack, scraping: Prometheus) -> None:

@@ -10,11 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from callstream_runtime.clock import RedisClock
-from callstream_runtime.pool_directory import PoolDirectory
-from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP
-from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.group import read_backlogs
 from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
@@ -76,34 +72,6 @@ async def test_every_call_reaches_a_worker_that_has_its_server_and_nothing_is_ta
         await all_succeed(caller, requests)
         assert await read_backlogs(caller.redis, caller.keys, [caller.keys.requests])
         assert all([await caller.starts(request) == 1 for request in requests])
-
-
-async def test_an_engine_puts_calls_on_the_stream_of_their_pool(caller: Caller, redis_url: str, config: Config) -> None:
-    pools = PoolDirectory(caller.redis, caller.keys, RedisClock())
-    engine = EngineLedger(caller.redis, caller.keys, pools=pools, cipher=CLEAR)
-    async with (
-        working(redis_url, config("one"), NO_SWEEPS, worker_pool="first"),
-        working(redis_url, config("two"), NO_SWEEPS),
-    ):
-        await are_ready(caller, "one", "two")
-        await worker_rows(caller, 2)
-        request = msgspec.structs.replace(await caller.request(), server="one", tool="echo", arguments={"text": "x"})
-        await engine.enqueue(request)
-        assert (await caller.ledger(request))["stream"] == caller.keys.requests_of("first")
-        await all_succeed(caller, [request])
-
-
-async def test_while_a_servers_file_changes_calls_of_the_new_server_reach_the_new_workers(
-    caller: Caller, redis_url: str, config: Config
-) -> None:
-    async with working(redis_url, config("demo"), NO_SWEEPS, worker_pool="all") as old:
-        await are_ready(caller, "demo")
-        async with working(redis_url, config("demo", "new"), NO_SWEEPS, worker_pool="all"):
-            await are_ready(caller, "new")
-            await worker_rows(caller, 2)
-            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 10])
-            old.set()
-            await all_succeed(caller, [await caller.call(server=server) for server in ("new", "demo") * 3])
 
 
 async def test_a_call_whose_server_no_running_worker_has_ends_by_name(

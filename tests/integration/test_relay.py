@@ -12,7 +12,7 @@ from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
@@ -20,11 +20,9 @@ from dialog_engine.relay import publish_queue, relay
 from dialog_engine.relay.relay import BATCH, Relay
 from dialog_engine.relay.routes import check_routes
 from plugins_contract.encryption import CLEAR, open_request
-from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
 from plugins_contract.messages import EVENT_TYPE, decode_request
-from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
 from tests.marks import promise
 from tests.support.servers import LocalServer
@@ -139,31 +137,6 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench
         bench.outbox.put(late)
         await wait_until(lambda: late.event_id in bench.answers)
     assert await bench.backlog() == 2
-
-
-async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_deleted_in_one_commit(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "MARK_SECONDS", 1.0)
-    commits: list[Sequence[OutboxRow]] = []
-    published = bench.outbox.published
-
-    async def counted(rows: Sequence[OutboxRow]) -> None:
-        commits.append(rows)
-        await published(rows)
-
-    monkeypatch.setattr(bench.outbox, "published", counted)
-    deadline = await bench.deadline()
-    calls = [bench.outbox.call(request(deadline)) for _ in range(20)]
-    async with at_work(bench.relay.run):
-        bench.relay.offer(calls)
-        await wait_until(lambda: len(bench.answers) == len(calls))
-        for call in calls:
-            bench.relay.offer([bench.outbox.answer(call.event_id)])
-        await wait_until(bench.empty)
-
-    [marked] = commits
-    assert [row.event_type for row in marked] == [TOOL_CALL_FINISHED] * len(calls)
 
 
 async def test_facts_are_published_together_to_the_streams_of_their_routes(
@@ -453,22 +426,6 @@ async def test_a_call_that_was_answered_as_refused_never_runs(
             bench.relay.offer([bench.outbox.answer(refused.event_id)])
             await wait_until(bench.empty)
         assert await bench.backlog() == 0
-
-
-async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
-    deadline = await bench.deadline()
-    stopped, taken = request(deadline), request(deadline)
-    outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
-    await bench.ledger.cancel(stopped, outcome)
-    await bench.ledger.enqueue(request(deadline, tool="other", correlation_id=taken.correlation_id))
-    rows = [bench.outbox.call(stopped), bench.outbox.call(taken)]
-    async with at_work(bench.relay.run):
-        bench.relay.offer(rows)
-        await wait_until(lambda: len(bench.answers) == 2)
-
-    assert bench.answers[stopped.correlation_id] == [replies.AlreadyFinished(outcome)]
-    assert bench.answers[taken.correlation_id] == [replies.Conflict()]
-    assert await bench.backlog() == 1
 
 
 @promise("an event type without a route fails at the start")

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -14,14 +14,12 @@ from redis import Redis as SyncRedis
 from dialog_engine.chat import ownership
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.peers.control import ControlPublisher
-from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
-from dialog_engine.storage.turns import SqlTurns
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.integration.engines import Engine, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
 from tests.support.fakes import FakeWorker, tool
@@ -48,19 +46,16 @@ class Place:
 
     @asynccontextmanager
     async def engine(self, **changes: Any) -> AsyncGenerator[Engine]:
-        """One more engine."""
         async with running_engine(settings(*self._at, database_url=self.database_url, **changes)) as engine:
             yield engine
 
     @asynccontextmanager
     async def engines(self, count: int = 2, **changes: Any) -> AsyncGenerator[list[Engine]]:
-        """Several."""
         async with AsyncExitStack() as stack:
             yield [await stack.enter_async_context(self.engine(**changes)) for _ in range(count)]
 
     @asynccontextmanager
     async def database(self) -> AsyncGenerator[PostgresDatabase]:
-        """The database itself."""
         async with open_postgres(self.database_url, 2) as database:
             yield database
 
@@ -153,54 +148,6 @@ async def test_a_session_is_continued_listed_read_and_deleted_at_any_engine(
         assert (await engine.client.get(f"/v1/sessions/{session_id}/messages")).status_code == 404
         refused = await engine.client.post("/v1/chat", json={"message": "Hi", "sessionId": session_id})
         assert refused.status_code == 404
-
-
-@promise("one turn at a time per session, at whichever engine it is asked for")
-async def test_a_session_is_answered_once_at_a_time_whichever_engine_is_asked(
-    engines: tuple[Engine, Engine], model: Model
-) -> None:
-    here, there = engines
-    model.held.clear()
-    turn = await begun(here)
-    refused = await there.client.post("/v1/chat", json={"message": "Me too", "sessionId": turn["sessionId"]})
-    assert refused.status_code == 409
-    assert refused.json()["turnId"] == turn["turnId"]
-
-    model.held.set()
-    events = await there.events("GET", turn["eventsUrl"])
-    assert events[-1].name == "done"
-    # Its end was sent: the session is free, wherever the next message goes.
-    await there.chat("Me too", sessionId=turn["sessionId"])
-
-
-@promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
-async def test_a_model_that_calls_tools_at_once_does_not_overtake_the_beginning_of_its_turn(
-    place: Place, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin, add_round = SqlTurns.begin, SqlCalls.add_round
-    committed, early = Event(), list[bool]()
-
-    async def begun_late(self: SqlTurns, *args: Any, **options: Any) -> None:
-        with suppress(TimeoutError):
-            await wait_until(lambda: early, 1.0)  # so long the round has the time to be first
-        await begin(self, *args, **options)
-        committed.set()
-
-    async def added(self: SqlCalls, *args: Any, **options: Any) -> int:
-        early.append(not committed.is_set())
-        return await add_round(self, *args, **options)
-
-    monkeypatch.setattr(SqlTurns, "begin", begun_late)
-    monkeypatch.setattr(SqlCalls, "add_round", added)
-    publish(redis_url, tool("files__list"))
-    model.will_call_with("no__such_tool", {})  # without a word before
-    model.will_say("Done.")
-    async with place.engine() as engine:
-        await wait_until(engine.offers, what="the tool")
-        events = await engine.chat("go")
-    assert early == [False]
-    assert events[-1].data["reason"] == "stop"
-    assert place.store.rows("SELECT status, epoch FROM turns") == [("done", 1)]
 
 
 # --- Stop ---

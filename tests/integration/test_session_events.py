@@ -17,12 +17,6 @@ from tests.support.servers import LocalServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-        yield engine
-
-
 async def next_of(stream: Stream, *names: str) -> Event:
     return await anext(event async for event in stream if event.name in names)
 

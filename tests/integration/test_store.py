@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,7 +25,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import (
     EngineStore,
     NotedOffers,
-    OpenDatabase,
     question,
     requested,
     store_of,
@@ -39,12 +38,6 @@ MARKER = "the-hidden-marzipan"
 IN_BASE64 = base64.b64encode(MARKER.encode()).decode()
 CIPHER = cipher_of(["k" * 32])
 EVENT = AuditEvent(AuditAction.SIGNED_IN, "ada")
-
-
-@pytest.fixture
-async def database(open_database: OpenDatabase) -> AsyncGenerator[Database]:
-    async with open_database() as database:
-        yield database
 
 
 async def write_everything(store: EngineStore) -> str:
@@ -69,6 +62,7 @@ async def write_everything(store: EngineStore) -> str:
     )
     assert await store.approvals.ask_again(turn.turn_id, Asked(again, ask), question(arguments={"new": MARKER}))
     assert len(await store.approvals.close(turn, lambda _: outcome)) == 1
+    assert not await store.turns.begin(Turn(new_id(), session, "ada"), MARKER, queue=True)
     failure = TurnFailed("INTERNAL", MARKER)
     await store.turns.finish(turn, message, Done(turn.turn_id, DoneReason.ERROR, Usage(1, 1), 5), failure)
     return session
@@ -95,6 +89,7 @@ async def test_whatever_a_unit_writes_into_a_sealed_column_or_the_outbox_is_encr
     assert transcript.session.title == MARKER
     assert [message.content for message in transcript.page.messages] == [MARKER] * 3
     assert transcript.turns[0].failure == TurnFailed("INTERNAL", MARKER)
+    assert [each.text for each in transcript.waiting] == [MARKER]
     [first, second, third] = transcript.page.messages[1].calls
     assert {json.loads(each.call.arguments)["text"] for each in (first, second, third)} == {MARKER}
     assert first.call.extra == {"signature": MARKER}
@@ -193,18 +188,6 @@ async def test_a_unit_that_fails_offers_nothing_and_one_that_is_run_again_becaus
     rows = await database.read("SELECT seq FROM outbox ORDER BY seq")
     assert sorted(row.seq for row in relay.rows) == [row.seq for row in rows]
     assert len(rows) == 2
-
-
-async def test_rows_that_another_engine_publishes_are_left_to_it(database: Database) -> None:
-    owner, other = EngineStore(database, "owner"), EngineStore(database, "other")
-    turn = await begin(owner.turns, "ada", None, "Hi")
-    call = ToolCall("a", new_id(), "demo__add", "{}")
-    await owner.add_round(turn, asked=[call])
-    approved = Decision(status=ApprovalStatus.APPROVED, at=5)
-    asked = Asked(call, question())
-    assert await other.approvals.decide(turn.turn_id, asked, approved, lambda turn: requested(turn, call), None)
-    assert other.offered == []
-    assert [row.event_id for row in await owner.outbox.waiting(9)] == [call.correlation_id]
 
 
 async def test_the_key_of_the_audit_is_the_only_sealed_value_that_a_unit_seals_itself() -> None:

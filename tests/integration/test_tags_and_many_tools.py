@@ -5,22 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from dialog_engine.model import SystemMessage, ToolCall
-from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
-from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
-from plugins_contract.outcomes import ToolOutcome
+from dialog_engine.model import ToolCall
 from tests.integration.engines import Event, Model, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import (
-    Execution,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    says,
-    steps_of,
-    succeeded,
-    text_of,
     tool,
 )
 from tests.support.tags import DIALECTS
@@ -33,7 +21,6 @@ FORECAST = tool("weather__forecast", CITY, description="Tells what the days will
 TOOLS = (FORECAST, *(tool(f"mail__folder_{number}", description="A folder of mail.") for number in range(30)))
 
 dialects = pytest.mark.parametrize("dialect", DIALECTS)
-stops = pytest.mark.parametrize("stop", [True, False], ids=["with a stop sequence", "without"])
 
 
 def written(dialect: str, name: str, **arguments: object) -> str:
@@ -44,49 +31,6 @@ def written(dialect: str, name: str, **arguments: object) -> str:
 def described(content: str) -> list[str]:
     """The tools that a system message describes."""
     return [part.partition("</name>")[0] for part in content.split("<tool>\n<name>")[1:]]
-
-
-# --- A turn with a tool that runs ------------------------------------------------------------------------------------
-
-
-async def rain(execution: Execution) -> ToolOutcome:
-    return succeeded(f"Rain in {execution.arguments['city']}.")
-
-
-def engine(model: ScriptedModel, dialect: str, *, stop: bool) -> FakeEngine:
-    llm = in_prompt_mode(model, DIALECTS[dialect], stop=stop)
-    worker = FakeWorker({FORECAST.name: rain})
-    return FakeEngine(llm, tools=FakeCatalog(*TOOLS), worker=worker, exposure=Exposure(ExposureMode.GATEWAY))
-
-
-def cut_at(stop: str, reply: str) -> str:
-    """The reply as a provider ends it that has a stop sequence there."""
-    return reply.partition(stop)[0]
-
-
-def offered(model: ScriptedModel) -> list[list[str]]:
-    """What each request described."""
-    systems = [request.messages[0] for request in model.requests]
-    return [described(system.content) for system in systems if isinstance(system, SystemMessage)]
-
-
-@promise("prompt mode: in both dialects, behind a gateway and with a search")
-@dialects
-@stops
-async def test_a_call_of_the_gateway_runs_the_real_tool(dialect: str, stop: bool) -> None:
-    call = written(dialect, "mcp_query", resource="weather", operation="forecast", params={"city": "Oslo"})
-    model = ScriptedModel(says(cut_at(DIALECTS[dialect].stop, call) if stop else call), says("It rains."))
-    async with engine(model, dialect, stop=stop) as there:
-        events = await there.turn("Weather?")
-        assert len(there.worker.executed) == 1
-
-    assert steps_of(events, FORECAST.name)[-1] == "succeeded"
-    assert text_of(events) == "Let me see.\nIt rains."
-    assert offered(model) == [["mcp_query"]] * 2
-    *_, asked, result = model.requests[1].messages
-    assert "mcp_query" in asked.content
-    assert "mcp_query" in result.content
-    assert "Rain in Oslo." in result.content
 
 
 # --- A whole engine, by its settings ---------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Which server and tool a name means: to a worker, by its own and all published catalogs, and to an engine."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,17 +8,11 @@ import pytest
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
-from callstream_runtime.connections import thread_client
 from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
-from tests.integration.engines import Model, publish, running_engine, settings
-from tests.marks import promise
-from tests.support.fakes import tool
-from tests.support.ledger import Bench, answered
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -89,27 +82,3 @@ async def test_a_bare_name_means_the_tools_of_all_servers_of_this_worker_and_of_
     [found] = await tools.find("other__add")
     assert tools.own("other__add") is None
     assert (found.server, found.tool) == ("other", "add")
-
-
-@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
-async def test_a_model_may_call_a_tool_by_its_bare_name_where_one_server_has_it(
-    redis: Any, redis_url: str, tmp_path: Path
-) -> None:
-    async with Model().serving() as model:
-        with thread_client(redis_url) as thread:
-            bench = Bench(redis, thread)
-            await bench.open()
-            publish(redis_url, tool("demo__add"), tool("demo__draw"), tool("other__add"))
-            model.will_call("add", "draw")
-            async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
-                chatting = asyncio.create_task(engine.chat("Go"))
-                delivery = await wait_until(lambda: bench.next_delivery("a"))
-                assert delivery
-                await bench.worker.complete(delivery, await bench.run(delivery), answered("42"))
-                events = await chatting
-
-    assert (delivery.request.server, delivery.request.tool) == ("demo", "draw")
-    ends = {event.data["toolName"]: event.data for event in events if "durationMs" in event.data}
-    assert ends["demo__draw"]["status"] == "succeeded"
-    assert "call demo__add or other__add" in ends["add"]["error"]["message"]
-    assert [call["function"]["name"] for call in model.asked[1]["messages"][-3]["tool_calls"]] == ["add", "demo__draw"]

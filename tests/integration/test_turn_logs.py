@@ -10,13 +10,12 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
-from dialog_engine.event_log import turn_log as turn_log_module
 from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.growing_log import Entry
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
 from dialog_engine.event_log.turn_log import LiveLog
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
-from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, Usage
+from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from tests.integration.engines import at_work
@@ -91,13 +90,35 @@ def ids(frames: Iterable[Frame]) -> list[Cursor]:
     return [Cursor.parse(frame.id) for frame in frames]
 
 
-async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
+async def stored(archive: Archive, *events: TurnEvent, turn: Turn = TURN) -> None:
+    """Make a log of these events and of the end of the turn."""
     async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for n in range(1200):
-            log.append(Reset(str(n)))
-        log.append(DONE)
+        log = archive.logs.open(turn)
+        for event in (*events, DONE):
+            log.append(event)
         await log.close()
+
+
+@promise("one id per entry, given after deltas are coalesced, and the first delta goes at once")
+async def test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exactly_what_was_missed(
+    archive: Archive,
+) -> None:
+    await stored(archive, TurnStarted("turn", "session"), TextDelta("It "), TextDelta("is "), TextDelta("noon."))
+    story = await read(archive.logs)
+    assert text(story) == "<control>It is noon.<done>"
+    assert ids(story) == sorted(set(ids(story)))
+    for logs in (archive.logs, archive.elsewhere):
+        assert await kept(logs) == story
+        assert await logs.newest("turn") == story[-1]
+        for seen, frame in enumerate(story, 1):
+            assert await read(logs, Cursor.parse(frame.id)) == story[seen:]
+        with pytest.raises(LogGoneError):
+            await kept(logs, turn_id="no-turn")
+        assert await logs.newest("no-turn") is None
+
+
+async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
+    await stored(archive, *(Reset(str(n)) for n in range(1200)))
     frames = await read(archive.elsewhere)
     assert len(frames) == 1201
     assert ids(frames) == sorted(ids(frames))
@@ -175,15 +196,6 @@ async def test_a_log_that_cannot_be_stored_holds_up_no_other(archive: Archive) -
     assert await archive.stored() == ["1-1", "1-2"]
 
 
-async def test_a_log_lives_for_a_day_after_its_last_entry(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(DONE)
-        await log.close()
-        await wait_until(lambda: archive.redis.ttl(archive.keys.turn("turn")))
-        assert LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
-
-
 @promise("a log that Redis lost is stored again by its owner")
 @pytest.mark.every_redis
 async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_readers_elsewhere_miss_nothing(
@@ -215,21 +227,17 @@ async def test_a_log_is_stored_again_without_new_events(archive: Archive, monkey
         await wait_until(archive.stored, what="the log to be stored again")
         assert text(await kept(archive.elsewhere)) == "a"
         await archive.redis.expire(archive.keys.turn("turn"), 100)
-        await wait_until(lambda: _lifetime(archive, at_least=1000))
+
+        async def lives_for_a_day() -> bool:
+            return LIFETIME_SECONDS - 5 <= await archive.redis.ttl(archive.keys.turn("turn")) <= LIFETIME_SECONDS
+
+        await wait_until(lives_for_a_day)
         log.append(DONE)
         await log.close()
 
 
-async def _lifetime(archive: Archive, *, at_least: int) -> bool:
-    return await archive.redis.ttl(archive.keys.turn("turn")) >= at_least
-
-
 async def test_a_reader_that_would_miss_an_entry_gets_an_error(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        for piece in (TextDelta("a"), Reset(""), TextDelta("b"), DONE):
-            log.append(piece)
-        await log.close()
+    await stored(archive, TextDelta("a"), Reset(""), TextDelta("b"))
     await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
     for follow in (read, kept):
         with pytest.raises(LogGoneError):
@@ -258,29 +266,10 @@ async def test_a_reader_ahead_of_a_dead_engines_log_waits_for_the_next_epoch(arc
 
 
 async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(DONE)
-        await log.close()
-        for logs in (archive.logs, archive.elsewhere):
-            for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
-                assert await read(logs, place) == await kept(logs, place) == []
-
-
-async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
-    log = archive.logs.open(TURN)
-    log.append(Reset("1"))
-    async with at_work(archive.logs.run):
-        await wait_until(archive.stored)
-    for n in (2, 3):
-        log.append(Reset(str(n)))
-    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
-    await wait_until(lambda: archive.store.polled)
-    behind = asyncio.create_task(read(archive.elsewhere))
-    async with at_work(archive.logs.run):
-        log.append(DONE)
-        assert [frame.id for frame in await ahead] == ["1-4"]
-        assert [frame.id for frame in await behind] == ["1-1", "1-2", "1-3", "1-4"]
+    await stored(archive)
+    for logs in (archive.logs, archive.elsewhere):
+        for place in (Cursor(1, 1), Cursor(1, 99), Cursor(7, 1)):
+            assert await read(logs, place) == await kept(logs, place) == []
 
 
 async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
@@ -300,21 +289,6 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
         frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
         assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
         assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
-
-
-async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        first = archive.logs.open(TURN)
-        for _ in range(3):
-            first.append(Reset("first"))
-        await first.close()
-        await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
-        second = archive.logs.open(Turn("turn", "session", "ann", epoch=2))
-        second.append(Reset("second"))
-        second.append(DONE)
-        await second.close()
-        assert [frame.id for frame in await read(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
-        assert [frame.id for frame in await kept(archive.logs, Cursor(1, 1))] == ["2-1", "2-2"]
 
 
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
@@ -337,21 +311,6 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
     await wait_until(lambda: archive.store.polled == frozenset({"other"}), what="the end of all others")
     other.cancel()
     await asyncio.wait([other])
-
-
-async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:
-    async with at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(TextDelta("a"))
-        await wait_until(archive.stored)
-        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
-        await wait_until(lambda: archive.store.polled)
-        log.append(TextDelta("b"))
-        archive.logs.release_readers()
-        assert text(await here) == text(await read(archive.logs)) == "ab"
-        await wait_until(lambda: log.stored == 2)
-        archive.elsewhere.release_readers()
-        assert "ab".startswith(text(await elsewhere))
 
 
 async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
@@ -384,17 +343,3 @@ async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, mo
             await wait_until(lambda: archive.stored("turn-9"))
             await wait_until(archive.stored)
         assert await archive.stored("turn-0") == []
-
-
-async def test_the_end_of_a_turn_waits_for_redis_for_a_bounded_time(
-    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.1)
-    own_redis.kill()
-    async with aclosing(Archive(own_redis.url)) as archive, at_work(archive.logs.run):
-        log = archive.logs.open(TURN)
-        log.append(TextDelta("a"))
-        async with asyncio.timeout(10):
-            await log.close()
-        # Without `done` (the engine goes down) its readers are let go too.
-        assert text(await read(archive.logs)) == "a"

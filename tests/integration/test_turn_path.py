@@ -1,9 +1,7 @@
 """The files of a tool-calling turn in docs/architecture.md are those that a real turn passes through."""
 
-import asyncio
 import re
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import pytest
 
@@ -12,15 +10,11 @@ from benchmarks.turn_path import (
     MOST_GENERATORS,
     MOST_LINES,
     as_markdown,
-    count_lines,
     documented,
     lines_of,
-    profiled,
     token_path,
     turn_path,
 )
-from plugins_contract.keys import Keys
-from plugins_contract.messages import new_id
 from tests.marks import exhaustive
 
 pytestmark = pytest.mark.anyio
@@ -47,26 +41,6 @@ async def test_a_token_passes_through_few_generators(tool_mode: str) -> None:
     assert "dialog_engine/llm/client.py: ChatClient._answer" in path
     assert "dialog_engine/http/sse.py: _events" in path
     assert len(path) <= MOST_GENERATORS, path
-
-
-async def test_background_work_is_not_on_the_path() -> None:
-    async def in_a_task() -> None:
-        new_id()
-
-    with profiled() as idle:
-        assert Keys().requests
-    with profiled() as turn:
-        assert Keys().requests
-        await asyncio.create_task(in_a_task())
-
-    assert [Path(file).name for file in turn.path(idle)] == ["messages.py"]
-
-
-def test_lines_are_counted_by_subsystem() -> None:
-    lines = count_lines()
-
-    assert lines["plugins_contract/ledger"][".lua"] > 100
-    assert lines["tests/integration"][".py"] > 1000
 
 
 def files_in(listed: str) -> list[str]:

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import sqlite3
-from collections.abc import AsyncGenerator
 from contextlib import closing
 from dataclasses import astuple
 from datetime import UTC, date, datetime
@@ -43,7 +42,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import Engine, Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
+from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -59,12 +58,6 @@ output = 10.5
 [tools.demo__add]
 call = 0.004
 """
-
-
-@pytest.fixture
-async def store(open_database: OpenDatabase) -> AsyncGenerator[EngineStore]:
-    async with open_database() as database:
-        yield EngineStore(database)
 
 
 async def counted(store: EngineStore, wanted: Wanted = TODAY) -> list[tuple[Any, ...]]:
@@ -94,9 +87,7 @@ async def end(store: EngineStore, turn: Turn, *events: Any) -> None:
     await store.turns.finish(turn, None, draft.done(turn.turn_id, DoneReason.STOP), None)
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 async def test_a_turn_counts_once_for_each_model_that_answered_and_for_the_tools_that_ran(store: EngineStore) -> None:
     turn = await begin(store.turns, "ann", None, "Hi")
     lost = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.LOST, "it may have run")
@@ -121,9 +112,7 @@ async def test_a_turn_counts_once_for_each_model_that_answered_and_for_the_tools
     assert await counted(store, Wanted(0, TODAY.last - 2)) == []
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 async def test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only(store: EngineStore) -> None:
     turn, other = await begin(store.turns, "ann", None, "Hi"), EngineStore(store.database, "other")
     await store.engines.register(10_000)
@@ -146,9 +135,7 @@ async def test_a_turn_of_a_killed_engine_counts_at_its_new_owner_only(store: Eng
     ]
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 async def test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_once(store: EngineStore) -> None:
     engines = [EngineStore(store.database, f"engine-{number}") for number in range(SHARDS)]
 
@@ -168,9 +155,7 @@ async def test_engines_that_count_at_once_lose_nothing_and_pages_have_every_row_
     ]  # fmt: skip
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 async def test_the_counts_outlive_sessions_and_an_erased_subject_is_not_among_them_by_name(store: EngineStore) -> None:
     for subject in ("ann", "bob", "ann" * 200):
         turn = await begin(store.turns, subject, None, "Hi")
@@ -193,9 +178,7 @@ async def test_the_counts_outlive_sessions_and_an_erased_subject_is_not_among_th
 HOSTILE = '=HYPERLINK("http://x";"y")\n"'
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
     tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,9 +234,7 @@ async def test_operators_alone_see_it_by_the_api_and_the_command_with_prices(
             pass
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_users_export_what_they_used_until_it_is_erased_and_what_cannot_be_read_is_503(
     dialect: str, request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, model: Model
@@ -323,9 +304,7 @@ def test_costs_are_exact_and_what_has_no_price_has_no_cost() -> None:
     assert [prices.cost(used("openai:c")), prices.cost(used(tool="x")), prices.cost(used())] == [None] * 3
 
 
-@promise(
-    "what was used by day, subject, model and tool is counted once, priced, and not kept by the name of the erased"
-)
+@promise("what was used by day, subject, model and tool is counted once, priced, and not kept by an erased name")
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", " =", "\t", "\r", "\n", "\uff1d"])
 def test_no_name_is_a_formula_in_a_spreadsheet(start: str) -> None:
     [row] = table(

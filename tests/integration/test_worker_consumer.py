@@ -143,12 +143,10 @@ class Crew:
         return self.steady
 
     async def checks_again(self, times: int) -> None:
-        """Wait until consumers have asked that often again."""
         before = self.checks
         await wait_until(lambda: self.checks >= before + times)
 
     def redelivered(self, how: str) -> float | None:
-        """How many requests were counted as delivered again."""
         return self.metrics.registry.get_sample_value("plugins_redeliveries_total", {"how": how})
 
     async def _look(self) -> None:
@@ -263,19 +261,6 @@ async def test_a_single_slot_waits_at_no_empty_stream_while_another_has_requests
         await wait_until(lambda: len(gate.taken) == len(requests))
 
 
-async def test_what_was_dropped_is_taken_over_once_its_lease_has_run_out(crew: Crew) -> None:
-    await crew.caller.open()
-    (old,) = await crew.dropped(1)
-    await crew.caller.call()
-    fresh = await crew.caller.deliver("alive")
-    async with crew.consuming() as (_, gate):
-        gate.open.set()
-        assert (await crew.caller.outcome(old.request)).state is CallState.SUCCEEDED
-        assert [delivery.entry for delivery in gate.taken] == [old.entry]
-    assert crew.redelivered("takeover") == 1
-    assert [row.entry for row in await crew.caller.pending()] == [fresh.entry]
-
-
 async def test_while_the_watch_sees_no_redis_that_serves_nothing_is_read_and_that_is_said(crew: Crew) -> None:
     crew.settle = 0.5
     async with crew.consuming() as (consumer, _):
@@ -317,6 +302,8 @@ async def test_one_sweep_finds_what_was_dropped_among_much_that_is_not_whatever_
         gate.open.set()
         await caller.outcome(old.request, timeout=2.0)
         assert [delivery.entry for delivery in gate.taken] == [old.entry]
+    assert crew.redelivered("takeover") == 1
+    assert {row.consumer for row in await caller.pending()} == {"busy"}
 
 
 async def test_what_was_dropped_goes_before_what_is_new(crew: Crew) -> None:
@@ -483,8 +470,6 @@ async def test_pending_entries_whose_requests_were_deleted_are_let_go(
     ("event", "reason"),
     [
         (b"not json", "not a PluginToolCallRequested event: JSON is malformed"),
-        (b"", "not a PluginToolCallRequested event: Input data was truncated"),
-        (b"\xff\xfe", "not a PluginToolCallRequested event"),
         (b'{"subject": "\xff"}', "not a PluginToolCallRequested event: 'utf-8' codec can't decode"),
         (b'{"arguments": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}", "maximum recursion depth exceeded"),
         (b"{}", "missing required field `eventType`"),

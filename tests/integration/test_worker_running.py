@@ -185,19 +185,6 @@ async def test_a_call_waits_until_the_tools_of_its_server_were_compared_with_the
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
 
 
-async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
-    redis_url: str, config: Path, demo: Demo, caller: Caller
-) -> None:
-    async with ready(redis_url, config, caller):
-        request = await caller.call("slow_job", execution_class="repeatable", seconds=60, steps=60, token="control")
-        await wait_until(lambda: demo.statuses("control"))
-        notice = json.dumps({"kind": "cancel", "correlationId": request.correlation_id}).encode()
-        for message in (b"not json", b"[]", b'{"kind": "cancel"}', b'{"kind": 7}', notice):
-            await caller.redis.publish(KEYS.control, message)
-        assert (await caller.outcome(request)).state is CallState.CANCELLED
-        await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])
-
-
 async def test_operators_see_health_readiness_and_counts(redis_url: str, config: Path, caller: Caller) -> None:
     port = free_port()
     async with (
@@ -222,17 +209,3 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
         assert 'plugins_mcp_server_breaker{server="demo",state="closed"} 1.0' in metrics
         assert 'plugins_mcp_server_breaker{server="demo",state="open"} 0.0' in metrics
         assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
-
-
-async def test_a_server_that_its_operator_has_disabled_is_no_error_and_a_mistake_is_one(
-    tmp_path: Path, redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "mcp.json"
-    path.write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}, "wrong": {}}}')
-    caplog.set_level(logging.INFO)
-    async with working(redis_url, path):
-        await wait_until(lambda: "is running" in caplog.text)
-    levels = {
-        record.getMessage().split("'")[1]: record.levelname for record in caplog.records if "not used" in record.msg
-    }
-    assert levels == {"off": "INFO", "wrong": "ERROR"}

@@ -1,4 +1,4 @@
-"""Each port with its implementations: the databases, Redis, and for tool calls their twin in `tests.support.fakes`."""
+"""Each port with its implementations: the databases; for tool calls Redis and the twin in `tests.support.fakes`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -8,37 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.asyncio import Redis
 
 from dialog_engine.calls.executor import ExecutorTimes
-from dialog_engine.chat.events import TurnFrames
-from dialog_engine.chat.ports import TurnLogs
-from dialog_engine.event_log.stored_logs import LogStore
-from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.tool_calls.ports import ToolCalls
-from plugins_contract.encryption import CLEAR
-from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
+from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.fakes import Behaviour, Execution, FakeWorker
 from tests.support.ledger import CANCELLED, Bench
 from tests.support.waiting import wait_until
-
-
-@asynccontextmanager
-async def at_work(*loops: Callable[[], Any]) -> AsyncGenerator[None]:
-    """Loops that run for as long as the block."""
-    tasks = [asyncio.create_task(run()) for run in loops]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
 
 # --- Storage --------------------------------------------------------------------------------------------------------
 
@@ -47,25 +28,6 @@ async def at_work(*loops: Callable[[], Any]) -> AsyncGenerator[None]:
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
     async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
         yield EngineStore(database)
-
-
-# --- Logs -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Logs:
-    """Where the logs of turns are written, and where they are read: here, and on another replica."""
-
-    writer: TurnLogs
-    here: TurnFrames
-    elsewhere: TurnFrames
-
-
-@pytest.fixture
-async def logs(redis: Redis) -> AsyncGenerator[Logs]:
-    here, elsewhere = (RedisTurnLogs(LogStore(redis, Keys(), CLEAR)) for _ in range(2))
-    async with at_work(here.run, elsewhere.run):
-        yield Logs(here, here, elsewhere)
 
 
 # --- Tool calls -----------------------------------------------------------------------------------------------------
@@ -140,12 +102,10 @@ class ScriptedWorker:
         self.executed: list[str] = []
 
     def begin(self, behaviours: Mapping[str, Behaviour]) -> None:
-        """Take requests, and do this with them."""
         self._behaviours = behaviours
         self._tasks.add(asyncio.create_task(self._run()))
 
     async def end(self) -> None:
-        """Take no more; what runs is dropped."""
         self._ended.set()
         await asyncio.wait(self._tasks)
 

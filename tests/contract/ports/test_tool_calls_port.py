@@ -12,7 +12,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.contract.ports.conftest import Calls
-from tests.support.fakes import Execution, failed, gives, succeeded, tool
+from tests.support.fakes import Execution, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -99,55 +99,6 @@ async def test_a_call_is_queued_then_runs_then_tells_its_progress_then_is_answer
         CallProgressed(call_id, 2, 2, None),
         CallAnswered(call_id, succeeded("{'x': 1}")),
     ]
-
-
-async def test_several_calls_are_awaited_together_in_any_order(calls: Calls) -> None:
-    go = asyncio.Event()
-    slow, quick, broken = request(calls, tool("a__slow")), request(calls), request(calls, tool("a__broken"))
-    watch = await Watch(calls, [slow, quick, broken]).commit()
-    await calls.staff(
-        {
-            "a__slow": gives(succeeded("slow"), go),
-            "a__b": gives(succeeded("quick")),
-            "a__broken": gives(failed("no")),
-        }
-    )
-    await wait_until(lambda: len(outcomes(watch.seen)) == 2)
-    go.set()
-
-    assert outcomes(await watch.end()) == {
-        slow.correlation_id: succeeded("slow"),
-        quick.correlation_id: succeeded("quick"),
-        broken.correlation_id: failed("no"),
-    }
-
-
-async def test_a_call_that_is_awaited_twice_runs_once(calls: Calls) -> None:
-    go = asyncio.Event()
-    one = request(calls)
-    watch = await Watch(calls, [one]).commit()
-    await calls.staff({"a__b": gives(succeeded("x"), go)})
-    await watch.until(CallRunning)
-    await watch.leave()
-
-    again = Watch(calls, [one])
-    await again.commit()
-    go.set()
-
-    assert outcomes(await again.end()) == {one.correlation_id: succeeded("x")}
-    assert calls.executed == [one.correlation_id]
-
-
-async def test_the_answer_of_a_call_that_ended_meanwhile_is_found(calls: Calls) -> None:
-    one = request(calls)
-    watch = await Watch(calls, [one]).commit()
-    await calls.staff({"a__b": gives(succeeded("x"))})
-    await watch.end()
-
-    again = await Watch(calls, [one]).commit()
-
-    assert outcomes(await again.end()) == {one.correlation_id: succeeded("x")}
-    assert calls.executed == [one.correlation_id]
 
 
 async def test_a_call_that_no_worker_takes_up_in_time_is_over_and_never_runs(calls: Calls) -> None:

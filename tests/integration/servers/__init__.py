@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
@@ -20,10 +19,8 @@ DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
 QUICK = ConnectionPolicy(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain_timeout=1.0)
 
 
-def demo_stdio(trace: Path, *, name: str = "demo", **options: object) -> ServerSpec:
-    """The demo server as a child process."""
-    child = Stdio(sys.executable, (str(DEMO),), env={"TRACE": str(trace)})
-    return ServerSpec(name, child, ServerOptions(**options))  # type: ignore[arg-type]
+def demo_stdio(**options: object) -> ServerSpec:
+    return ServerSpec("demo", Stdio(sys.executable, (str(DEMO),)), ServerOptions(**options))  # type: ignore[arg-type]
 
 
 def script(source: str, **options: object) -> ServerSpec:
@@ -56,7 +53,6 @@ def speaking(on_call: str, **options: object) -> ServerSpec:
 
 
 def remote(url: str, *, headers: Mapping[str, str] | None = None, sse: bool = False, **options: object) -> ServerSpec:
-    """A server at an address."""
     transport = (Sse if sse else Http)(url, headers or {})
     return ServerSpec("remote", transport, ServerOptions(**options))  # type: ignore[arg-type]
 
@@ -98,8 +94,3 @@ def accepts(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def traced(trace: Path) -> list[str]:
-    """What the demo server has traced so far."""
-    return trace.read_text().splitlines() if trace.exists() else []

@@ -1,34 +1,17 @@
-"""A real MCP server with tools that leave traces and misbehave.
-
-It speaks over stdio. Traces go to the file named by `TRACE`.
-"""
+"""A real MCP server over stdio, with tools that misbehave."""
 
 import os
-from pathlib import Path
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel
 
 server = MCPServer("demo", version="7", instructions="Be brief.")
-
-
-def trace(line: str) -> None:
-    with Path(os.environ["TRACE"]).open("a") as file:
-        file.write(line + "\n")
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-@server.tool()
-def act_and_fail(name: str) -> str:
-    """Take effect, then fail."""
-    trace(f"{name} took effect")
-    raise RuntimeError("after the effect")
 
 
 @server.tool()
@@ -47,17 +30,6 @@ async def grow(ctx: Context, name: str, announce: bool = True) -> str:
         await ctx.notify_tools_changed()
         await ctx.session.send_tool_list_changed()
     return "grown"
-
-
-class Answer(BaseModel):
-    yes: bool
-
-
-@server.tool()
-async def ask(ctx: Context) -> str:
-    """Ask the user something."""
-    answer = await ctx.elicit("Sure?", Answer)
-    return str(answer)
 
 
 @server.resource("demo://greeting", description="A greeting")

@@ -82,7 +82,6 @@ class EveryTransport(ScriptedServer):
         )
 
     async def cut(self, request: Request) -> None:
-        """Cut the connection that carries a request."""
         writer = self._stream if self.transport == "sse" and self._stream else request.writer
         transport: asyncio.WriteTransport = writer.transport
         transport.abort()
@@ -143,13 +142,11 @@ async def over(transport: str, tools: Mapping[str, Behaviour]) -> AsyncGenerator
 
 
 async def report(request: Request, **fields: Any) -> None:
-    """Report the progress of a call."""
     params = {"progressToken": request.params["_meta"]["progressToken"], **fields}
     await request.event(json.dumps({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}).encode())
 
 
 async def finish(request: Request, **fields: Any) -> None:
-    """Answer a call that has reported something."""
     await request.event(request.envelope(result={"content": [], "resultType": "complete", **fields}))
 
 

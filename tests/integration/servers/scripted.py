@@ -43,22 +43,18 @@ class Request:
         await self.writer.drain()
 
     async def respond(self, status: int, body: bytes = b"", kind: str = "application/json", **headers: str) -> None:
-        """A complete HTTP answer."""
         lines = [f"HTTP/1.1 {status} {REASONS.get(status, 'Whatever')}", f"content-length: {len(body)}"]
         lines += [f"content-type: {kind}"] if kind else []
         lines += [f"{key.replace('_', '-')}: {value}" for key, value in headers.items()]
         await self.raw("\r\n".join([*lines, "", ""]).encode() + body)
 
     async def result(self, result: dict[str, Any], **headers: str) -> None:
-        """A proper answer."""
         await self.respond(200, self.envelope(result=result), **headers)
 
     async def text(self, text: str) -> None:
-        """A proper answer of a tool."""
         await self.result({"content": [{"type": "text", "text": text}], "resultType": "complete"})
 
     async def error(self, code: int, message: str, status: int = 200) -> None:
-        """A JSON-RPC error."""
         await self.respond(status, self.envelope(error={"code": code, "message": message}))
 
     async def event_stream(self) -> None:
@@ -70,7 +66,6 @@ class Request:
         await self.raw(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
 
     async def hang_up(self) -> None:
-        """Cut the connection."""
         transport: asyncio.WriteTransport = self.writer.transport
         transport.abort()
 

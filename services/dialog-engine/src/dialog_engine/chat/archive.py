@@ -47,12 +47,14 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open. `approval` is set when it needed one."""
+    """A tool call and its outcome; None while it is open. `approval` is set when it needed one. `title` is what the
+    server called the tool when the call was made."""
 
     call: ToolCall
     server: str
     outcome: ToolOutcome | None
     approval: Approval | None = None
+    title: str = ""
 
     @property
     def waits(self) -> bool:
@@ -90,7 +92,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender."""
+    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender; `left_out` counts
+    the oldest messages of the session that its model was not sent."""
 
     turn_id: str
     session_id: str
@@ -104,6 +107,7 @@ class TurnRecord:
     model: str | None = None
     tool_calls: int = 0
     credential: str = ""
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

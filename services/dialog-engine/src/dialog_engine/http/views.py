@@ -20,6 +20,7 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
 from dialog_engine.tool_calls.results.steps import (
     decision_details,
+    named_details,
     outcome_details,
     question_details,
     rfc3339,
@@ -135,8 +136,8 @@ def session_head(record: SessionRecord) -> dict[str, Any]:
 
 
 def message(record: MessageRecord) -> dict[str, Any]:
-    """One message."""
-    return {
+    """One message; `reasoning` only where there is some."""
+    data: dict[str, Any] = {
         "messageId": record.message_id,
         "turnId": record.turn_id,
         "role": record.role,
@@ -145,6 +146,7 @@ def message(record: MessageRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "toolCalls": [_call(record.turn_id, call) for call in record.calls],
     }
+    return data | ({"reasoning": record.reasoning} if record.reasoning else {})
 
 
 def turn(record: TurnRecord) -> dict[str, Any]:
@@ -161,6 +163,8 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "finishedAt": timestamp(record.finished_at),
     }
+    if record.left_out:
+        data["messagesLeftOut"] = record.left_out
     if record.failure is not None:
         data["error"] = {"code": record.failure.code, "message": record.failure.message}
     return data
@@ -295,7 +299,7 @@ def approval(approval: Approval) -> dict[str, Any]:
     decision = approval.decision
     if decision is None:
         return {"approval": {"status": ApprovalStatus.ASKED} | question_details(approval.question)}
-    shown = {"approval": {"status": decision.status} | decision_details(decision)}
+    shown = {"approval": {"status": decision.status} | decision_details(decision) | named_details(approval.question)}
     return shown if decision.arguments is None else shown | {"arguments": decision.arguments}
 
 
@@ -308,6 +312,8 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
         "server": record.server,
         "arguments": shown_arguments(call),
     }
+    if record.title:
+        data["title"] = record.title
     if record.approval is not None:
         data |= approval(record.approval)
     if record.outcome is None:

@@ -26,7 +26,7 @@ PAGE_BYTES = 1_000_000
 LARGE = 256 * 1024
 """Bytes of an outcome that is read by itself, because it may have media that are not split off."""
 _CALL = (
-    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server,"
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.tool_title,"
     f" c.outcome IS NOT NULL AS ended, CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END AS outcome,"
     " a.question, a.decision"
 )
@@ -65,7 +65,7 @@ _ASKED = (
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
-    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential"
+    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential, left_out"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
 
@@ -192,7 +192,8 @@ def _call(row: Row, outcome: ToolOutcome | None) -> CallRecord:
     extra, question = row.extra, row.question
     echoed = msgspec.json.decode(extra) if extra else None
     call = ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, echoed, row.tool)
-    return CallRecord(call, row.server, outcome, _approval(question, row.decision) if question else None)
+    approval = _approval(question, row.decision) if question else None
+    return CallRecord(call, row.server, outcome, approval, row.tool_title)
 
 
 def _approval(question: bytes, decision: bytes | None) -> Approval:
@@ -219,4 +220,5 @@ def _turn_record(row: Row) -> TurnRecord:
         row.model,
         row.tool_calls,
         row.credential,
+        row.left_out,
     )

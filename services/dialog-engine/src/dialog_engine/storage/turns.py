@@ -25,8 +25,8 @@ _FIRST = (
 _FINISH = (
     "UPDATE turns SET status = $status, reason = $reason, input_tokens = $input_tokens, output_tokens = $output_tokens,"
     " estimated = $estimated, ttft_ms = $ttft_ms, model = coalesce($model, model), error_code = $error_code,"
-    " error_message = $error_message, finished_at = now_ms() WHERE turn_id = $turn_id AND owner = $owner"
-    " AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
+    " error_message = $error_message, left_out = $left_out, finished_at = now_ms() WHERE turn_id = $turn_id"
+    " AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
 )
 _ADD_SESSION = (
     "INSERT INTO sessions (session_id, subject, title, created_at, updated_at, revision)"
@@ -84,6 +84,7 @@ class SqlTurns(TurnStore):
                 model=done.model,
                 error_code=failure.code if failure else None,
                 error_message=failure.message if failure else None,
+                left_out=done.left_out,
                 turn_id=turn.turn_id,
                 owner=tx.engine_id,
                 epoch=turn.epoch,

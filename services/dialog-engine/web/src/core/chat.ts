@@ -90,7 +90,7 @@ export class Chat {
       if (!signal.aborted) this.#store.dispatch({ type: "rejected" });
       onRejected(signal.aborted ? sent.from : this.#store.state.sessionId);
     };
-    this.#store.dispatch({ type: "submitted", text });
+    this.#store.dispatch({ type: "submitted", text, at: Date.now() });
     await this.#attempt(signal, async () => {
       const queue = () => {
         this.#store.dispatch({ type: "rejected" });

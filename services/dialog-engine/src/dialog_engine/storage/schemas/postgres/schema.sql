@@ -1,4 +1,4 @@
--- Version 13. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 15. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -47,6 +47,7 @@ CREATE TABLE turns (
     tool_mode      TEXT NOT NULL DEFAULT '',
     roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     credential     TEXT NOT NULL DEFAULT '', -- of the sender; empty: it cannot be revoked
+    left_out       bigint NOT NULL DEFAULT 0, -- how many of the oldest messages its model was not sent
     created_at     bigint NOT NULL,
     finished_at    bigint
 );
@@ -123,6 +124,7 @@ CREATE TABLE tool_calls (
     server         TEXT NOT NULL,
     arguments      TEXT NOT NULL,
     tool           TEXT NOT NULL DEFAULT '', -- the one that is meant, where the name is the gateway's
+    tool_title     TEXT NOT NULL DEFAULT '', -- what its server called it
     extra          bytea,
     outcome        bytea,
     created_at     bigint NOT NULL,
