@@ -11,7 +11,7 @@ import pytest
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, TurnFailed, Usage
+from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
