@@ -88,15 +88,10 @@ class NotedFrees(Control):
 
 
 def store_of(
-    database: Database,
-    engine_id: str = "engine",
-    relay: OutboxRelay | None = None,
-    *,
-    cipher: Cipher = CLEAR,
-    stream: bool = False,
+    database: Database, engine_id: str = "engine", relay: OutboxRelay | None = None, *, stream: bool = False
 ) -> Store:
     """The store of an engine, by default without encryption and with a relay that publishes nothing."""
-    engine = EngineDatabase(database, cipher, engine_id, Keys())
+    engine = EngineDatabase(database, CLEAR, engine_id, Keys())
     return Store(engine, AuditTrail(b"key", stream=stream), relay or NotedOffers(), NotedFrees())
 
 

@@ -44,7 +44,6 @@ class LedgerTwin(CallLedger):
     passes: bool = True
     """Whether the call has not begun, so that it can be left to others."""
     passed: int = 0
-    passed_to: list[str | None] = field(default_factory=list[str | None])
     tried: int = 0
     starts: int = 0
     outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
@@ -64,7 +63,6 @@ class LedgerTwin(CallLedger):
     async def pass_on(self, delivery: Delivery, *, to: str | None, lease_ms: int) -> bool:
         self._reach()
         assert lease_ms == 10_000
-        self.passed_to.append(to)
         self.passed += self.passes
         return self.passes
 
@@ -108,7 +106,6 @@ class LeasesTwin(Leases):
     """Holds one lease, which a test may cancel or take away."""
 
     holding: bool = False
-    held_for: list[int] = field(default_factory=list[int])
     cancel: Callable[[], None] = lambda: None
     lose: Callable[[], None] = lambda: None
     servers: list[str] = field(default_factory=lambda: ["redis"])
@@ -134,7 +131,6 @@ class LeasesTwin(Leases):
             raise ServerChangedError
         assert 0 <= time.monotonic() - since < 5
         self.holding, self.cancel, self.lose = True, on_cancel, on_lost
-        self.held_for.append(fence)
         try:
             yield
         finally:

@@ -9,21 +9,12 @@ from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from tests.marks import promise
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.hand_clock import HandClock
 
 
 @promise("wrong keys are slowed down, and right ones behind the same address are served")
 def test_after_the_limit_an_address_waits_and_then_gets_one_attempt_after_the_other() -> None:
-    clock = Clock()
+    clock = HandClock()
     attempts = FailedAttempts(10, now=clock)
     for _ in range(10):
         assert attempts.wait("10.0.0.1") == 0
@@ -56,14 +47,14 @@ def test_after_the_limit_an_address_waits_and_then_gets_one_attempt_after_the_ot
     ],
 )
 def test_an_ipv6_network_is_one_address(first: str, second: str, same: bool) -> None:
-    attempts = FailedAttempts(1, now=Clock())
+    attempts = FailedAttempts(1, now=HandClock())
     attempts.failed(first)
     assert (attempts.wait(second) > 0) == same
 
 
 def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failed_attempts, "MOST_ADDRESSES", 100)
-    attempts = FailedAttempts(1, now=Clock())
+    attempts = FailedAttempts(1, now=HandClock())
     for n in range(1000):
         attempts.failed(f"10.0.{n // 250}.{n % 250}")
     assert len(attempts) == 100
@@ -76,7 +67,7 @@ KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}
 @promise("wrong keys are slowed down, and right ones behind the same address are served")
 async def test_valid_keys_are_served_from_an_address_that_fails() -> None:
     """Behind a proxy every client may have this address. Eleven wrong keys locked all of them out."""
-    clock = Clock()
+    clock = HandClock()
     authenticator = Authenticator(ApiKeys(KEYS), FailedAttempts(10, now=clock))
     for n in range(10):
         with pytest.raises(UnauthenticatedError):

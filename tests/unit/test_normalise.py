@@ -12,7 +12,7 @@ from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME, normalise
 from dialog_engine.tool_calls.results.texts import tool_message
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
-from tests.support.corpus import history_files, messages_of, messages_written, read_history
+from tests.support.corpus import HistoryCase, files_of, messages_of, messages_written, read_case
 
 USER = UserMessage("What time is it?")
 
@@ -25,13 +25,13 @@ def result(call_id: str, content: str = "noon") -> ToolMessage:
     return ToolMessage(call_id, "now", content)
 
 
-FILES = history_files()
+FILES = files_of("histories")
 
 
 @promise("every history becomes one that providers accept")
 def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
     for path in FILES:
-        case = read_history(path)
+        case = read_case(path, HistoryCase)
         sent = normalise(messages_of(case.messages))
 
         assert messages_written(sent) == messages_written(messages_of(case.sent)), path.stem
@@ -39,7 +39,7 @@ def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
 
 
 def test_every_quirk_of_histories_has_a_file() -> None:
-    assert len({read_history(path).quirk for path in FILES}) >= 15
+    assert len({read_case(path, HistoryCase).quirk for path in FILES}) >= 15
 
 
 ids = st.sampled_from(["a", "b", "a_2", ""])

@@ -59,10 +59,10 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
 
 
-async def stopped(engine: FakeEngine, turn: Turn) -> list[object]:
+async def stopped(engine: FakeEngine, turn: Turn) -> list[TurnEvent]:
     async with asyncio.timeout(5):
         assert await engine.turns.cancel(turn.turn_id)
-    return [*await engine.seen(turn)]
+    return await engine.seen(turn)
 
 
 async def test_a_stop_before_the_first_token_stores_no_message() -> None:
@@ -74,9 +74,8 @@ async def test_a_stop_before_the_first_token_stores_no_message() -> None:
         events = await stopped(engine, turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
-    assert isinstance(events[-1], Done)
     spent = Usage(tokens_of_message(UserMessage("?")), 0, estimated=True)
-    assert replace(events[-1], total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
+    assert replace(done_of(events), total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
 
 
 async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> None:
@@ -191,8 +190,7 @@ async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
         await engine.until(turn, is_text(written))
         events = await (engine.seen(turn) if fails else stopped(engine, turn))
 
-    done = events[-1]
-    assert isinstance(done, Done)
+    done = done_of(events)
     assert (done.reason, done.usage) == (DoneReason.ERROR if fails else DoneReason.CANCELLED, usage)
 
 
@@ -218,8 +216,7 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
         await engine.until(turn, is_text("a"))
         events = await stopped(engine, turn)
 
-    assert isinstance(events[-1], Done)
-    assert events[-1].reason is DoneReason.CANCELLED
+    assert done_of(events).reason is DoneReason.CANCELLED
     assert "while closing" in caplog.text
 
 
