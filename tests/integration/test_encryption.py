@@ -395,7 +395,8 @@ async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_pa
         "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
         "event_id", "event_type", "hash", "held", "key", "key_id", "message_key", "model", "name", "offered_to",
         "outcome", "owner", "parent_turn_id", "payload", "reason", "release", "role", "roles", "server", "session_id",
-        "status", "subject", "text_digest", "tool", "tool_call_id", "tool_mode", "tool_title", "traceparent", "traces", "turn_id",
+        "status", "subject", "text_digest", "tool", "tool_call_id", "tool_mode", "tool_title", "traceparent",
+        "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(
