@@ -393,10 +393,10 @@ async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_pa
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
         "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
-        "event_id", "event_type", "hash", "held", "key", "key_id", "message_key", "model", "name", "offered_to",
-        "outcome", "owner", "parent_turn_id", "payload", "reason", "release", "role", "roles", "server", "session_id",
-        "status", "subject", "text_digest", "tool", "tool_call_id", "tool_mode", "tool_title", "traceparent",
-        "traces", "turn_id",
+        "event_id", "event_type", "execution_class", "hash", "held", "key", "key_id", "leaf_moved_after",
+        "leaf_turn_id", "message_key", "model", "name", "offered_to", "outcome", "owner", "parent_turn_id", "payload",
+        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "text_digest", "tool",
+        "tool_call_id", "tool_mode", "tool_title", "traceparent", "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(

@@ -84,7 +84,10 @@ class SharedTurns:
     def add(self, owner: str, turn_id: str) -> Turn:
         """Begin a turn at that engine, with a row in the outbox."""
         turn = Turn(turn_id, f"session of {turn_id}", "ada")
-        self.sql("INSERT INTO sessions VALUES (?, 'ada', '', 0, 0, 0)", turn.session_id)
+        self.sql(
+            "INSERT INTO sessions (session_id, subject, created_at, updated_at) VALUES (?, 'ada', 0, 0)",
+            turn.session_id,
+        )
         self.sql(
             "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, created_at)"
             " VALUES (?, ?, 'running', ?, ?, 0)",

@@ -84,6 +84,7 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
+        parent: str | None = None,
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
         key_id: str = "",
@@ -93,7 +94,7 @@ class RunningTurns:
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `client_message_id` is how the client names the message.
+        `expires_at`. `client_message_id` is how the client names the message. `parent`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
         those that came before it: see `Turn.waits`.
@@ -114,6 +115,7 @@ class RunningTurns:
             roles=roles,
             key_id=key_id,
             credential=credential,
+            parent=parent,
             expires_at=expires_at,
         )
         set_log_ids(turn_ids(turn))
