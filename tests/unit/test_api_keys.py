@@ -17,6 +17,7 @@ from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.rights import Rights
 from tests.marks import promise
+from tests.support.hand_clock import HandClock
 
 
 @promise("API keys are stored as hashes, expire, and are revoked without a restart")
@@ -73,21 +74,11 @@ def test_a_wrong_file_is_refused_with_the_reason(tmp_path: Path, text: str, why:
     assert str(path) in str(error.value)
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @promise("API keys are stored as hashes, expire, and are revoked without a restart")
 def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, clock = tmp_path / "file", Clock()
+    path, clock = tmp_path / "file", HandClock()
 
     def replace(text: str) -> None:
         (tmp_path / "new").write_text(text)
@@ -130,7 +121,7 @@ REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", REPLACED)
 def test_what_is_no_file_of_rights_is_closed_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    path, clock, nothing, (replace, why) = tmp_path / "file", Clock(), Rights(b""), REPLACED[kind]
+    path, clock, nothing, (replace, why) = tmp_path / "file", HandClock(), Rights(b""), REPLACED[kind]
     path.touch()
     rights = WatchedFile(path, Rights, nothing, now=clock)
     path.unlink()

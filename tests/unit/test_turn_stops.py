@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat import running_turn
 from dialog_engine.context import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import LLMRateLimitedError, LLMStreamBrokenError
 from dialog_engine.model import (
@@ -51,18 +50,13 @@ from tests.support.waiting import wait_until
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
-
-
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
 
 
-async def stopped(engine: FakeEngine, turn: Turn) -> list[object]:
+async def stopped(engine: FakeEngine, turn: Turn) -> list[TurnEvent]:
     async with asyncio.timeout(5):
         assert await engine.turns.cancel(turn.turn_id)
-    return [*await engine.seen(turn)]
+    return await engine.seen(turn)
 
 
 async def test_a_stop_before_the_first_token_stores_no_message() -> None:
@@ -74,9 +68,8 @@ async def test_a_stop_before_the_first_token_stores_no_message() -> None:
         events = await stopped(engine, turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
-    assert isinstance(events[-1], Done)
     spent = Usage(tokens_of_message(UserMessage("?")), 0, estimated=True)
-    assert replace(events[-1], total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
+    assert replace(done_of(events), total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
 
 
 async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> None:
@@ -191,8 +184,7 @@ async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
         await engine.until(turn, is_text(written))
         events = await (engine.seen(turn) if fails else stopped(engine, turn))
 
-    done = events[-1]
-    assert isinstance(done, Done)
+    done = done_of(events)
     assert (done.reason, done.usage) == (DoneReason.ERROR if fails else DoneReason.CANCELLED, usage)
 
 
@@ -218,8 +210,7 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
         await engine.until(turn, is_text("a"))
         events = await stopped(engine, turn)
 
-    assert isinstance(events[-1], Done)
-    assert events[-1].reason is DoneReason.CANCELLED
+    assert done_of(events).reason is DoneReason.CANCELLED
     assert "while closing" in caplog.text
 
 

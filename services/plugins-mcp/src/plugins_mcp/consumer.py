@@ -62,6 +62,7 @@ class Consumer:
         cipher: Cipher,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        turn_seconds: float = TURN_SECONDS,
         observer: Observer | None = None,
     ) -> None:
         """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
@@ -86,6 +87,7 @@ class Consumer:
         self._times = times or LeaseTimes()
         self._observer = observer or Observer()
         self._settle_seconds = settle_seconds
+        self._turn_seconds = turn_seconds
         self._takeover = Takeover(
             redis,
             self._streams,
@@ -204,7 +206,7 @@ class Consumer:
     async def _read_all(self, free: int, seconds: float) -> Entries:
         """Wait for new entries of all streams, or of one where there are fewer slots than streams."""
         if free < len(self._streams):
-            return await self._read_new([self._streams[0]], free, min(TURN_SECONDS, seconds))
+            return await self._read_new([self._streams[0]], free, min(self._turn_seconds, seconds))
         count = free // len(self._streams)  # it takes as many of each
         entries = await self._read_new(self._streams, count, seconds)
         counts = Counter(stream for stream, _, _ in entries)
@@ -215,7 +217,7 @@ class Consumer:
 
     def _begin_turn(self, stream: str) -> None:
         self._streams.rotate(-self._streams.index(stream))
-        self._turn_ends = asyncio.get_running_loop().time() + TURN_SECONDS
+        self._turn_ends = asyncio.get_running_loop().time() + self._turn_seconds
 
     async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> Entries:
         block = None if seconds is None else int(seconds * 1000)

@@ -1,7 +1,6 @@
 """Processes one delivery, from START to COMPLETE."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -55,6 +54,7 @@ class CallHandler:
         result_max_bytes: int,
         lease_ms: int,
         rights: WatchedFile[Rights] | None = None,
+        shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS,
     ) -> None:
         """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
@@ -67,6 +67,7 @@ class CallHandler:
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
         self._rights = rights
+        self._shutdown_write_seconds = shutdown_write_seconds
         self._running = RunningCalls()
 
     def __len__(self) -> int:
@@ -159,7 +160,7 @@ class CallHandler:
                 self._observer.started(request, starts, queued_ms)
                 decision = await self._execute(delivery, fence, starts, running)
                 stopping = running.worker_stopping
-                async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS) if stopping else contextlib.nullcontext():
+                async with asyncio.timeout(self._shutdown_write_seconds if stopping else None):
                     await self._write_decision(delivery, fence, starts, decision, started_at)
         except ServerChangedError:
             return False
