@@ -53,7 +53,7 @@ function Leaving({ page }: { page: Page }) {
   const [dialog, setDialog] = useState<VNode | null>(null);
   const asked = page.leaving.asked.value !== null;
   useEffect(() => {
-    if (asked && !dialog) void import("./leaving").then(({ LeavingDialog }) => setDialog(<LeavingDialog page={page} />));
+    if (asked && !dialog) void import("./later").then(({ LeavingDialog }) => setDialog(<LeavingDialog page={page} />));
   }, [asked]);
   return dialog;
 }

@@ -1,4 +1,4 @@
-/** The box in which a question is edited. It is loaded when it is needed. */
+/** The box in which a question is edited. It is loaded later. */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { byTouch } from "../page/pointer";

@@ -1,4 +1,4 @@
-/** What stays as it is when a question is asked again. It is loaded when it is needed. */
+/** What stays as it is when a question is asked again. It is loaded later. */
 
 import type { Page } from "../page/page";
 import { Dialog } from "./dialogs";

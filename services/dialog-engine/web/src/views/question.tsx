@@ -23,7 +23,7 @@ export function Question({ item: { text, at, turnId }, versions, actions }: Prop
   const [editor, setEditor] = useState<VNode | null>(null);
   if (editor) return editor;
   const edit = async (turnId: string) => {
-    const { Edit } = await import("./edit");
+    const { Edit } = await import("./later");
     const close = () => setEditor(null);
     setEditor(<Edit text={text} send={(changed) => actions.branch(turnId, changed)} close={close} />);
   };

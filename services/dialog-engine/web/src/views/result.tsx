@@ -54,7 +54,7 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
 function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
   const [large, setLarge] = useState<ComponentChildren>(null);
   const openLarge = async () => {
-    const { Large } = await import("./large");
+    const { Large } = await import("./later");
     const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
     setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
   };

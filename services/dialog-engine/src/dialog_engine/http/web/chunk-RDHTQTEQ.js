@@ -1,1 +1,0 @@
-var o=()=>matchMedia("(pointer: coarse)").matches;export{o as a};
