@@ -19,6 +19,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
 from dialog_engine.storage import beginnings, waiting
+from dialog_engine.storage.outbox import mark_restored
 from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -305,3 +306,12 @@ async def test_a_fenced_engine_begins_nothing(storage: EngineStore) -> None:
     with pytest.raises(TurnFencedError):
         await end(storage, running)
     assert await storage.waiting.waiting([turn.turn_id]) == {turn.turn_id}
+
+
+async def test_a_restored_message_is_held(storage: EngineStore) -> None:
+    running = await begin(storage.turns, "ada", None, "Hi")
+    await queued(storage, running.session_id)
+    await storage.end(running)
+    await storage.database.write(mark_restored)
+    assert await storage.waiting.due(9) == []
+    assert [each.held for each in await storage.waiting.of_subject("ada", 9)] == [HeldReason.RESTORED]

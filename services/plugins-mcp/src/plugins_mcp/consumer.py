@@ -65,11 +65,9 @@ class Consumer:
         turn_seconds: float = TURN_SECONDS,
         observer: Observer | None = None,
     ) -> None:
-        """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
-
-        `member_of` returns the pools whose streams are read beside `events.plugins`, now.
-        Abandoned requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
-        """
+        """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`: abandoned
+        requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
+        `member_of` returns the pools whose streams are read beside `events.plugins`, now."""
         self._blocking = blocking
         self._redis = redis
         self._ledger = ledger
@@ -78,8 +76,8 @@ class Consumer:
         self._name = name
         self._keys = keys
         self._member_of = member_of
-        self._pools = tuple(member_of())
-        self._streams = deque([keys.requests, *map(keys.requests_of, self._pools)])
+        self._pools: Sequence[str] = ()
+        self._streams = deque([keys.requests])
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._request_keys = request_keys or RequestKeys()
@@ -146,9 +144,9 @@ class Consumer:
         """Read the streams of the pools that this worker is in now. Whether they are others than before."""
         if self._pools == (now := tuple(self._member_of())):
             return False
-        self._pools = now
+        self._pools, own = now, self._keys.requests
         self._streams.clear()
-        self._streams.extend([self._keys.requests, *map(self._keys.requests_of, now)])
+        self._streams.extend([own, *map(self._keys.requests_of, now)])
         return True
 
     async def drain(self, seconds: float) -> None:

@@ -270,21 +270,19 @@ class CallHandler:
     async def _complete(
         self, delivery: Delivery, fence: int, outcome: ToolOutcome, starts: int, *, dead_reason: str = ""
     ) -> None:
-        outcome = msgspec.structs.replace(outcome, attempts=starts)
+        request, outcome = delivery.request, msgspec.structs.replace(outcome, attempts=starts)
         answer = await self._until_written(
             lambda: self._ledger.complete(delivery, fence, outcome, dead_reason=dead_reason)
         )
         if dead_reason:
             self._observer.dead_letter("call")
         if isinstance(answer, Stale):
-            log.warning(
-                "call %s was taken over by another worker: its result is discarded", delivery.request.correlation_id
-            )
-            running = self._running.get(delivery.request.correlation_id)
+            log.warning("call %s was taken over by another worker: its result is discarded", request.correlation_id)
+            running = self._running.get(request.correlation_id)
             if running is None or running.interruption is not Interruption.LEASE_LOST:
-                self._observer.lease_lost(delivery.request)
+                self._observer.lease_lost(request)
         else:
-            self._observer.finished(delivery.request, outcome)
+            self._observer.finished(request, outcome)
 
     async def _until_written(self, write: Callable[[], Awaitable[T]]) -> T:
         """Call `write`, and repeat it during an outage of Redis. The ledger's scripts are idempotent."""
