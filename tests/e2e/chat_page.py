@@ -141,5 +141,5 @@ class Card:
         expect(self.root).to_have_attribute("data-status", status)
 
     def part(self, name: str) -> Locator:
-        """name, status, duration, progress, message, delay, args, result, links, show-all, error(-code), image."""
+        """name, status, duration, progress, message, delay, args, result, links, open-large, error, check, image."""
         return self.root.get_by_test_id(f"tool-{name}")

@@ -58,7 +58,9 @@ function add(name, contents) {
 const source = (name) => readFile(join(HERE, "src", name), "utf8");
 
 const icon = add("icon.svg", await source("icon.svg"));
-const manifest = add("page.webmanifest", (await source("page.webmanifest")).replace("%icon%", icon));
+const pictures = { icon };
+for (const size of [192, 512]) pictures[`icon${size}`] = add(`icon-${size}.png`, await readFile(join(HERE, `src/icon-${size}.png`)));
+const manifest = add("page.webmanifest", (await source("page.webmanifest")).replace(/%(\w+)%/g, (_, name) => pictures[name]));
 const [worker] = await bundle("worker/worker.ts", { format: "esm", splitting: true });
 const define = { WORKER_ADDRESS: JSON.stringify(worker), ICON_ADDRESS: JSON.stringify(icon) };
 const [main, needed] = await bundle("main.tsx", { format: "esm", splitting: true, define });

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat.history import Memory, newest_said
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import Ended
 from dialog_engine.model import (
     AssistantMessage,
@@ -143,7 +143,7 @@ async def test_a_result_is_read_back_with_its_images(storage: EngineStore) -> No
 
     await storage.calls.add_result(turn, one, ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image)))
 
-    (*_, result), _ = await newest_said(storage.archive, turn.session_id, Memory(1000, 1_000_000))
+    (*_, result), _ = await storage.said(turn.session_id, Memory(1000, 1_000_000))
     assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
 
 

@@ -243,7 +243,7 @@ class ChatService:
 
     async def _request(self, turn: Turn, said: Sequence[Message] | None) -> ChatRequest:
         if said is None:
-            kept, left_out = await newest_said(self._history, turn.session_id, self._memory)
+            kept, left_out = await newest_said(self._history, turn.session_id, turn.turn_id, self._memory)
         else:
             kept, left_out = recent(said, self._memory), 0
         return ChatRequest(kept, turn, left_out=left_out)

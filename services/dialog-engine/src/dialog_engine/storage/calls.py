@@ -33,8 +33,8 @@ _ADD_MESSAGE = (
 )
 _ADD_CALL = (
     "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
-    " tool_title, extra, created_at) VALUES ($correlation_id, $message_id, $turn_id, $ordinal, $tool_call_id, $name,"
-    " $server, $arguments, $tool, $tool_title, $extra, now_ms())"
+    " tool_title, extra, execution_class, created_at) VALUES ($correlation_id, $message_id, $turn_id, $ordinal,"
+    " $tool_call_id, $name, $server, $arguments, $tool, $tool_title, $extra, $execution_class, now_ms())"
 )
 _ANSWER = (
     "UPDATE tool_calls SET outcome = $outcome, answered_at = now_ms(), ran = $ran"
@@ -83,6 +83,7 @@ class SqlCalls(CallStore):
         offered_to = self._store.offers_to(requests)
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
+        classes = {request.correlation_id: request.execution_class for request in requests}
         spent = {
             "input_tokens": cost.input_tokens,
             "output_tokens": cost.output_tokens,
@@ -107,6 +108,7 @@ class SqlCalls(CallStore):
                         "tool": call.tool,
                         "tool_title": titles.get(call.correlation_id, ""),
                         "extra": msgspec.json.encode(call.extra) if call.extra else None,
+                        "execution_class": classes.get(call.correlation_id, ""),
                     }
                     for ordinal, call in enumerate(message.tool_calls)
                 ],

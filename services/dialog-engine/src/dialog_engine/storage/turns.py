@@ -5,6 +5,7 @@ from dialog_engine.chat.ports import Ended, TurnStore
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
+from dialog_engine.storage import branches
 from dialog_engine.storage.beginnings import begin_turn, note_sent
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
@@ -53,6 +54,8 @@ class SqlTurns(TurnStore):
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
                 _touch_session(tx, turn.session_id, turn.subject, text)
+                if turn.parent is not None:
+                    branches.open_branch(tx, turn.session_id, turn.parent)
                 if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
                         raise TurnRunningError(ahead[0].turn_id)

@@ -39,6 +39,7 @@ const WORDS = new Map([
   ["TURN_STARTED", "This message is being answered already. Stop its answer, if it is not wanted."],
   ["SENT_BEFORE", "This message was sent before. Look for its answer in the conversation."],
   ["CLIENT_MESSAGE_REUSED", "Another message was sent under the same number. Reload the page, and send it again."],
+  ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
   ["APPROVAL_NOT_TAKEN", "The decision was not taken. The call was not run. Reload the page to see its state."],

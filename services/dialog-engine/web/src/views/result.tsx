@@ -1,5 +1,6 @@
 /** The outcome of a tool call. Texts of tools are shown as text, never as markup. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
 import { toolLabel, whatToCheck } from "../core/status";
@@ -11,6 +12,12 @@ export type FetchBlob = (url: string) => Promise<Blob>;
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 const WEB = /^https?:\/\//i;
 const SHORT = 60;
+
+interface TextProps {
+  result: Result;
+  media: FetchBlob;
+  label: string;
+}
 
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
@@ -43,56 +50,31 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   );
 }
 
-/** The text, and below a shortened one a button that loads it whole if it has a URL. */
-function Text({ result, media, label }: { result: Result; media: FetchBlob; label: string }) {
-  const [whole, setWhole] = useState<string | null>(null);
-  const [word, setWord] = useState("Show all");
-  const load = async (url: string) => {
-    setWord("Loading…");
-    try {
-      setWhole(await (await media(url)).text());
-    } catch {
-      setWord("Loading failed. Try again");
-    }
-  };
-  const [Large, setLarge] = useState<typeof import("./large").Large | null>(null);
+/** The text, and below it a button that opens it large, and whole where only a part is shown. */
+function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
+  const [large, setLarge] = useState<ComponentChildren>(null);
   const openLarge = async () => {
     const { Large } = await import("./large");
-    setLarge(() => Large);
+    const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
+    setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
   };
-  const url = result.textUrl;
-  const alone = !(result.media?.length || result.links?.length);
+  const alone = !(parts?.length || links?.length);
   return (
     <>
-      {(result.text || alone || whole !== null) && (
+      {(text || alone) && (
         <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>
-          {whole ?? pretty(result.text || "(empty)")}
+          {pretty(text || "(empty)")}
         </pre>
       )}
-      {(result.text || url) && (
+      {(text || textUrl) && (
         <p class="hint">
+          {truncated && "The result is long; a part of it is shown. "}
           <button type="button" class="quiet" data-testid="tool-open-large" onClick={openLarge}>
-            Open large
+            {truncated ? "Show all" : "Open large"}
           </button>
         </p>
       )}
-      {Large && (
-        <Large
-          label={label}
-          text={async () => whole ?? (url ? (await media(url)).text() : (result.text ?? ""))}
-          close={() => setLarge(null)}
-        />
-      )}
-      {result.truncated && whole === null && (
-        <p class="hint">
-          The result is long; a part of it is shown.{" "}
-          {url && (
-            <button type="button" class="quiet" data-testid="tool-show-all" disabled={word === "Loading…"} onClick={() => load(url)}>
-              {word}
-            </button>
-          )}
-        </p>
-      )}
+      {large}
     </>
   );
 }
