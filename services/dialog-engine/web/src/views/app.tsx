@@ -1,16 +1,17 @@
 /** The whole page. */
 
 import { useSignal } from "@preact/signals";
-import type { RefObject, VNode } from "preact";
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
 import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
-import { DeleteDialog, KeyDialog } from "./dialogs";
+import { KeyDialog } from "./dialogs";
 import { Empty } from "./empty";
 import { Head } from "./head";
 import { Icon } from "./icon";
+import { load, parts } from "./loaded";
 import { Notice } from "./notice";
 import { Sidebar } from "./sidebar";
 
@@ -42,20 +43,24 @@ export function App({ page, icon }: { page: Page; icon: string }) {
         ))}
       </div>
       <KeyDialog page={page} />
-      <DeleteDialog page={page} />
-      <Leaving page={page} />
+      <Confirmations page={page} />
     </div>
   );
 }
 
-/** The dialog before a question is asked again, once it is asked for. */
-function Leaving({ page }: { page: Page }) {
-  const [dialog, setDialog] = useState<VNode | null>(null);
-  const asked = page.leaving.asked.value !== null;
+/** The dialogs that ask before something is done. */
+function Confirmations({ page }: { page: Page }) {
+  const asked = page.deletion.asked.value ?? page.leaving.asked.value;
   useEffect(() => {
-    if (asked && !dialog) void import("./later").then(({ LeavingDialog }) => setDialog(<LeavingDialog page={page} />));
+    load().catch(() => {}); // asked for again with the next question
   }, [asked]);
-  return dialog;
+  const { DeleteDialog, LeavingDialog } = parts.value ?? {};
+  return (
+    <>
+      {DeleteDialog && <DeleteDialog page={page} />}
+      {LeavingDialog && <LeavingDialog page={page} />}
+    </>
+  );
 }
 
 function Middle({ page }: { page: Page }) {

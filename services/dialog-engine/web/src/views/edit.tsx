@@ -1,4 +1,4 @@
-/** The box in which a question is edited. It is loaded later. */
+/** The box in which a question is edited. */
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { byTouch } from "../page/pointer";

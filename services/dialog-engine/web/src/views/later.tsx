@@ -1,5 +1,7 @@
-/** What is loaded when it is needed, as one file: it is not among those that a page needs at first. */
+/** What the page does not need at first: see loaded.ts. */
 
+export { DeleteDialog, LeavingDialog } from "./confirmations";
 export { Edit } from "./edit";
 export { Large } from "./large";
-export { LeavingDialog } from "./leaving";
+export { WaitingMessage } from "./queue";
+export { Versions } from "./versions";

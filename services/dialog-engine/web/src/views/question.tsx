@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import { useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
 import { CopyButton } from "./copy-button";
-import { Versions } from "./versions";
+import { load, parts } from "./loaded";
 
 export interface BranchActions {
   /** Answers another text in the place of a question, or (null) the same one once more. False when it was not accepted. */
@@ -20,10 +20,11 @@ interface Props {
 }
 
 export function Question({ item: { text, at, turnId }, versions, actions }: Props) {
+  const { Versions } = parts.value ?? {};
   const [editor, setEditor] = useState<VNode | null>(null);
   if (editor) return editor;
   const edit = async (turnId: string) => {
-    const { Edit } = await import("./later");
+    const { Edit } = await load();
     const close = () => setEditor(null);
     setEditor(<Edit text={text} send={(changed) => actions.branch(turnId, changed)} close={close} />);
   };
@@ -33,7 +34,7 @@ export function Question({ item: { text, at, turnId }, versions, actions }: Prop
         {text}
       </div>
       <footer class="question-actions" data-testid="question-actions">
-        {turnId && versions && <Versions turnId={turnId} versions={versions} show={actions.show} />}
+        {turnId && versions && Versions && <Versions turnId={turnId} versions={versions} show={actions.show} />}
         <CopyButton label="Copy the question" testId="copy-question" text={() => text} small />
         {turnId && (
           <button type="button" class="quiet" data-testid="edit-question" onClick={() => edit(turnId)}>

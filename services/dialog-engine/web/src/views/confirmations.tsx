@@ -1,7 +1,28 @@
-/** What stays as it is when a question is asked again. It is loaded later. */
+/** The dialogs that ask before something is done: a deletion, or a question that is asked again. */
 
 import type { Page } from "../page/page";
 import { Dialog } from "./dialogs";
+
+export function DeleteDialog({ page: { deletion } }: { page: Page }) {
+  const { title = "", runs = false } = deletion.asked.value ?? {};
+  return (
+    <Dialog question={deletion} testId="confirm-dialog" title="confirm-head">
+      <h2 id="confirm-head">Delete this conversation?</h2>
+      <p>
+        “<bdi>{title}</bdi>” and its tool results will be gone for good.
+        {runs && " An answer is being written in it: it is stopped first. A tool call that has begun may take effect all the same."}
+      </p>
+      <div class="dialog-actions">
+        <button type="button" class="outlined" data-testid="confirm-cancel" onClick={() => deletion.end(false)}>
+          Keep it
+        </button>
+        <button type="submit" class="primary danger" data-testid="confirm-delete">
+          {runs ? "Stop and delete" : "Delete"}
+        </button>
+      </div>
+    </Dialog>
+  );
+}
 
 export function LeavingDialog({ page: { leaving } }: { page: Page }) {
   const { calls = [], more = false } = leaving.asked.value ?? {};
