@@ -19,6 +19,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.connection_limits import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
+from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.http.app import Server, server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
@@ -373,6 +374,9 @@ async def running_engine(
 def with_times(times: EngineTimes) -> pytest.MarkDecorator:
     """The engines of the test, which get those of the fixture `times`, have these."""
     return pytest.mark.parametrize("times", [times], ids=["times"])
+
+
+SHORT_LEASES = with_times(EngineTimes(ownership=OwnershipTimes(lease=1.0, renew=0.25, look=0.1)))
 
 
 Start = Callable[..., AbstractAsyncContextManager[Engine]]

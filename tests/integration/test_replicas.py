@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.peers.control import ControlPublisher
 from dialog_engine.storage.database import Transaction
@@ -20,7 +19,7 @@ from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.integration.engines import Engine, Model, running_engine, settings, with_times
+from tests.integration.engines import SHORT_LEASES, Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
 from tests.support.fakes import FakeWorker, tool
@@ -31,7 +30,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 KEYS = Keys()
-LEASE_SECONDS = 1.0
 """For tests that have to wait for the end of one."""
 
 
@@ -78,9 +76,6 @@ async def place(
 async def engines(place: Place) -> AsyncGenerator[tuple[Engine, Engine]]:
     async with place.engines() as (here, there):
         yield here, there
-
-
-SHORT_LEASES = with_times(EngineTimes(ownership=OwnershipTimes(LEASE_SECONDS, LEASE_SECONDS / 4, LEASE_SECONDS / 10)))
 
 
 @pytest.fixture
