@@ -10,8 +10,6 @@ from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, message, text
 from tests.marks import promise
 
-BRANCHES = promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
-
 
 @pytest.fixture
 def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
@@ -29,7 +27,7 @@ def edit(tab: ChatPage, place: int, text: str) -> None:
     box.press("Enter")
 
 
-@BRANCHES
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -58,7 +56,7 @@ def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
         expect(tab.questions).to_have_text(["eins"])
 
 
-@BRANCHES
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_another_answer_is_asked_for_with_the_calls_that_stay_and_goes_on_at_the_next_engine(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
@@ -87,7 +85,7 @@ def test_another_answer_is_asked_for_with_the_calls_that_stay_and_goes_on_at_the
     expect(chat.page.get_by_test_id("versions")).to_contain_text("2/2")
 
 
-@BRANCHES
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
