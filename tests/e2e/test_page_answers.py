@@ -127,12 +127,10 @@ def test_a_reload_shows_what_was_seen_live(chat: ChatPage, engine: ScriptedEngin
 def test_a_result_opens_large_as_a_table_a_tree_a_diff_or_text(chat: ChatPage, engine: ScriptedEngine) -> None:
     rows = '[{"name": "a", "size": 1}, {"name": "<b>", "more": {"deep": true}}]'
     diff = "@@ -1 +1 @@\n-old\n+new"
-    calls = [Call("demo__rows"), Call("demo__diff"), Call("demo__words")]
-    texts = (rows, diff, "No more.")
-    results = [
-        step for call, result in zip(calls, texts, strict=True) for step in (*call.begun(), call.succeeded(result))
-    ]
-    engine.scripts["go"] = [message("", *calls), *results, *answer("Here.")]
+    results = {"demo__rows": rows, "demo__diff": diff, "demo__words": "No more."}
+    calls = [Call(name) for name in results]
+    steps = [step for call in calls for step in (*call.begun(), call.succeeded(results[call.name]))]
+    engine.scripts["go"] = [message("", *calls), *steps, *answer("Here.")]
     chat.open()
     chat.ask("go")
     chat.expect_idle()
@@ -167,11 +165,11 @@ def test_long_code_is_folded_and_wraps_when_that_is_asked_for(chat: ChatPage, en
     chat.ask("go")
     block, unfold = chat.page.get_by_test_id("code-block"), chat.page.get_by_test_id("unfold-code")
     expect(unfold).to_have_text("Show all 45 lines")
-    folded = block.bounding_box()
+    height = block.evaluate("block => block.offsetHeight")
     engine.open_gate("more")
     chat.expect_idle()
     expect(unfold).to_have_text("Show all 46 lines")
-    assert block.bounding_box() == folded
+    assert block.evaluate("block => block.offsetHeight") == height
     unfold.click()
     expect(unfold).to_have_text("Show fewer lines")
     expect(chat.page.get_by_test_id("copy-code")).to_be_in_viewport()  # its head stays in sight

@@ -7,9 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.chat import ownership
 from dialog_engine.storage.engines import SqlEngines
-from tests.integration.engines import Engine, Model, Start
+from tests.integration.engines import SHORT_LEASES, Engine, Model, Start
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
@@ -159,6 +158,7 @@ async def test_a_place_that_no_page_names_is_refused(engine: Engine, number: int
 
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
+@SHORT_LEASES
 async def test_the_engine_of_an_edited_question_is_killed_and_the_next_one_answers_its_path(
     start: Start, model: Model, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,8 +166,6 @@ async def test_the_engine_of_an_edited_question_is_killed_and_the_next_one_answe
         """Like an engine that was killed, it does not give its lease up."""
 
     monkeypatch.setattr(SqlEngines, "release", nothing)
-    for name, seconds in (("LEASE_SECONDS", 1.0), ("RENEW_SECONDS", 0.25), ("LOOK_SECONDS", 0.1)):
-        monkeypatch.setattr(ownership, name, seconds)
     async with start(database_url=postgres_url) as engine:
         session, first = await sent(engine, message="one")
         await sent(engine, message="two", sessionId=session)

@@ -141,7 +141,7 @@ async def test_large_media_are_read_one_at_a_time(store: EngineStore) -> None:
 async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_where_it_was(
     store: EngineStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(split_media, "PAGE_BYTES", 10 * len(IMAGE))
+    page_bytes = 10 * len(IMAGE)
     keep, kept = media.keep_media, list[str]()
 
     def failing(tx: SealedTransaction, correlation_id: str, parts: media.Parts) -> None:
@@ -153,7 +153,7 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     with monkeypatch.context() as patch:
         patch.setattr(media, "keep_media", failing)
         with pytest.raises(StorageUnavailableError):
-            await split_media.split_media(store.database, CLEAR)
+            await split_media.split_media(store.database, CLEAR, page_bytes)
     assert await stored(store, "SELECT count(*) FROM media") == [(20,)]
     assert await unsplit(store) == TURNS // 5 - 20
 

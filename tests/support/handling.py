@@ -21,7 +21,7 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.handler import CallHandler
+from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS, CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
 from tests.support.waiting import wait_until
@@ -222,6 +222,7 @@ class Bench(ToolServers, PoolFinder):
     """Takes the place of the twin."""
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
+    shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
     pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     handler: CallHandler = field(init=False)
 
@@ -237,6 +238,7 @@ class Bench(ToolServers, PoolFinder):
             result_max_bytes=4096,
             lease_ms=10_000,
             rights=self.rights,
+            shutdown_write_seconds=self.shutdown_write_seconds,
         )
 
     async def find(self, server: str, version: int) -> str | None:

@@ -4,10 +4,9 @@ import pytest
 from pydantic import SecretStr
 
 from dialog_engine.errors import TooManyAttemptsError, UnauthenticatedError
-from dialog_engine.identity import failed_attempts
 from dialog_engine.identity.api_keys import ApiKeys
 from dialog_engine.identity.authenticator import Authenticator
-from dialog_engine.identity.failed_attempts import FailedAttempts
+from dialog_engine.identity.failed_attempts import MOST_ADDRESSES, FailedAttempts
 from tests.marks import promise
 from tests.support.hand_clock import HandClock
 
@@ -52,13 +51,13 @@ def test_an_ipv6_network_is_one_address(first: str, second: str, same: bool) -> 
     assert (attempts.wait(second) > 0) == same
 
 
-def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_attempts, "MOST_ADDRESSES", 100)
+def test_the_number_of_addresses_is_bounded() -> None:
     attempts = FailedAttempts(1, now=HandClock())
-    for n in range(1000):
-        attempts.failed(f"10.0.{n // 250}.{n % 250}")
-    assert len(attempts) == 100
-    assert attempts.wait("10.0.3.249") > 0
+    addresses = [f"10.0.{n // 250}.{n % 250}" for n in range(MOST_ADDRESSES + 100)]
+    for address in addresses:
+        attempts.failed(address)
+    assert len(attempts) == MOST_ADDRESSES
+    assert (attempts.wait(addresses[0]), attempts.wait(addresses[-1]) > 0) == (0, True)
 
 
 KEYS = {"ann": SecretStr("a key of ann's"), "bob": SecretStr("a key of bob's")}

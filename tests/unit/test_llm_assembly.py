@@ -177,24 +177,20 @@ def part(arguments: str, name: str | None = None, call_id: str | None = None, in
     return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
 
 
-WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(100)]
-OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in range(100)]
+WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(2_001)]
+OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in range(2_001)]
 
 
 @pytest.mark.parametrize(
     "choices",
     [
-        [Choice(part("{}", "t"))] * 1_000,
-        [Choice(part("{", "t")), *[Choice(part("a", "u"))] * 1_000],
+        [Choice(part("{}", "t"))] * 4_000,
+        [Choice(part("{", "t")), *[Choice(part("a", "u"))] * 4_000],
         [Choice(message=Delta(tool_calls=WHOLE)), Choice(message=Delta(tool_calls=OTHERS))],
     ],
     ids=["an empty object resent", "another name", "whole messages"],
 )
-def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(
-    choices: list[Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dialog_engine.llm.openai_boundaries.MAX_COMPARED", 100_000)
-
+def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(choices: list[Choice]) -> None:
     with pytest.raises(LLMStreamBrokenError, match="repeats the names or ids of its calls too often"):
         MessageAssembler().feed(Chunk(choices))
 

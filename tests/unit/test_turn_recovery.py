@@ -2,9 +2,6 @@
 
 import asyncio
 
-import pytest
-
-from dialog_engine.chat import running_turn
 from dialog_engine.errors import TurnCrashesError
 from dialog_engine.model import (
     DoneReason,
@@ -39,11 +36,6 @@ from tests.support.fakes import (
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
 
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat import running_turn
 from dialog_engine.context import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import LLMRateLimitedError, LLMStreamBrokenError
 from dialog_engine.model import (
@@ -49,11 +48,6 @@ from tests.support.fakes import (
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
 
 
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------

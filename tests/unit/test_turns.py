@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from dialog_engine.chat import running_turn
 from dialog_engine.errors import LLMRateLimitedError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
@@ -40,11 +39,6 @@ from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 FULL = StorageUnavailableError("the disk is full")
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------

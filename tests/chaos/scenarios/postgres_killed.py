@@ -16,7 +16,7 @@ from threading import Event
 
 import httpx2
 
-from dialog_engine.chat.ownership import LEASE_SECONDS
+from dialog_engine.chat.ownership import OwnershipTimes
 from plugins_contract.messages import new_id
 from tests.chaos.followed import Followed, engines_at
 from tests.chaos.load import NOT_KNOWN, Work
@@ -126,7 +126,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         _judge_sessions(under_fire)
         under_fire.figures |= {
             "times PostgreSQL was killed": len(form.outages),
-            "outages longer than a lease": sum(outage.seconds > LEASE_SECONDS for outage in form.outages),
+            "outages longer than a lease": sum(outage.seconds > OwnershipTimes().lease for outage in form.outages),
             "questions are accepted again after, max s": max(each.healed_seconds for each in outages),
         }
         return under_fire.report("postgres_killed")

@@ -86,9 +86,12 @@ export interface Outcome {
   model?: string;
 }
 
-/** A message that waits for the turns before it; `held`: why it does not begin until its user says so. */
+/**
+ * A message that waits for the turns before it, without a `turnId` while it is sent to the engine; `held`: why it does
+ * not begin until its user says so.
+ */
 export interface Waiting {
-  turnId: string;
+  turnId: string | null;
   message: string;
   held: string | null;
 }

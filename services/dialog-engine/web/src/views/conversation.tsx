@@ -16,8 +16,8 @@ export function Conversation({ state: { items, waiting, phase }, actions }: { st
       <h2 class="unseen">Messages</h2>
       <div class="conversation" id="conversation" role="log" aria-live="off" aria-label="Conversation" data-testid="conversation">
         {drawn}
-        {waiting.map((each) => (
-          <WaitingMessage key={each.turnId} waiting={each} running={phase === "running"} actions={actions} />
+        {waiting.map((each, at) => (
+          <WaitingMessage key={each.turnId ?? `sent ${at}`} waiting={each} running={phase === "running"} actions={actions} />
         ))}
       </div>
     </>
