@@ -129,8 +129,7 @@ async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
 async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> None:
     worker = WatchedWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING))
         await stopped(engine, turn)
 
     assert worker.heard == ()
@@ -139,8 +138,7 @@ async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> Non
 async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
     model = ScriptedModel(asks(("a__b", "")), [TextDelta("So"), asyncio.Event()])
     async with FakeEngine(model, tools=SHELF) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("So"))
+        turn = await engine.begun("?", is_text("So"))
         await stopped(engine, turn)
 
         usage = done_of(await engine.seen(turn)).usage
@@ -180,8 +178,7 @@ async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
             request.meter.reported = reported or Usage()
 
     async with FakeEngine(model, tools=SHELF, system_prompt="Be brief.") as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text(written))
+        turn = await engine.begun("?", is_text(written))
         events = await (engine.seen(turn) if fails else stopped(engine, turn))
 
     done = done_of(events)
@@ -206,8 +203,7 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
             raise LLMRateLimitedError("while closing")
 
     async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
+        turn = await engine.begun("?", is_text("a"))
         events = await stopped(engine, turn)
 
     assert done_of(events).reason is DoneReason.CANCELLED
@@ -219,8 +215,7 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
     model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
     store = MemoryStore()
     async with FakeEngine(model, tools=SHELF, worker=worker, store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__c"))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING, "a__c"))
         hold = store.hold["open_calls"] = asyncio.Event()
         await engine.restart()
         stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))

@@ -155,8 +155,7 @@ async def test_a_failed_turn_stops_waiting_for_its_calls_and_then_ends_them() ->
     worker = WatchedWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
         engine.store.refuse["add_result"] = FULL
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
         await wait_until(lambda: worker.heard is not None)
         del engine.store.refuse["add_result"]
         await engine.seen(turn)
@@ -183,8 +182,7 @@ async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later(
     store = MemoryStore()
     store.refuse["finish"] = error
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
         assert store.status(turn) == "running"
         assert engine.logs.lives[turn.turn_id][-1].events[-2] == failure
 
@@ -200,16 +198,14 @@ async def test_while_storage_is_unavailable_the_user_sees_the_end_at_once() -> N
     store.refuse["add_round"] = FULL
     store.hold["open_calls"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        await engine.begun("?", lambda event: isinstance(event, Done))
 
 
 async def test_neither_a_stop_nor_a_shutdown_waits_for_unavailable_storage() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
 
         async with asyncio.timeout(5):
             assert await engine.turns.cancel(turn.turn_id)

@@ -89,6 +89,12 @@ class FakeEngine:
         turn = await self.turns.start(subject, session_id, text)
         return await self.seen(turn)
 
+    async def begun(self, text: str, condition: Callable[[TurnEvent], bool]) -> Turn:
+        """A new turn, when the user has seen such an event of it."""
+        turn = await self.turns.start("ada", None, text)
+        await self.until(turn, condition)
+        return turn
+
     async def decide(self, correlation_id: str, given: Given) -> Decision:
         """What a person says about a call, as `Approvals` takes it.
 
