@@ -28,7 +28,7 @@ from benchmarks.arguments import at_least
 from benchmarks.machine import processor
 from benchmarks.pair import engine_parts
 from callstream_runtime.garbage import tune_gc
-from dialog_engine.calls.mailbox import QUIET_SECONDS, SWEEP_SECONDS
+from dialog_engine.calls.mailbox import MailboxTimes
 from tests.chaos.scenarios.waiting_calls import Seen, waiting_calls
 from tests.chaos.scripted_worker import WORKER, Pace, replying
 from tests.support.processes import ROOT
@@ -71,7 +71,8 @@ async def measure(redis_url: str, client: Any, database: Path, waiting: int, pac
     """What is used while `waiting` calls wait without a reply, and while replies come at `pace`."""
     seen = Seen()
     async with engine_parts(redis_url, database) as parts, waiting_calls(parts, client, waiting, seen):
-        await asyncio.sleep(QUIET_SECONDS + SWEEP_SECONDS)  # from now on every sweep finds all of them
+        times = MailboxTimes()
+        await asyncio.sleep(times.quiet + times.sweep)  # from now on every sweep finds all of them
         quiet = await _for(pace.seconds, client, seen)
         async with replying(redis_url, pace):
             await wait_until(lambda: len(seen), what="the first answer")

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx2
-
+from tests.chaos.followed import engines_at
 from tests.chaos.invariants import Finding
 
 AT_ONCE = 8
@@ -12,17 +11,13 @@ AT_ONCE = 8
 
 def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
     """The sessions about which the engines at these ports differ. Their turns may have ended in any way."""
-    clients = [httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) for port in ports]
+    with engines_at(ports) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
 
-    def look(session_id: str) -> Finding | None:
-        answers = [client.get(f"/v1/sessions/{session_id}/messages") for client in clients]
-        if all(answer.status_code == 200 and answer.json() == answers[0].json() for answer in answers):
-            return None
-        return Finding("alike", f"engines tell a session differently: {[a.text for a in answers]}"[:2000], session_id)
+        def look(session_id: str) -> Finding | None:
+            answers = [client.get(f"/v1/sessions/{session_id}/messages") for client in clients]
+            if all(answer.status_code == 200 and answer.json() == answers[0].json() for answer in answers):
+                return None
+            told = f"engines tell a session differently: {[a.text for a in answers]}"
+            return Finding("alike", told[:2000], session_id)
 
-    try:
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            return [finding for finding in pool.map(look, session_ids) if finding]
-    finally:
-        for client in clients:
-            client.close()
+        return [finding for finding in pool.map(look, session_ids) if finding]

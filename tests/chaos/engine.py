@@ -2,15 +2,17 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from callstream_runtime.pool_directory import PoolDirectory
-from dialog_engine.chat import ownership
+from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.chat.ports import SeenEngine
-from dialog_engine.http import app, streams
+from dialog_engine.http.streams import StreamTimes
 from dialog_engine.main import serve
 from dialog_engine.model import Turn
 from dialog_engine.storage.engines import SqlEngines
+from dialog_engine.wiring.times import EngineTimes
 from tests.chaos.crash_points import CrashPoint, arm
 from tests.chaos.recorded_writes import record
 
@@ -42,19 +44,17 @@ def main() -> None:
         arm(CrashPoint(options.crash_at))
     if options.adopt_nothing:
         SqlEngines.others = _no_engines
+    times = EngineTimes()
     if options.lease:
-        ownership.LEASE_SECONDS = options.lease
-        ownership.RENEW_SECONDS = options.lease / 4
-        ownership.LOOK_SECONDS = options.lease / 10
+        times = replace(times, ownership=OwnershipTimes(options.lease, options.lease / 4, options.lease / 10))
     if options.notes:
         record(options.notes)
         SqlEngines.fenced = _no_turns  # so that only the fences stop its writes
     if options.no_pools:
         PoolDirectory.find = _pool_of_all
     if options.send_timeout:
-        streams.SEND_TIMEOUT_SECONDS = options.send_timeout
-        app.UNREAD_SECONDS = options.send_timeout + 5
-    serve()
+        times = replace(times, streams=StreamTimes(unread=options.send_timeout))
+    serve(times)
 
 
 if __name__ == "__main__":

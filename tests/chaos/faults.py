@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 class Faults:
     """What happens to every connection, existing and new. As it is made here, nothing."""
 
-    delay_requests: float = 0
-    """Seconds by which what clients send is late."""
     delay_replies: float = 0
     """Seconds by which what the server sends is late."""
     bytes_per_second: float = 0
@@ -38,15 +36,7 @@ class Break:
 class Counts:
     """What has passed since the start. The kind of a command is its name; of a script, with its SHA-1."""
 
-    connections: int = 0
-    """How many are open now."""
-    accepted: int = 0
-    """How many were ever opened."""
     by_kind: Mapping[str, int] = field(default_factory=dict[str, int])
     """Commands, by kind."""
     lost: Mapping[str, int] = field(default_factory=dict[str, int])
     """Replies that were lost, by the kind of their command."""
-
-    @property
-    def commands(self) -> int:
-        return sum(self.by_kind.values())

@@ -1,6 +1,7 @@
 """A turn as a client receives it, over any number of connections, beside what engines have stored of it."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 import httpx2
@@ -57,3 +58,12 @@ class Followed:
             yield f"received and not stored: {received.open_text!r}"
         if received.repeats:
             yield f"received twice: {received.repeats}"
+
+
+@contextmanager
+def engines_at(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))
+            for port in ports
+        ]

@@ -148,7 +148,7 @@ MUTATIONS = {
     "the mailbox is not swept": Mutation(
         "doubled",
         ("latency: an answer without its notification",),
-        (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(QUIET_SECONDS)", "()"),),
+        (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(self._times.quiet)", "()"),),
     ),
     "a once call that was stopped while it ran is said to be cancelled": Mutation(
         "stops",

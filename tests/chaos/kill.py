@@ -20,7 +20,7 @@ from tests.chaos.transitions import Transition
 from tests.support.replicas import Replica, read
 from tests.support.stack import Event
 from tests.support.store import quoted
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import comes, wait_until_blocking
 
 TAKEOVER_SECONDS = 20.0
 END_SECONDS = 90.0
@@ -159,9 +159,7 @@ class Kill:
             self.clients.append(turn)
         with ThreadPoolExecutor(self.turns + 1) as pool:
             asking = [pool.submit(client.ask, self.victim) for client in self.clients]
-            try:
-                wait_until_blocking(lambda: self.victim.process.returncode is not None, END_SECONDS)
-            except TimeoutError:
+            if not comes(lambda: self.victim.process.returncode is not None, END_SECONDS):
                 self._find(f"only {[client.received for client in self.clients]} reached the step")
                 self.victim.process.kill()
             died_at = time.monotonic()
@@ -184,9 +182,7 @@ class Kill:
         if not owners:
             return None
         left = f"turns WHERE status = 'running' AND owner IN ({quoted(owner for (owner,) in owners)})"
-        try:
-            wait_until_blocking(lambda: store.count(left) == 0, TAKEOVER_SECONDS)
-        except TimeoutError:
+        if not comes(lambda: store.count(left) == 0, TAKEOVER_SECONDS):
             self._find(f"{store.count(left)} turns were not adopted within {TAKEOVER_SECONDS:g} s")
         return time.monotonic() - died_at
 

@@ -26,7 +26,6 @@ class Books:
         self.redis = redis
         self.faults = NO_FAULTS
         self.links: set[Link] = set()
-        self.accepted = 0
         self._random = random.Random(seed)
         self._by_kind: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
@@ -38,7 +37,7 @@ class Books:
             link.replies.flush()
 
     def counts(self) -> Counts:
-        return Counts(len(self.links), self.accepted, dict(self._by_kind), dict(self._lost))
+        return Counts(dict(self._by_kind), dict(self._lost))
 
     def came(self, kind: str) -> bool:
         """Count a command. True when its reply is to be lost."""
@@ -69,7 +68,6 @@ class Link:
 
     def opened(self, side: "Side") -> None:
         if side is self.client:
-            self.books.accepted += 1
             self.books.links.add(self)
             self._connecting = asyncio.create_task(self._connect())
         elif self not in self.books.links:
@@ -159,7 +157,7 @@ class Lane:
         if self.over:
             return
         faults = self._link.books.faults
-        delay = faults.delay_requests if self is self._link.requests else faults.delay_replies
+        delay = faults.delay_replies if self is self._link.replies else 0
         due = max(asyncio.get_running_loop().time() + delay, self._free_at)
         if faults.bytes_per_second:
             due += len(data) / faults.bytes_per_second

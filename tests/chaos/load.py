@@ -12,7 +12,7 @@ from tests.chaos.cluster import Cluster
 from tests.chaos.model import Order, calls_of
 from tests.chaos.sample import open_calls
 from tests.support.store import AWAY, Store
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import comes
 
 POLL_SECONDS = 0.05
 REQUEST_SECONDS = 20
@@ -75,11 +75,7 @@ class Load:
         """Begin no more turns, and wait for the end of those that run. Whether they ended in time."""
         self._stop.set()
         self._thread.join()
-        try:
-            wait_until_blocking(lambda: running_turns(self._cluster.store) == 0, seconds)
-        except TimeoutError:
-            return False
-        return True
+        return comes(lambda: running_turns(self._cluster.store) == 0, seconds)
 
     def _run(self) -> None:
         while not self._stop.is_set() and (self._turns is None or self._begun < self._turns):

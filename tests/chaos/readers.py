@@ -106,7 +106,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, reader: Reader, loop: asyncio.AbstractEventLoop, since: float | None) -> None:
         self._reader, self._loop, self._since = reader, loop, since
-        self._data, self._process_usage = bytearray(), b""
+        self._data, self._rest = bytearray(), b""
         self._transport: asyncio.Transport | None = None
         self.closed: asyncio.Future[None] = loop.create_future()
         self.status = ""
@@ -149,13 +149,13 @@ class Connection(asyncio.Protocol):
             size = int(self._data[:line], 16)
             if len(self._data) < line + size + 4:
                 return
-            body = self._process_usage + self._data[line + 2 : line + 2 + size]
+            body = self._rest + self._data[line + 2 : line + 2 + size]
             del self._data[: line + size + 4]
             if not size:
                 self._close()
                 return
             self._came(now)
-            *blocks, self._process_usage = bytes(body).split(b"\n\n")
+            *blocks, self._rest = bytes(body).split(b"\n\n")
             for block in blocks:
                 self._reader.take(block, now)
             if self._reader.transcript.done is not None:

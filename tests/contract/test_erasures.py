@@ -10,7 +10,7 @@ from redis import Redis as SyncRedis
 from dialog_engine.errors import SessionNotFoundError
 from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.service import ErasedSession, Left
-from dialog_engine.storage import erasures
+from dialog_engine.storage.erasures import DELETED_AT_ONCE, TOGETHER_MS
 from plugins_contract.keys import Keys
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -51,10 +51,9 @@ async def settled(store: EngineStore) -> None:
 async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhile(
     store: EngineStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(erasures, "DELETED_AT_ONCE", 2)
-    sessions = dict([await ended(store) for _ in range(7)])
+    sessions = dict([await ended(store) for _ in range(DELETED_AT_ONCE * 2 + 1)])
     other = await begin(store.turns, "eve", None, "Hi")
-    assert await store.erasures.erase("ada") == Left(7, 0, ())
+    assert await store.erasures.erase("ada") == Left(len(sessions), 0, ())
     write = store.database.write
 
     async def used(*args: Any) -> Any:
@@ -64,7 +63,7 @@ async def test_every_session_is_erased_in_one_pass_though_they_are_used_meanwhil
     monkeypatch.setattr(store.database, "write", used)
     assert await store.erasures.due() == []  # what is on its way to Redis is waited for
     assert await store.database.read("SELECT session_id FROM sessions") == [(other.session_id,)]
-    assert await store.erasures.erase("ada") == Left(0, 7, ())
+    assert await store.erasures.erase("ada") == Left(0, len(sessions), ())
 
     await settled(store)
     due = {each.session_id: each.turn_ids for each in await store.erasures.due()}
@@ -78,7 +77,7 @@ async def test_deletions_of_one_subject_that_follow_each_other_are_erased_togeth
     await settled(store)
     await store.erasures.delete("ada", late)
     assert await store.erasures.due() == []
-    await change(store, "UPDATE erasures SET due_at = now_ms() - $1 WHERE session_id = $2", erasures.TOGETHER_MS, early)
+    await change(store, "UPDATE erasures SET due_at = now_ms() - $1 WHERE session_id = $2", TOGETHER_MS, early)
     assert [each.session_id for each in await store.erasures.due()] == [early]  # but not without end
 
 

@@ -110,6 +110,13 @@ class ChatPage:
         """The card of the only call of this tool (its full name)."""
         return Card(self.page.locator(f'[data-testid="tool-card"][data-tool="{call}"]'))
 
+    def unfolded(self, call: str) -> "Card":
+        """That card, opened as its user opens it: the line of what was done, then its own."""
+        self.page.get_by_test_id("activity-summary").last.click()
+        card = self.card(call)
+        card.root.locator("summary").click()
+        return card
+
     def picture(self, name: str) -> None:
         """Keep what is seen, for people to look at."""
         folder = ROOT / "test-artifacts"
@@ -134,5 +141,5 @@ class Card:
         expect(self.root).to_have_attribute("data-status", status)
 
     def part(self, name: str) -> Locator:
-        """name, status, duration, progress, message, delay, args, result, links, show-all, error(-code), image."""
+        """name, status, duration, progress, message, delay, args, result, links, open-large, error, check, image."""
         return self.root.get_by_test_id(f"tool-{name}")

@@ -30,6 +30,7 @@ from dialog_engine.model import (
     ChatRequest,
     FinishReason,
     LLMEvent,
+    ReasoningDelta,
     StreamEnd,
     TextDelta,
     ToolCallEvent,
@@ -42,7 +43,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
-from tests.e2e.scripts import SUGGESTED, Call, Done, Drop, Fail, Message, Script, Step, Text, Update, Wait
+from tests.e2e.scripts import SUGGESTED, Call, Done, Drop, Fail, Message, Script, Step, Text, Think, Update, Wait
 from tests.integration.engines import Engine, running_engine, settings
 
 USAGE = Usage(214, 61)
@@ -176,6 +177,8 @@ class ScriptedEngine:
                 case Text(delta):
                     said += delta
                     yield TextDelta(delta)
+                case Think(delta):
+                    yield ReasoningDelta(delta)
                 case Fail(words):
                     raise LLMError(words)
                 case Done(reason):

@@ -18,6 +18,13 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Think:
+    """A piece of the model's reasoning."""
+
+    delta: str
+
+
+@dataclass(frozen=True)
 class Wait:
     """Nothing more until the test opens this gate; a cancelled turn waits no longer."""
 
@@ -108,7 +115,7 @@ class Fail:
     words: str
 
 
-Step = Text | Wait | Drop | Update | Message | Done | Fail
+Step = Text | Think | Wait | Drop | Update | Message | Done | Fail
 Script = Sequence[Step]
 
 

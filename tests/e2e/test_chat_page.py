@@ -179,7 +179,7 @@ def test_a_failed_call_shows_its_code_and_the_turn_goes_on(chat: ChatPage) -> No
     chat.suggestions.filter(has_text="failing").click()
     card = chat.card("demo__fail")
     card.expect_status("failed")
-    expect(card.part("error-code")).to_have_text("TOOL_EXECUTION_FAILED")
+    expect(card.part("error")).to_contain_text("a part of it may have taken effect")
     expect(card.part("error")).to_contain_text("because it was asked to")
     expect(chat.answers.last).to_contain_text("Nothing else was changed.")
 
@@ -199,7 +199,7 @@ def test_stop_asks_the_engine_and_the_cards_say_what_happened(chat: ChatPage, en
     card.expect_status("running")
     chat.stop.click()
     card.expect_status("cancelled")
-    expect(card.part("error-code")).to_have_text("CANCELLED")
+    expect(card.part("error")).to_have_attribute("data-code", "CANCELLED")
     expect(chat.page.get_by_test_id("turn-note")).to_have_text("You stopped this answer.")
     chat.expect_idle()
     assert len(chat.sent("POST", "/cancel")) == 1
@@ -235,19 +235,6 @@ def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, eng
         chat.card(call.name).expect_status(status)
 
 
-def test_the_text_written_before_a_stop_stays(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [*text("Half of"), Wait("never"), *text(" it")]
-    chat.open()
-    chat.ask("go")
-    expect(chat.answers).to_have_text("Half of")
-    chat.stop.click()
-    chat.expect_idle()
-    expect(chat.answers).to_have_text("Half of")
-    chat.page.reload()
-    expect(chat.answers).to_have_text("Half of")
-    expect(chat.page.get_by_test_id("turn-note")).to_have_text("This answer was interrupted.")
-
-
 @pytest.mark.parametrize(
     ("reason", "words", "said"),
     [
@@ -275,7 +262,7 @@ def test_the_messages_left_out_of_a_long_conversation_are_said_once(chat: ChatPa
     chat.open(engine.store("Long", *[("How?", "Well.")] * 6))
     chat.ask("How?")
     chat.expect_idle()
-    expect(chat.page.get_by_test_id("turn-note")).to_have_text(
+    expect(chat.page.get_by_test_id("turn-note").last).to_have_text(
         "This conversation is long: the model was not sent its 12 oldest messages."
     )
 
@@ -285,22 +272,11 @@ def test_a_model_error_is_shown_with_its_code(chat: ChatPage, engine: ScriptedEn
     chat.open()
     chat.ask("go")
     expect(chat.page.get_by_test_id("turn-error")).to_contain_text("The model cannot be reached.")
-    expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
     chat.expect_idle()
     chat.page.reload()
-    expect(chat.page.get_by_test_id("turn-error-code")).to_have_text("MODEL_ERROR")
+    expect(chat.page.get_by_test_id("turn-error")).to_contain_text("The model failed. What was done so far is kept.")
     chat.page.get_by_test_id("ask-again").click()
     expect(chat.input).to_have_value("go")
-
-
-def test_a_message_without_an_answer_says_so_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [Wait("never")]
-    chat.open()
-    chat.ask("go")
-    chat.stop.click()
-    chat.expect_idle()
-    chat.page.reload()
-    expect(chat.page.get_by_test_id("turn-note")).to_contain_text("This message got no answer")
 
 
 @promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
@@ -316,17 +292,6 @@ def test_an_estimate_of_the_cost_is_marked(chat: ChatPage, engine: ScriptedEngin
     expect(chat.page.get_by_test_id("facts")).to_contain_text(estimate)
 
 
-def test_the_cost_of_an_answer_is_still_there_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = answer("Well.")
-    chat.open()
-    chat.ask("go")
-    facts = chat.page.get_by_test_id("facts")
-    expect(facts).to_contain_text("tokens")
-    shown = facts.inner_text()
-    chat.page.reload()
-    expect(facts).to_have_text(shown)
-
-
 @promise("the user can see the whole of a result, as nothing but text")
 def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(
     chat: ChatPage, engine: ScriptedEngine
@@ -337,16 +302,15 @@ def test_a_long_result_is_shown_in_part_and_whole_when_that_is_asked_for(
     chat.page.route("**/text", lambda route: route.fulfill(status=503), times=1)
     chat.open()
     chat.ask("go")
-    card = chat.card("logs__read")
+    card = chat.unfolded("logs__read")
     expect(card.part("result")).to_contain_text("head <img")
-    expect(card.part("show-all")).to_have_text("Show all")
-
-    card.part("show-all").click()
-    expect(card.part("show-all")).to_contain_text("Try again")  # it answers 503
-    card.part("show-all").click()
-    expect(card.part("result")).to_have_text(whole)
-    expect(card.part("result").locator("img")).to_have_count(0)
-    expect(card.part("show-all")).to_have_count(0)
+    large = chat.page.get_by_test_id("large-result")
+    for shown in ("The whole result could not be loaded.", whole):  # it answers 503 at first
+        card.part("open-large").click()
+        expect(large).to_contain_text(shown)
+        expect(large.locator("img")).to_have_count(0)
+        large.get_by_test_id("close-large").click()
+        expect(large).to_have_count(0)
 
 
 def test_links_of_a_result_can_be_followed_on_the_web_only(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -382,8 +346,8 @@ def test_an_image_of_a_result_is_shown(chat: ChatPage, engine: ScriptedEngine) -
 def test_a_refused_message_names_the_field_and_gives_the_text_back(chat: ChatPage) -> None:
     chat.open()
     chat.ask("x" * 2001)
-    expect(chat.notice).to_contain_text("MESSAGE_TOO_LONG")
-    expect(chat.page.get_by_test_id("notice-field")).to_contain_text("message the message has 2001 characters")
+    expect(chat.notice).to_contain_text("The message is too long.")
+    expect(chat.page.get_by_test_id("notice-field")).to_contain_text("The message has 2001 characters")
     expect(chat.questions).to_have_count(0)
     expect(chat.input).to_have_value("x" * 2001)
     chat.page.get_by_test_id("notice-dismiss").click()

@@ -12,7 +12,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.config.http import HttpSettings
-from dialog_engine.http import streams as open_streams
+from dialog_engine.http.streams import StreamTimes
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import exhaustive, promise
 from tests.support import nginx
@@ -34,16 +35,19 @@ async def model() -> AsyncGenerator[Model]:
 
 
 @pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    async with running_engine(settings(tmp_path, redis_url, model.url, stream_ping_seconds=0.25)) as engine:
+async def engine(
+    tmp_path: Path, redis_url: str, model: Model, request: pytest.FixtureRequest
+) -> AsyncGenerator[Engine]:
+    configured = settings(tmp_path, redis_url, model.url, stream_ping_seconds=0.25)
+    async with running_engine(configured, times=getattr(request, "param", EngineTimes())) as engine:
         yield engine
 
 
 @contextmanager
-def in_front_of(engine: Engine, folder: Path, *, http: str = "") -> Generator[Engine]:
+def in_front_of(engine: Engine, folder: Path, **changes: str) -> Generator[Engine]:
     """The engine as it is seen through an nginx."""
     port = int(engine.url.rpartition(":")[2])
-    with running_nginx(folder / "nginx", [port], http=http) as url:
+    with running_nginx(folder / "nginx", [port], **changes) as url:
         yield Engine(engine.app, engine.server, int(url.rpartition(":")[2]))
 
 
@@ -89,10 +93,10 @@ async def silent_client(through: Engine, request: bytes) -> AsyncGenerator[None]
 
 
 @promise("streams pass a real nginx")
+@pytest.mark.parametrize("engine", [EngineTimes(streams=StreamTimes(unread=0.5))], indirect=True)
 async def test_a_client_that_does_not_read_through_nginx_is_dropped(
-    engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, model: Model, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(open_streams, "SEND_TIMEOUT_SECONDS", 0.5)
     model.replies = [[{"content": "x" * 50_000}] * 200]
     model.held.set()
     head = b"POST /v1/chat HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -122,17 +126,13 @@ async def test_events_are_not_compressed_by_nginx(engine: Engine, tmp_path: Path
 
 
 @promise("streams pass a real nginx")
-async def test_pings_keep_a_quiet_stream_open(
-    engine: Engine, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pings_keep_a_quiet_stream_open(engine: Engine, model: Model, tmp_path: Path) -> None:
     config = CONFIG.read_text()
     [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
     assert seconds >= 3 * HttpSettings.model_fields["stream_ping_seconds"].default
     # The same in small: nginx gives up after a second, and a ping comes four times as often.
-    quick = tmp_path / "quick.conf"
-    quick.write_text(config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;"))
-    monkeypatch.setattr(nginx, "CONFIG", quick)
-    with in_front_of(engine, tmp_path) as through:
+    quick = config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;")
+    with in_front_of(engine, tmp_path, config=quick) as through:
         lines: list[str] = []
         async with asyncio.timeout(20), through.client.stream("POST", "/v1/chat", json={"message": "Hi"}) as response:
             async for line in response.aiter_lines():

@@ -16,9 +16,10 @@ from tests.marks import exhaustive, promise, smoke
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 COUNTING = "one two three four five six"
-MARK = "for (const item of document.getElementById('conversation').children) item.marked = true"
-MARKED = """[...document.getElementById('conversation').children]
-    .filter((item) => item.marked).map((item) => item.localName)"""
+PARTS = "document.querySelectorAll('[data-testid=message-user], [data-testid=message-text], [data-testid=tool-card]')"
+MARK = f"for (const part of {PARTS}) part.marked = true"
+MARKED = f"[...{PARTS}].filter((part) => part.marked).map((part) => part.dataset.testid)"
+TEXTS = ["message-user", "message-text"]
 LISTEN = """globalThis.heard = [];
     for (const id of ['status', 'live'])
         new MutationObserver((all) => all.forEach(({ addedNodes }) =>
@@ -199,16 +200,16 @@ def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, en
     chat.open()
     chat.ask("go")
     chat.card("demo__first").expect_status("succeeded")
-    chat.card("demo__first").root.locator("summary").click()
+    chat.unfolded("demo__first")
     expect(chat.answers.locator("strong")).to_have_text("see")
     chat.page.evaluate(MARK)
     engine.restart()
     chat.card("demo__lost").expect_status("unknown")
     chat.card("demo__second").expect_status("running")
     expect(chat.cards).to_have_count(3)
-    # The very same elements: nothing was taken away and put back.
-    assert chat.page.evaluate(MARKED) == ["article", "article", *["details"] * 3]
-    assert chat.card("demo__first").root.get_attribute("open") is None
+    # The very same elements: nothing was taken away and put back, but the call that is to be seen now.
+    assert chat.page.evaluate(MARKED) == ["message-user", "tool-card", "tool-card", "message-text"]
+    assert chat.card("demo__first").root.get_attribute("open") is not None
     engine.open_gate("end")
     chat.expect_idle()
     expect(chat.answers).to_have_text(["Let me see.", "Done."])
@@ -230,7 +231,7 @@ def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, eng
     chat.page.evaluate(LISTEN)
     engine.open_gate("reconnect")
     expect(chat.answers).to_have_text("one two")
-    assert chat.page.evaluate(MARKED) == ["article", "article"]
+    assert chat.page.evaluate(MARKED) == TEXTS
     # Between the end of a message and that of its turn the page may well say that the model thinks.
     assert set(chat.page.evaluate("heard")) <= {"Writing…"}
     engine.open_gate("end")
@@ -280,7 +281,7 @@ def test_two_tabs_follow_one_turn_and_either_can_stop_it(
         tab.card("demo__job").expect_status("running")
         expect(tab.questions).to_have_text(["Why?", "go"])
         expect(tab.answers).to_have_text(["Because.", "Wait."])
-    assert other.page.evaluate(MARKED) == ["article", "article"]
+    assert other.page.evaluate(MARKED) == TEXTS
     other.stop.click()
     for tab in (chat, other):
         tab.card("demo__job").expect_status("cancelled")

@@ -98,7 +98,7 @@ FOREIGN = """(answers) => {
         'munder munderover mtable mtr mtd mstyle mpadded mphantom';
     const tags = new Set(`${blocks} ${page}`.split(' '));
     const attributes = new Set(('href title rel target class align start role tabindex aria-label aria-hidden type ' +
-        'data-testid viewBox d dir').split(' '));
+        'aria-pressed aria-expanded data-testid viewBox d dir').split(' '));
     const mathematics = 'http://www.w3.org/1998/Math/MathML';
     return answers.flatMap((answer) => [...answer.querySelectorAll('*')]).flatMap((element) => {
         const found = tags.has(element.localName) ? [] : [element.localName];

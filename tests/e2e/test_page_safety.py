@@ -90,7 +90,7 @@ def test_attacks_in_every_part_of_a_tool_call_stay_text(chat: ChatPage) -> None:
     expect(chat.cards.first).to_contain_text("The image could not be loaded.")
     chat.cards.first.get_by_test_id("tool-download").click()
     expect(chat.cards.first.get_by_test_id("tool-download")).to_have_text("The download failed")
-    expect(chat.cards.last.get_by_test_id("tool-error-code")).to_have_text(ATTACK)
+    expect(chat.cards.last.get_by_test_id("tool-error")).to_have_text(ATTACK)
     assert_nothing_foreign(chat.page)
 
 

@@ -87,7 +87,7 @@ def test_the_other_tab_decides_and_this_one_sees_it_at_once(stack: Stack, chat: 
         each.expect_status("refused")
         expect(each.root.get_by_test_id("approval")).to_be_hidden()
         expect(each.root.get_by_test_id("approval-decided")).to_have_text("Refused. Reason: Not on a Friday")
-        expect(each.part("error-code")).to_have_text("NOT_APPROVED")
+        expect(each.part("status")).to_have_text("You refused it")
     expect(chat.answers.last).to_contain_text("Not on a Friday")
     chat.expect_idle()
     assert stack.effects("tabs") == []

@@ -8,9 +8,9 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from dialog_engine.tool_calls.prompt_mode.values import with_layout
-from tests.support.corpus import prompt_files, read_prompt
+from tests.support.corpus import PromptCase, files_of, read_case
 
-CORPUS = ["\n".join(read_prompt(path).reply) for path in prompt_files()]
+CORPUS = ["\n".join(read_case(path, PromptCase).reply) for path in files_of("prompt")]
 
 PIECES = (
     *("<tool_use>", "</tool_use>", "<name>", "</name>", "<arguments>", "</arguments>", "<function_calls>"),

@@ -27,12 +27,12 @@ from dialog_engine.model import ChatEvent, ChatRequest, LLMEvent, StreamEnd, Too
 from tests.fuzz.limits import CONNECTED, FUZZ, TIMES, Attempt, processor_time, watched
 from tests.fuzz.mutations import changed_bytes, changed_json, in_reads, written
 from tests.marks import promise
-from tests.support.corpus import anthropic_files, read_stream, stream_files
+from tests.support.corpus import files_of, read_stream
 from tests.support.llm_clients import AnthropicModel, OpenAIModel
 from tests.support.scripted_provider import SSE, CutError, Exchange, Provider, serving
 
-OPENAI = [case.chunks for case in map(read_stream, stream_files()) if case.chunks]
-ANTHROPIC = [case.chunks for case in map(read_stream, anthropic_files()) if case.chunks]
+OPENAI = [case.chunks for case in map(read_stream, files_of("streams")) if case.chunks]
+ANTHROPIC = [case.chunks for case in map(read_stream, files_of("anthropic")) if case.chunks]
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "openai": lambda: OpenAIDecoder(ErrorClassifier(), "model"),
     "anthropic": lambda: AnthropicDecoder("model", ErrorClassifier()),

@@ -9,8 +9,8 @@ import pytest
 from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
-from dialog_engine.relay import publish_queue, relay
 from dialog_engine.storage.database import Database
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.demo import Demo
 from tests.integration.engines import Engine, Model, Start, running_engine, settings
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener
@@ -63,12 +63,18 @@ async def caller(redis_url: str) -> AsyncGenerator[Caller]:
 
 
 @pytest.fixture
-def start(tmp_path: Path, redis_url: str, model: Model) -> Start:
-    """Each engine has this test's folder, Redis and model."""
+def times() -> EngineTimes:
+    """The times of the test's engines: see `with_times`."""
+    return EngineTimes()
+
+
+@pytest.fixture
+def start(tmp_path: Path, redis_url: str, model: Model, times: EngineTimes) -> Start:
+    """Each engine has this test's folder, Redis, model and times."""
 
     def started(**changes: Any) -> AbstractAsyncContextManager[Engine]:
         usual = {"redis_url": redis_url, "model_url": model.url}
-        return running_engine(settings(tmp_path, **usual | changes))
+        return running_engine(settings(tmp_path, **usual | changes), times=times)
 
     return started
 
@@ -87,10 +93,3 @@ async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
         bench = Bench(redis, thread)
         await bench.open()
         yield bench
-
-
-@pytest.fixture
-def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The relay finds nothing by polling within a test."""
-    for module in (publish_queue, relay):
-        monkeypatch.setattr(module, "POLL_SECONDS", 60.0)

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import pytest
 import uvicorn.server
 from fastapi import FastAPI
 from redis import Redis as SyncRedis
@@ -18,11 +19,13 @@ from redis import Redis as SyncRedis
 from callstream_runtime.connection_limits import ConnectionLimits
 from callstream_runtime.settings_sources import read_settings
 from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, OutboxRow
+from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.http.app import Server, server_of
 from dialog_engine.main import bind, bind_operations
 from dialog_engine.settings import Settings
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.wiring.engine import build_app
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
@@ -334,11 +337,15 @@ def in_store(configured: Settings, **changes: Any) -> Settings:
 
 @asynccontextmanager
 async def running_engine(
-    configured: Settings, *, port: int = 0, limits: ConnectionLimits | None = None
+    configured: Settings,
+    *,
+    times: EngineTimes = EngineTimes(),
+    port: int = 0,
+    limits: ConnectionLimits | None = None,
 ) -> AsyncGenerator[Engine]:
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()
-    app = build_app(configured, closing)
+    app = build_app(configured, closing, times)
     [listener] = bind(configured.http.model_copy(update={"port": port}))
     listeners = [listener, *bind_operations(configured.http)]
     server = server_of(
@@ -347,6 +354,7 @@ async def running_engine(
         grace_seconds=configured.http.shutdown_grace_seconds,
         limits=limits,
         forwarded_allow_ips=configured.http.forwarded_allow_ips,
+        times=times.streams,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))
     engine = Engine(app, server, listener.getsockname()[1])
@@ -361,6 +369,14 @@ async def running_engine(
         await serving
         for each in listeners:
             each.close()
+
+
+def with_times(times: EngineTimes) -> pytest.MarkDecorator:
+    """The engines of the test, which get those of the fixture `times`, have these."""
+    return pytest.mark.parametrize("times", [times], ids=["times"])
+
+
+SHORT_LEASES = with_times(EngineTimes(ownership=OwnershipTimes(lease=1.0, renew=0.25, look=0.1)))
 
 
 Start = Callable[..., AbstractAsyncContextManager[Engine]]

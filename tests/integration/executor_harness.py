@@ -12,7 +12,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.executor import TIMES, CallExecutor, ExecutorTimes
-from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
+from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox, MailboxTimes
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
 from dialog_engine.model import CallAnswered, CallUpdate
@@ -44,7 +44,13 @@ class Workers(DisabledTools):
 class Harness:
     """An executor with its mailbox, and the operations of a worker."""
 
-    def __init__(self, url: str, times: ExecutorTimes = TIMES, calls: Subscriptions | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        times: ExecutorTimes = TIMES,
+        calls: Subscriptions | None = None,
+        mailbox_times: MailboxTimes = MailboxTimes(),
+    ) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
@@ -62,6 +68,7 @@ class Harness:
             self.calls,
             publisher=FakePublisher(unmarked=self._unmarked),
             cipher=CLEAR,
+            times=mailbox_times,
         )
         self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
         self.watch = RedisWatch(self.redis, self.keys, self.clock)

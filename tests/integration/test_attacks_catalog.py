@@ -139,11 +139,6 @@ async def test_what_was_held_and_changes_back_is_offered_again_without_an_operat
 # --- Somebody who writes to Redis ---
 
 
-@pytest.fixture(autouse=True)
-def quick_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.catalog.HEARTBEAT_SECONDS", 0.2)
-
-
 async def test_an_engine_does_not_believe_an_edited_or_a_copied_catalog(liar: Liar) -> None:
     liar.offer(listed("wipe", **DESTROYS), listed("read", readOnlyHint=True))
     clock, signed = RedisClock(), RequestKeys(["k" * 32])

@@ -194,6 +194,25 @@ async def test_the_tokens_of_a_stopped_reply_are_estimated_and_used_up(
         await wait_until_is(lambda: engine.status("POST", "/v1/chat", json={"message": "Hi"}), 429)
 
 
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
+async def test_a_message_that_waits_counts_when_it_begins(start: Start, model: Model) -> None:
+    model.held.clear()
+    async with start(api_keys=KEYS, subject_max_turns=2, subject_tokens_per_day=5) as engine:
+        acts_as(engine, "a")
+        first = await engine.begin()
+        path, body = f"/v1/sessions/{first['sessionId']}/turns", {"message": "Next", "onBusy": "queue"}
+        begun, held = [(await engine.client.post(path, json=body)).json() for _ in range(2)]
+        assert (begun["status"], held["status"]) == ("waiting", "waiting")
+        model.held.set()
+
+        async def is_held() -> bool:
+            found = (await engine.client.get(f"/v1/turns/{held['turnId']}")).json()
+            return found.get("held") == "LIMIT_EXCEEDED"
+
+        await wait_until(is_held, what="its hold")
+        assert (await engine.client.get(f"/v1/turns/{begun['turnId']}")).json()["status"] == "done"
+
+
 async def test_slots_are_shared_and_those_of_a_killed_engine_expire(redis: Any, other: Any) -> None:
     limits = SubjectLimits(turns=3)
     here, killed = Consumption(redis, Keys(), limits), Consumption(other, Keys(), limits)

@@ -11,11 +11,12 @@ from redis import Redis as SyncRedis
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.pipelined import PipelinedRedis
-from dialog_engine.personal_data import service as personal_data
 from dialog_engine.personal_data.redis_eraser import RedisEraser
-from dialog_engine.storage import erasures
+from dialog_engine.personal_data.service import ErasureTimes
+from dialog_engine.storage.erasures import DELETED_AT_ONCE
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
+from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.hidden import files_with, keys_with
@@ -52,12 +53,9 @@ async def a_turn_with_a_call(engine: Engine, model: Model, worker: Bench) -> str
     return session
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was deleted is erased without the time for what is on its way to Redis."""
-    monkeypatch.setattr(erasures, "SETTLE_MS", 0)
-    monkeypatch.setattr(erasures, "CLAIM_MS", 200)
-    monkeypatch.setattr(personal_data, "POLL_SECONDS", 0.05)
+TIMES = EngineTimes(erasures=ErasureTimes(look=0.05, settle=0, claim=0.2))
+SOON = with_times(TIMES)
+"""What was deleted is erased without the time for what is on its way to Redis."""
 
 
 async def streams_with_secret(redis: Any) -> set[str]:
@@ -88,7 +86,7 @@ async def nothing_left(redis: Any) -> bool:
 
 
 @promise("DELETE removes what a session said from the store and from Redis")
-@pytest.mark.usefixtures("soon")
+@SOON
 async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
     start: Start, tmp_path: Path, model: Model, worker: Bench
 ) -> None:
@@ -105,7 +103,6 @@ async def test_what_a_deleted_session_said_is_in_no_key_and_in_no_page(
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
-@pytest.mark.usefixtures("soon")
 @pytest.mark.parametrize(("store", "encrypted"), [("sqlite", False), ("postgres", True)])
 async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichever_engine_there_is(
     tmp_path: Path, own_redis: LocalServer, model: Model, store: str, encrypted: bool, request: pytest.FixtureRequest
@@ -120,7 +117,7 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
             bench = Bench(redis, thread)
             await bench.open()
             publish(own_redis.url, FIND)
-            async with running_engine(configured) as engine:
+            async with running_engine(configured, times=TIMES) as engine:
                 await a_turn_with_a_call(engine, model, bench)
                 await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the fact")
                 own_redis.kill()
@@ -135,14 +132,14 @@ async def test_an_erasure_while_redis_is_away_is_done_when_it_is_back_by_whichev
         own_redis.start()
         assert await redis.xlen("events.plugins.dead") == 1
 
-        async with running_engine(configured) as engine:  # on PostgreSQL another engine
+        async with running_engine(configured, times=TIMES) as engine:  # on PostgreSQL another engine
             await wait_until(lambda: nothing_left(redis), 20, what="the erasure")
             left = left_over()
             await wait_until(deleted, 20, what="the end of the erasure")
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")
-@pytest.mark.usefixtures("soon")
+@SOON
 async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_can_be_asked_for_again(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,12 +158,11 @@ async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_
 
 
 @promise("an erasure costs one pass over each stream, whatever the number of sessions")
-@pytest.mark.usefixtures("soon")
+@SOON
 async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream(
     start: Start, redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes, execute = list[str](), PipelinedRedis.execute_command
-    monkeypatch.setattr(erasures, "DELETED_AT_ONCE", 3)
 
     async def noted(self: PipelinedRedis, *command: Any, **options: Any) -> Any:
         if command[0] == "XRANGE" and command[1] in ("events.ltm", "events.plugins.dead", "events.analytics"):
@@ -174,7 +170,7 @@ async def test_the_sessions_of_a_subject_are_erased_in_one_pass_over_each_stream
         return await execute(self, *command, **options)
 
     async with start() as engine:
-        for n in range(10):
+        for n in range(DELETED_AT_ONCE + 5):
             await engine.chat(f"{n}")
         await wait_until(lambda: redis.xlen("events.ltm"), 20, what="the facts")
         monkeypatch.setattr(PipelinedRedis, "execute_command", noted)
@@ -199,7 +195,7 @@ async def test_what_is_kept_of_an_erasure_has_neither_the_subject_nor_a_text(tmp
 
 
 @promise("a subject exports and erases its data")
-@pytest.mark.usefixtures("soon")
+@SOON
 async def test_a_subject_exports_and_erases_what_is_theirs_and_nothing_else(start: Start, model: Model) -> None:
     async with start(api_keys="ann:" + "a" * 40 + ",bob:" + "b" * 40) as engine:
         for name, key in (("ann", "a" * 40), ("bob", "b" * 40)):

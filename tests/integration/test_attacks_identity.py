@@ -18,12 +18,13 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from callstream_runtime.logs import HumanFormatter
-from dialog_engine.chat import turns
-from dialog_engine.http import streams
+from dialog_engine.chat.turns import TurnTimes
 from dialog_engine.http.admission import OPERATORS, PROBES, role_needed
-from dialog_engine.identity import provider
+from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.identity.page_sessions import PageSession, PendingSignIn, Seal
+from dialog_engine.identity.provider import REFRESH_SECONDS
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
@@ -56,12 +57,17 @@ def bearer(credential: str) -> Headers:
 
 
 @pytest.fixture
-async def place(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Place]:
-    # Streams, and the keys of the identity provider, are looked at more often, and turns not at all.
-    monkeypatch.setattr(streams, "CHECK_SECONDS", 0.1)
-    monkeypatch.setattr(turns, "CHECK_SECONDS", 3600)
-    monkeypatch.setattr(provider, "REFRESH_SECONDS", 0.5)
-    monkeypatch.setattr(provider, "ASK_AGAIN_SECONDS", 0.1)
+def times() -> EngineTimes:
+    """Streams are checked more often, and turns not at all. The keys of the provider get old in half a second."""
+    return EngineTimes(
+        streams=StreamTimes(check=0.1),
+        turns=TurnTimes(check=3600),
+        provider_now=lambda: time.monotonic() * 2 * REFRESH_SECONDS,
+    )
+
+
+@pytest.fixture
+async def place(start: Start, tmp_path: Path) -> AsyncGenerator[Place]:
     keys, session_keys = tmp_path / "keys.json", tmp_path / "session.keys"
     session_keys.write_text("s" * 40)
     ann, bob = (add_key(keys, name, ["user"], None)[1] for name in ("ann", "bob"))

@@ -54,9 +54,9 @@ def open_database(dialect: str, tmp_path: Path, request: pytest.FixtureRequest) 
     return opener(dialect, tmp_path / "engine.sqlite3", request)
 
 
-async def chain_of(database: Database) -> AuditChain:
+async def chain_of(database: Database, **at_once: int) -> AuditChain:
     """The chain as an engine has it."""
-    return AuditChain(database, await read_digest_key(database, CLEAR))
+    return AuditChain(database, await read_digest_key(database, CLEAR), **at_once)
 
 
 async def record(database: Database, *subjects: str) -> None:
@@ -277,8 +277,8 @@ def add_or_die(tx, seal):
     if not {within}:
         add(tx, seal)
 
-audit_chain.SEALED_AT_ONCE, audit_chain._add = 2, add_or_die
-chain = audit_chain.AuditChain(database, await read_digest_key(database, CLEAR))
+audit_chain._add = add_or_die
+chain = audit_chain.AuditChain(database, await read_digest_key(database, CLEAR), sealed_at_once=2)
 await chain.seal()
 await chain.seal()
 """
@@ -352,12 +352,8 @@ async def test_the_retention_deletes_whole_seals_and_leaves_the_last_as_an_ancho
             await database.write(run_all(f"DELETE FROM {table}"))  # noqa: S608
 
 
-async def test_the_retention_deletes_a_bounded_number_of_events_at_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dialog_engine.storage.audit_chain.PRUNED_AT_ONCE", 2)
-    monkeypatch.setattr("dialog_engine.storage.audit_chain.SEALED_AT_ONCE", 1)
-    chain = await chain_of(database)
+async def test_the_retention_deletes_a_bounded_number_of_events_at_once(database: Database) -> None:
+    chain = await chain_of(database, pruned_at_once=2, sealed_at_once=1)
     await add_old(database, 3, 3, 3)
     await seal(chain)
 

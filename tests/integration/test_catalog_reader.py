@@ -191,9 +191,8 @@ async def test_a_catalog_is_decoded_when_it_has_changed_and_a_large_one_beside_t
     assert decoded == [kib == 1] * 2
 
 
-async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callstream_runtime.clock.ANSWER_SECONDS", 0.2)
-    watch = RedisWatch(hall.redis, hall.keys, hall.clock)
+async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall) -> None:
+    watch = RedisWatch(hall.redis, hall.keys, hall.clock, answer_seconds=0.2)
     await watch.ask()
     await hall.redis.execute_command("CLIENT", "PAUSE", 3000)
     async with asyncio.timeout(2):

@@ -22,6 +22,7 @@ from dialog_engine.errors import ConfigurationError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.operators import commands
 from dialog_engine.operators.encrypt import encrypt
+from dialog_engine.operators.pages import PAGE_BYTES
 from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.schemas.sealed_columns import TABLES
@@ -278,13 +279,12 @@ async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_comman
 
 
 async def test_after_the_command_has_run_clear_values_are_refused_by_engines_that_run_and_that_start(
-    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
+    open_database: OpenDatabase,
 ) -> None:
-    monkeypatch.setattr("dialog_engine.storage.sealed.LOOK_SECONDS", 0.05)
     running, starting, command = cipher_of([NEW]), cipher_of([NEW]), cipher_of([NEW])
     async with open_database() as database:
         await write_everything(EngineStore(database))
-        async with at_work(partial(follow_all_sealed, database, running)):
+        async with at_work(partial(follow_all_sealed, database, running, look_seconds=0.05)):
             assert open_value(running, MARKER, "sessions.title", "s") == MARKER
             await encrypt(database, command)
             await wait_until(lambda: running.strict, what="the engine that runs")
@@ -378,24 +378,22 @@ async def contents(database: Any) -> list[Any]:
     return [await database.read(f"SELECT * FROM {table.name} ORDER BY 1") for table in TABLES if table.name != "meta"]  # noqa: S608
 
 
-async def test_large_values_are_not_encrypted_together(
-    open_database: OpenDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dialog_engine.operators.pages.PAGE_BYTES", 100_000)
+async def test_large_values_are_not_encrypted_together(open_database: OpenDatabase) -> None:
     async with open_database() as database:
-        await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * 40_000))
+        await database.write(lambda tx: write_session(tx, "s", "ann", 100, image="A" * (PAGE_BYTES // 5)))
         counted = CountedReads(database)
         assert (await encrypt(counted, cipher_of([NEW]))).written["tool_calls"] == 40
-        assert counted.largest_read < 150_000
+        assert counted.largest_read < PAGE_BYTES * 1.5
 
 
 async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_path: Path) -> None:
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
         "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
-        "event_id", "event_type", "hash", "key", "key_id", "model", "name", "offered_to", "outcome", "owner", "payload",
-        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "tool", "tool_call_id",
-        "tool_mode", "traceparent", "traces", "turn_id",
+        "event_id", "event_type", "execution_class", "hash", "held", "key", "key_id", "leaf_moved_after",
+        "leaf_turn_id", "message_key", "model", "name", "offered_to", "outcome", "owner", "parent_turn_id", "payload",
+        "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "text_digest", "tool",
+        "tool_call_id", "tool_mode", "tool_title", "traceparent", "traces", "turn_id",
     }  # fmt: skip
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
         rows = await database.read(

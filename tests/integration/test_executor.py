@@ -9,8 +9,8 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls import mailbox as mailbox_module
 from dialog_engine.calls.executor import ExecutorTimes
+from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
 from dialog_engine.model import CallAnswered, CallHeld, CallQueued, WaitsFor
 from plugins_contract.errors import ErrorCode
@@ -30,8 +30,9 @@ HASTY = ExecutorTimes(grace=0.1, cancel=0.3, ask=0.3)
 
 
 @pytest.fixture
-async def harness(redis_url: str) -> AsyncGenerator[Harness]:
-    async with aclosing(Harness(redis_url)) as harness:
+async def harness(redis_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
+    times = getattr(request, "param", MailboxTimes())
+    async with aclosing(Harness(redis_url, mailbox_times=times)) as harness:
         await harness.bench.open()
         async with at_work(harness.mailbox.run):
             yield harness
@@ -115,10 +116,10 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
 
 
 @pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("harness", [MailboxTimes(quiet=3600)], indirect=True)  # the sweep finds nothing by itself
 async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at_once(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness,
 ) -> None:
-    monkeypatch.setattr(mailbox_module, "QUIET_SECONDS", 3600)  # the sweep finds nothing by itself
     request, other = harness.request(), harness.request()
     waiter = harness.run(other)
     for each in (request, other):

@@ -15,7 +15,7 @@ from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
-from dialog_engine.relay import publish_queue, relay
+from dialog_engine.relay.publish_queue import RelayTimes
 from dialog_engine.relay.relay import BATCH, Relay
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
@@ -34,6 +34,7 @@ from tests.support.working import Caller, calling
 pytestmark = pytest.mark.anyio
 
 WINDOW = 20
+OFTEN = RelayTimes(poll=0.1)
 SLOTS = 4
 
 
@@ -52,7 +53,9 @@ class Noted(Subscriptions):
 class Engine:
     """Outbox, relay and mailbox of one engine. It reads the notifications of its calls, unless it is `deaf`."""
 
-    def __init__(self, url: str, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0) -> None:
+    def __init__(
+        self, url: str, times: RelayTimes = OFTEN, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0
+    ) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
@@ -71,6 +74,7 @@ class Engine:
             cipher=CLEAR,
         )
         self.deaf = False
+        self._times = times
         self._name = name
         self._window = window
         self._limit = limit
@@ -88,6 +92,7 @@ class Engine:
             backlog_limit=self._limit,
             subject_window=self._window,
             cipher=CLEAR,
+            times=self._times,
         )
 
     def _unmarked(self) -> frozenset[str]:
@@ -154,12 +159,6 @@ class Workers:
         return [call for whose, call in self.begun if whose == subject]
 
 
-@pytest.fixture(autouse=True)
-def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (publish_queue, relay):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.1)
-
-
 @pytest.fixture
 async def workers(redis_url: str) -> AsyncGenerator[Workers]:
     async with calling(redis_url) as caller:
@@ -168,9 +167,13 @@ async def workers(redis_url: str) -> AsyncGenerator[Workers]:
 
 
 @pytest.fixture
-async def engine(redis_url: str) -> AsyncGenerator[Engine]:
-    async with aclosing(Engine(redis_url)) as engine:
+async def engine(redis_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Engine]:
+    async with aclosing(Engine(redis_url, getattr(request, "param", OFTEN))) as engine:
         yield engine
+
+
+RARE_POLLS = pytest.mark.parametrize("engine", [RelayTimes(poll=60.0)], indirect=True)
+"""The relay finds nothing by polling within a test."""
 
 
 @promise("subjects get fair shares of one stream")
@@ -192,7 +195,8 @@ async def test_with_several_engines_one_window_of_each_is_ahead_at_most(redis_ur
         await wait_until(lambda: len(workers.begun) == 301, 60)
 
 
-async def test_a_call_that_begins_releases_the_next_at_once(engine: Engine, workers: Workers, rare_polls: None) -> None:
+@RARE_POLLS
+async def test_a_call_that_begins_releases_the_next_at_once(engine: Engine, workers: Workers) -> None:
     async with at_work(engine.relay.run, engine.hear), workers.working():
         engine.asks("a", 8 * WINDOW)
         # By asking the ledger alone a window's worth of calls would go with each poll.
@@ -297,7 +301,8 @@ async def test_above_the_backlog_limit_only_subjects_with_their_share_are_refuse
         assert engine.relay.held == 30
 
 
-async def test_a_request_that_has_an_answer_does_not_count_against_the_window(engine: Engine, rare_polls: None) -> None:
+@RARE_POLLS
+async def test_a_request_that_has_an_answer_does_not_count_against_the_window(engine: Engine) -> None:
     over = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
     async with at_work(engine.relay.run):
         await wait_until(lambda: engine.outbox.looks)  # its places were checked, too

@@ -26,7 +26,7 @@ from dialog_engine.model import (
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
-from tests.support.corpus import CORPUS, anthropic_bytes, stream_bytes
+from tests.support.corpus import CORPUS, stream_bytes
 from tests.support.fakes import read_all
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
@@ -144,7 +144,7 @@ async def test_what_a_provider_does_not_take_is_left_out_from_then_on(
 
 THOUGHTS = {
     "openai": (stream_bytes(CORPUS / "streams/reasoning-details-encrypted.json"), "dHdv"),
-    "anthropic": (anthropic_bytes(CORPUS / "anthropic/thinking-before-call.json"), "sig=="),
+    "anthropic": (stream_bytes(CORPUS / "anthropic/thinking-before-call.json"), "sig=="),
 }
 """An answer with a thought and a call, and what the thought has that must go back."""
 

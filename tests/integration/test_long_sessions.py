@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.history import Memory, newest_said
+from dialog_engine.chat.history import Memory
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
 from dialog_engine.model import ToolMessage, UserMessage
 from dialog_engine.operators import split_media
@@ -45,7 +45,7 @@ def read_of(store: EngineStore) -> int:
 
 async def test_of_a_long_session_only_what_is_needed_is_read(store: EngineStore) -> None:
     newest = f"long-{TURNS - 5:06}"
-    said, left_out = await newest_said(store.archive, "long", MEMORY)
+    said, left_out = await store.said("long", MEMORY)
     assert sum(isinstance(each, UserMessage) for each in said) == 18
     assert left_out == 2 * TURNS - 36
     assert read_of(store) < 150_000
@@ -62,17 +62,17 @@ async def test_of_a_long_session_only_what_is_needed_is_read(store: EngineStore)
 async def test_what_is_read_at_once_is_bounded_in_bytes_too_and_a_turn_is_sent_whole(store: EngineStore) -> None:
     await store.database.write(lambda tx: write_session(tx, "large", "ann", 30, text="x" * 300_000))
 
-    page = await store.archive.page("large", before=None, limit=50, size=1_000_000)
+    page = await store.archive.page("large", await store.leaf("large"), before=None, limit=50, size=1_000_000)
     assert len(page.messages) == 4
     assert page.more
     transcript = await store.archive.transcript("ann", "large", limit=50, before=page.messages[0].message_id)
     assert [message.role for message in transcript.page.messages] == ["user", "assistant"] * 2
-    one = await store.archive.page("large", before=2, limit=50, size=1)
+    one = await store.archive.page("large", await store.leaf("large"), before=2, limit=50, size=1)
     assert (len(one.messages), one.more) == (1, False)
 
-    said, left_out = await newest_said(store.archive, "large", Memory(50, 500_000))
+    said, left_out = await store.said("large", Memory(50, 500_000))
     assert (len(said), left_out) == (6, 54)
-    assert (await newest_said(store.archive, "large", Memory(1, 1)))[0] == said[-2:]
+    assert (await store.said("large", Memory(1, 1)))[0] == said[-2:]
 
 
 async def test_pages_together_are_the_whole_session_in_both_directions(store: EngineStore) -> None:
@@ -106,15 +106,15 @@ async def unsplit(store: EngineStore) -> int:
 
 
 async def test_media_are_split_when_they_are_read_and_the_model_is_sent_the_same(store: EngineStore) -> None:
-    before, _ = await newest_said(store.archive, "long", MEMORY)
+    before, _ = await store.said("long", MEMORY)
     assert sum(len(each.media) for each in before if isinstance(each, ToolMessage)) == 3
     assert await unsplit(store) == TURNS // 5 - 4
     read_of(store)
 
-    assert (await newest_said(store.archive, "long", MEMORY))[0] == before
+    assert (await store.said("long", MEMORY))[0] == before
     assert read_of(store) < 4 * len(IMAGE) + 50_000
     assert await stored(store, "SELECT DISTINCT data FROM media") == [(IMAGE.encode(),)]
-    await newest_said(store.archive, "long", Memory(2, 1_000_000))
+    await store.said("long", Memory(2, 1_000_000))
     assert read_of(store) < 50_000, "no image of a message that is not sent is read"
 
 
@@ -141,7 +141,7 @@ async def test_large_media_are_read_one_at_a_time(store: EngineStore) -> None:
 async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_where_it_was(
     store: EngineStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(split_media, "PAGE_BYTES", 10 * len(IMAGE))
+    page_bytes = 10 * len(IMAGE)
     keep, kept = media.keep_media, list[str]()
 
     def failing(tx: SealedTransaction, correlation_id: str, parts: media.Parts) -> None:
@@ -153,7 +153,7 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     with monkeypatch.context() as patch:
         patch.setattr(media, "keep_media", failing)
         with pytest.raises(StorageUnavailableError):
-            await split_media.split_media(store.database, CLEAR)
+            await split_media.split_media(store.database, CLEAR, page_bytes)
     assert await stored(store, "SELECT count(*) FROM media") == [(20,)]
     assert await unsplit(store) == TURNS // 5 - 20
 
@@ -187,7 +187,7 @@ async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store:
 
 async def test_the_index_of_short_ids_is_used(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "engine.sqlite3") as database:
-        plan = await database.read(f"EXPLAIN QUERY PLAN {NAMED}", "session", "ann", "x" * 8, "x" * 8)
+        plan = await database.read(f"EXPLAIN QUERY PLAN {NAMED}", "session", "ann", "turn", "x" * 8, "x" * 8)
     assert any("tool_calls_by_short_id" in str(row) for row in plan)
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from callstream_runtime.connections import thread_client
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls import losses, mailbox
+from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.model import CallQueued
 from dialog_engine.relay.relay import Relay
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
@@ -41,18 +42,16 @@ LOST_UNKNOWN = (CallState.UNKNOWN, ErrorCode.LOST)
 LOST_FAILED = (CallState.FAILED, ErrorCode.LOST)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses are found in a tenth of the time."""
-    certain = {Loss.MISSING: CERTAIN_SECONDS, Loss.VANISHED: 0.0, Loss.STRANDED: CERTAIN_SECONDS / 2}
-    monkeypatch.setattr(losses, "CERTAIN_AFTER_SECONDS", certain)
-    for name, seconds in {"SWEEP_SECONDS": 0.2, "QUIET_SECONDS": 0.2, "SUSPECT_SECONDS": 0.1}.items():
-        monkeypatch.setattr(mailbox, name, seconds)
+CERTAIN = {Loss.MISSING: CERTAIN_SECONDS, Loss.VANISHED: 0.0, Loss.STRANDED: CERTAIN_SECONDS / 2}
+TENTH = MailboxTimes(sweep=0.2, suspect=0.1, quiet=0.2, certain_after=CERTAIN)
+QUICK = pytest.mark.parametrize("harness", [TENTH], indirect=True)
+"""Losses are found in a tenth of the time."""
 
 
 @pytest.fixture
-async def harness(redis_url: str) -> AsyncGenerator[Harness]:
-    async with aclosing(Harness(redis_url)) as harness:
+async def harness(redis_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
+    times = getattr(request, "param", MailboxTimes())
+    async with aclosing(Harness(redis_url, mailbox_times=times)) as harness:
         await harness.bench.open()
         async with at_work(harness.mailbox.run):
             yield harness
@@ -130,7 +129,7 @@ async def test_with_the_times_of_the_product_every_call_is_answered_or_runs_on_w
 
 @promise("I7 a request that vanished is answered LOST")
 @pytest.mark.every_redis
-@pytest.mark.usefixtures("quick")
+@QUICK
 @pytest.mark.parametrize("execution_class", ["once", "repeatable"])
 @pytest.mark.parametrize("lost", ["entry", "stream"])
 async def test_a_request_that_vanished_is_answered_lost(harness: Harness, execution_class: str, lost: str) -> None:
@@ -215,7 +214,6 @@ async def test_a_published_call_whose_deadline_passes_after_a_flush_is_not_said_
 
 
 @promise("after a flush every call is answered, runs on, or is queued again, and nothing runs twice that must not")
-@pytest.mark.usefixtures("quick")
 async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_right_outcome(
     redis_url: str, redis: Any, tmp_path: Path
 ) -> None:
@@ -226,14 +224,14 @@ async def test_an_engine_that_was_down_during_a_flush_ends_its_calls_with_the_ri
             await bench.open()
             publish(redis_url, DRAW)
             model.will_call("demo__draw")
-            async with running_engine(configured) as engine:
+            async with running_engine(configured, times=EngineTimes(mailbox=TENTH)) as engine:
                 session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
                 await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Draw"})
                 delivery = await wait_until(lambda: bench.next_delivery("a"))
                 assert delivery
                 await bench.run(delivery)
         await redis.flushall()
-        async with running_engine(configured) as engine:
+        async with running_engine(configured, times=EngineTimes(mailbox=TENTH)) as engine:
 
             async def ended() -> Any:
                 answer: Any = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()

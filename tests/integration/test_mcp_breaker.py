@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
-POLICY = replace(QUICK, failure_threshold=3, first_delay=0.3, longest_delay=0.6)
+POLICY = replace(QUICK, failure_threshold=3, first_delay=0.3, longest_delay=0.6, min_counted_timeout=0.05)
 PATIENT = replace(POLICY, first_delay=5.0, longest_delay=5.0)
 ERAS = [MODERN, LEGACY]
 
@@ -83,10 +83,7 @@ async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() 
 
 
 @promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
-async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else() -> None:
     policy = replace(PATIENT, failure_threshold=5)
     async with (
         scripted(hang=never, tool=answer) as peer,
@@ -105,10 +102,9 @@ async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_e
 
 
 @promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
-async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
+async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner() -> None:
     # The owner lists in the session or, if no call is left in it, in a new one: that takes as long as connecting may.
-    policy = replace(QUICK, list_timeout=0.2, call_wait=0.1)
+    policy = replace(QUICK, list_timeout=0.2, call_wait=0.1, min_counted_timeout=0.05)
     async with scripted(hang=never) as peer, connected(remote(peer.url, connect_timeout_ms=2000), policy) as server:
         peer.behaviours["tools/list"] = never
         assert isinstance(await server.call("hang", {}, subject="ann", timeout_s=0.1), TimedOut)
@@ -119,9 +115,8 @@ async def test_a_server_that_hangs_for_one_user_is_found_out_by_its_owner(monkey
     ("timeout", "granted"), [(0.04, None), (0.1, 1.0)], ids=["hardly any left", "waited elsewhere"]
 )
 async def test_calls_that_had_little_of_their_time_at_the_server_say_nothing_about_it(
-    monkeypatch: pytest.MonkeyPatch, timeout: float, granted: float | None
+    timeout: float, granted: float | None
 ) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.circuit_breaker.MIN_COUNTED_TIMEOUT_SECONDS", 0.05)
     async with scripted(hang=never) as peer, connected(remote(peer.url), POLICY) as server:
         for _ in range(POLICY.failure_threshold + 2):
             assert isinstance(await server.call("hang", {}, timeout_s=timeout, granted_s=granted), TimedOut)

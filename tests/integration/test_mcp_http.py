@@ -1,14 +1,19 @@
 """Calls over HTTP: what each kind of answer and each kind of failure says about the call, and about its neighbours."""
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp.dispatcher import TransportListener
+from plugins_mcp.mcp.http_streams import open_http
+from plugins_mcp.mcp.transport_options import Http
 from tests.integration.servers import (
     QUICK,
     connected,
@@ -26,14 +31,19 @@ pytestmark = pytest.mark.anyio
 ERAS = [MODERN, LEGACY]
 
 
+class Ignored(TransportListener):
+    """Listens to nothing."""
+
+    def lost(self) -> None: ...
+
+    async def result(self, result: dict[str, Any]) -> None: ...
+
+
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("behaviour", "fate"), [case[1:] for case in FATES], ids=[case[0] for case in FATES])
 async def test_each_answer_decides_its_own_call_only(
-    era: str, behaviour: Behaviour, fate: CallResult | type[CallResult], monkeypatch: pytest.MonkeyPatch
+    era: str, behaviour: Behaviour, fate: CallResult | type[CallResult]
 ) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_client.MAX_ANSWER_BYTES", 10_000)
-    monkeypatch.setattr("plugins_mcp.mcp.http_streams.MAX_ANSWER_BYTES", 10_000)
-    monkeypatch.setattr("plugins_mcp.mcp.http_posts.MAX_ANSWER_BYTES", 10_000)
     release = asyncio.Event()
 
     async def slow(request: Request) -> None:
@@ -44,7 +54,7 @@ async def test_each_answer_decides_its_own_call_only(
         neighbour = asyncio.create_task(server.call("slow", {}, timeout_s=20))
         await wait_until(lambda: peer.calls("slow"))
 
-        result = await server.call("odd", {}, timeout_s=5)
+        result = await server.call("odd", {}, timeout_s=20)
 
         assert result == fate if not isinstance(fate, type) else isinstance(result, fate)
         assert len(peer.calls("odd")) == 1
@@ -121,12 +131,18 @@ async def test_a_call_that_a_lost_session_takes_along_has_an_open_outcome() -> N
         assert await call == Ambiguous("the connection was lost during the call")
 
 
-async def test_a_notification_that_is_never_answered_does_not_block_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.http_streams.NOTIFICATION_TIMEOUT_SECONDS", 0.2)
-    async with scripted(LEGACY, slow=never, tool=answer) as peer, connected(remote(peer.url)) as server:
+async def test_a_notification_that_is_never_answered_does_not_block_the_calls() -> None:
+    async with (
+        scripted(LEGACY, slow=never, tool=answer) as peer,
+        open_http(Http(peer.url), Ignored(), notification_seconds=0.2) as connection,
+        Client(nullcontext(connection.streams), mode="legacy", cache=None) as client,
+    ):
         peer.behaviours["notifications/cancelled"] = never
-        assert isinstance(await server.call("slow", {}, timeout_s=0.2), TimedOut)
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await client.call_tool("slow", {})
+        async with asyncio.timeout(5):
+            await client.call_tool("tool", {})
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -18,6 +18,7 @@ import pytest
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
@@ -182,8 +183,8 @@ ENDS = {
 os._exit(3)""",
     "dies after the answer": "answer(); os._exit(0)",
     "closes its output": "os.close(1); read()",
-    "answers too much": "answer(content=[{'type': 'text', 'text': 'x' * 200_000}])",
-    "begins a line that is too long": "put(b'x' * 200_000); read()",
+    "answers too much": f"answer(content=[{{'type': 'text', 'text': 'x' * {MAX_ANSWER_BYTES}}}])",
+    "begins a line that is too long": f"put(b'x' * {MAX_ANSWER_BYTES + 1}); read()",
     "reports, then dies": "report(progress=1); send(method='notifications/of-tomorrow'); os._exit(3)",
 }
 """What the child does when it is called, and its connection ends."""
@@ -243,7 +244,6 @@ def _none(*_: object) -> AbstractAsyncContextManager[None]:
 async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
     name: str, protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.stdio.MAX_ANSWER_BYTES", 100_000)
     trace = tmp_path / "trace"
 
     async def call() -> Seen:

@@ -133,8 +133,6 @@ def _comparable(request: Request) -> tuple[dict[str, str], dict[str, Any]]:
 
 @pytest.mark.parametrize("name", BEHAVIOURS)
 async def test_a_post_and_the_transport_of_the_sdk_do_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("http_client", "http_streams", "http_posts"):
-        monkeypatch.setattr(f"plugins_mcp.mcp.{module}.MAX_ANSWER_BYTES", 10_000)
     async with scripted(tool=BEHAVIOURS[name]) as peer:
         peer.tools = [{"name": "tool", "inputSchema": SCHEMA}]
         spec = remote(peer.url, headers={"Authorization": "Bearer key", "User-Agent": "ours"})

@@ -129,13 +129,10 @@ async def test_a_disabled_tool_is_not_asked() -> None:
 
 
 @promise("an MCP server that talks nonsense, or too much, harms no other and no call but its own")
-async def test_a_line_without_an_end_ends_the_connection_and_the_next_one_is_as_good(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("plugins_mcp.mcp.stdio.MAX_ANSWER_BYTES", 100_000)
+async def test_a_line_without_an_end_ends_the_connection_and_the_next_one_is_as_good() -> None:
     says = """
             while request["params"]["arguments"]:
-                sys.stdout.write("x" * 1000)
+                sys.stdout.write("x" * 1_000_000)
             say(request, {"content": []})
     """
     async with connected(speaking(says)) as server:

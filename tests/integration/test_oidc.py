@@ -23,6 +23,7 @@ from dialog_engine.identity.tokens import MAX_NAME, MAX_ROLES, RoleRule, TokenVe
 from dialog_engine.settings import Settings
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
+from tests.support.hand_clock import HandClock
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 
 pytestmark = pytest.mark.anyio
@@ -30,21 +31,11 @@ pytestmark = pytest.mark.anyio
 RULE = RoleRule("roles", "operator")
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Api:
     """An authenticator that accepts tokens, on a clock of its own."""
 
     def __init__(self, issuer: str) -> None:
-        self.clock = Clock()
+        self.clock = HandClock()
         self.provider = IdentityProvider(issuer, now=self.clock)
         tokens = TokenVerifier(self.provider, AUDIENCE, RULE)
         self.authenticator = Authenticator(ApiKeys({}), FailedAttempts(0), tokens)

@@ -19,9 +19,8 @@ from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn
 from dialog_engine.operators.encrypt import open_store
-from dialog_engine.storage import postgres as driver
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
+from dialog_engine.storage.postgres import BULK_TIMES, PostgresDatabase, PostgresTimes, check_version, open_postgres
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.proxy import Proxy
 from tests.marks import promise
@@ -62,16 +61,13 @@ def proxy(server: PostgresServer) -> Generator[Proxy]:
         yield proxy
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver gives up sooner than it does in production."""
-    for name, seconds in (("POOL_SECONDS", 0.5), ("ANSWER_SECONDS", 2.0), ("STATEMENT_SECONDS", 1)):
-        monkeypatch.setattr(driver, name, seconds)
+SOON = PostgresTimes(pool=0.5, answer=2.0, statement=1)
+"""The driver gives up sooner than it does in production."""
 
 
 @pytest.fixture
-async def store(url: str, soon: None) -> AsyncGenerator[EngineStore]:
-    async with open_postgres(url, 4) as database:
+async def store(url: str) -> AsyncGenerator[EngineStore]:
+    async with open_postgres(url, 4, times=SOON) as database:
         yield EngineStore(database)
 
 
@@ -86,15 +82,15 @@ def as_role(url: str, role: str) -> str:
     return url.replace("callstream:", f"{role}:")
 
 
-async def opened(url: str) -> None:
-    async with open_postgres(url, 2):
+async def opened(url: str, times: PostgresTimes = PostgresTimes()) -> None:
+    async with open_postgres(url, 2, times=times):
         pass
 
 
-async def refused(url: str, error: type[EngineError]) -> str:
+async def refused(url: str, error: type[EngineError], times: PostgresTimes = PostgresTimes()) -> str:
     """What the engine says of a database that it cannot use."""
     with pytest.raises(error, match=r"^DATABASE_URL: ") as caught:
-        await opened(url)
+        await opened(url, times)
     whole = "".join(traceback.format_exception(caught.value))
     assert not any(secret in whole for secret in (PASSWORD, SECRET, "hun", "ter2"))
     return str(caught.value)
@@ -122,10 +118,9 @@ async def test_an_invalid_url_is_refused_without_its_password(url: str) -> None:
     assert "is not a URL such as postgresql://" in await refused(url, ConfigurationError)
 
 
-async def test_a_server_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "START_PAUSES_SECONDS", (0.1,))
-    port = free_port()
-    text = await refused(f"postgresql://callstream:{SECRET}@127.0.0.1:{port}/chat", StorageUnavailableError)
+async def test_a_server_that_is_not_there_is_named() -> None:
+    port, times = free_port(), PostgresTimes(start_pauses=(0.1,))
+    text = await refused(f"postgresql://callstream:{SECRET}@127.0.0.1:{port}/chat", StorageUnavailableError, times)
     assert f"127.0.0.1:{port}/chat cannot be used" in text
 
 
@@ -134,13 +129,12 @@ async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
     server: PostgresServer,
     url: str,
     proxy: Proxy,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     silent: bool,
 ) -> None:
-    monkeypatch.setattr(driver, "CONNECT_SECONDS", 2)  # the shortest that the driver knows
     proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
-    starting = asyncio.create_task(opened(server.url_of(database_of(url), port=proxy.port)))
+    times = PostgresTimes(connect=2)  # the shortest that libpq knows
+    starting = asyncio.create_task(opened(server.url_of(database_of(url), port=proxy.port), times))
     await wait_until(lambda: "the database is unavailable" in caplog.text or starting.done())
     proxy.clear()
     async with bounded(5):
@@ -187,16 +181,13 @@ async def test_the_error_of_a_user_without_rights_names_the_grants(url: str, rig
         ("synchronous_commit", "off", "synchronous_commit is off"),
         ("default_transaction_read_only", "on", "target_session_attrs=read-write"),
         ("fsync", "off", "fsync is off"),
-        (None, "", "the server is PostgreSQL 18: 15 or newer is needed"),
     ],
-    ids=["may lose acknowledged commits", "a read-only standby", "does not sync", "too old"],
+    ids=["may lose acknowledged commits", "a read-only standby", "does not sync"],
 )
 async def test_a_server_that_does_not_fit_is_refused(
-    server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch, setting: str | None, value: str, says: str
+    server: PostgresServer, url: str, setting: str, value: str, says: str
 ) -> None:
-    if setting is None:
-        monkeypatch.setattr(driver, "OLDEST_SERVER", 990_000)
-    elif setting == "fsync":  # of the whole server
+    if setting == "fsync":  # of the whole server
         server.set(setting, value)
     else:
         run(url, f"ALTER DATABASE {database_of(url)} SET {setting} = {value}")
@@ -204,6 +195,13 @@ async def test_a_server_that_does_not_fit_is_refused(
         assert says in await refused(url, ConfigurationError)
     finally:
         server.set("fsync", "on")
+
+
+@promise("a database that does not fit is refused at the start with the reason, and without the password")
+def test_a_server_that_is_too_old_is_refused() -> None:
+    check_version(150_000)
+    with pytest.raises(ConfigurationError, match="the server is PostgreSQL 14: 15 or newer is needed"):
+        check_version(140_019)
 
 
 # --- Outages while it is open ---
@@ -300,9 +298,9 @@ async def test_a_server_that_is_killed_in_the_middle_of_a_unit_leaves_nothing_of
 @promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 @pytest.mark.parametrize("silent", [False, True])
 async def test_all_callers_during_an_outage_fail_in_time_together(
-    server: PostgresServer, url: str, proxy: Proxy, soon: None, silent: bool
+    server: PostgresServer, url: str, proxy: Proxy, silent: bool
 ) -> None:
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4) as database:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 4, times=SOON) as database:
         store = EngineStore(database)
         turn = await begin(store.turns, "ann", None, "Hi")
         proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
@@ -350,32 +348,28 @@ async def test_a_slow_statement_of_a_server_that_answers_others_is_not_given_up(
 
 
 async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
-    server: PostgresServer, url: str, proxy: Proxy, soon: None
+    server: PostgresServer, url: str, proxy: Proxy
 ) -> None:
     rows = [(f"key {number}", "x" * 1_000_000) for number in range(40)]
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1, times=SOON) as database:
         proxy.set(Faults(bytes_per_second=10_000_000))
         began = time.monotonic()
         await database.write(lambda tx: tx.execute_many("INSERT INTO meta (key, value) VALUES ($1, $2)", rows))
-    assert time.monotonic() - began > driver.ANSWER_SECONDS
+    assert time.monotonic() - began > SOON.answer
 
 
-async def test_a_statement_of_an_operators_command_may_take_longer(
-    url: str, soon: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(driver, "ANSWER_SECONDS", 1.0)
+async def test_a_statement_of_an_operators_command_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", url)
     async with open_store(load(StoreSettings)) as database:
-        assert await database.read("SELECT 1 FROM pg_sleep($1)", driver.ANSWER_SECONDS + 0.5) == [(1,)]
+        assert await database.read("SHOW statement_timeout") == [("10min",)]
+    assert BULK_TIMES.answer > BULK_TIMES.statement == 600
 
 
 @promise("many rows are written in one round trip while the row of their turn is locked")
-async def test_many_rows_of_one_statement_cost_one_round_trip(
-    server: PostgresServer, url: str, proxy: Proxy, soon: None
-) -> None:
+async def test_many_rows_of_one_statement_cost_one_round_trip(server: PostgresServer, url: str, proxy: Proxy) -> None:
     rows = [(f"row {n}", "") for n in range(50)]
     add = "INSERT INTO meta (key, value) VALUES ($1, $2)"
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1) as database:
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 1, times=SOON) as database:
         await database.check()
         with proxy.broken(Faults(delay_replies=0.05)):
             async with bounded(25 * 0.05):  # BEGIN, the rows and COMMIT, and time to spare
@@ -406,15 +400,17 @@ class Cut:
         return "the result"
 
 
-@pytest.fixture
+@pytest.fixture(params=[1.5])
 async def behind(
-    server: PostgresServer, url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    server: PostgresServer, url: str, proxy: Proxy, request: pytest.FixtureRequest
 ) -> AsyncGenerator[PostgresDatabase]:
-    """A database behind the proxy."""
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 1.5)
-    monkeypatch.setattr(driver, "POOL_SECONDS", 0.5)
-    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2) as database:
+    """A database behind the proxy. The parameter is how long it is asked about a lost COMMIT."""
+    times = PostgresTimes(pool=0.5, resolve=request.param)
+    async with open_postgres(server.url_of(database_of(url), port=proxy.port), 2, times=times) as database:
         yield database
+
+
+WITH_TIME = pytest.mark.parametrize("behind", [15.0], indirect=True)
 
 
 def is_there(url: str) -> bool:
@@ -422,16 +418,11 @@ def is_there(url: str) -> bool:
 
 
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
+@WITH_TIME
 @pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
 async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
-    server: PostgresServer,
-    behind: PostgresDatabase,
-    proxy: Proxy,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    killed: bool,
+    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, killed: bool
 ) -> None:
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
     unit = Cut(proxy, Faults(hold_replies=True))
     writing = asyncio.create_task(behind.write(unit))
     await wait_until(lambda: unit.over.is_set() and is_there(url), what="the commit in the server")
@@ -449,16 +440,11 @@ async def test_a_commit_whose_answer_is_lost_is_found_to_be_committed(
 
 @promise("a COMMIT whose connection is lost is neither reported wrongly nor run twice")
 @promise("a commit that a killed PostgreSQL lost is not taken for one that it has")
+@WITH_TIME
 @pytest.mark.parametrize("killed", [False, True], ids=["the server goes on", "the server is killed"])
 async def test_a_commit_that_never_arrived_is_found_not_to_be_committed(
-    server: PostgresServer,
-    behind: PostgresDatabase,
-    proxy: Proxy,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    killed: bool,
+    server: PostgresServer, behind: PostgresDatabase, proxy: Proxy, url: str, killed: bool
 ) -> None:
-    monkeypatch.setattr(driver, "RESOLVE_SECONDS", 15.0)
     unit = Cut(proxy, Faults(hold_requests=True, refuse=killed))
     writing = asyncio.create_task(behind.write(unit))
     await wait_until(unit.over.is_set)
@@ -521,11 +507,11 @@ async def test_a_held_lock_is_an_error_in_time(store: EngineStore, url: str) -> 
 
 @promise("PostgreSQL away, silent, locked or full is an error in bounded time, and heals without a restart")
 async def test_a_server_without_a_free_connection_is_an_error_in_time_and_heals(
-    server: PostgresServer, url: str, soon: None
+    server: PostgresServer, url: str
 ) -> None:
     run(server.url, f"ALTER DATABASE {database_of(url)} OWNER TO limited")
     limited = as_role(url, "limited")
-    async with open_postgres(limited, 4) as database:
+    async with open_postgres(limited, 4, times=SOON) as database:
         await heals(database)
         with closing(await asyncio.to_thread(take_the_only_connection, url, limited)):
             async with bounded(5):

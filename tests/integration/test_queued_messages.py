@@ -9,8 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.chat import waiting_queue
-from tests.integration.engines import Engine, Model, Stream, running_engine, settings
+from dialog_engine.chat.turns import TurnTimes
+from dialog_engine.wiring.times import EngineTimes
+from tests.integration.engines import Engine, Model, Stream, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
@@ -27,20 +28,18 @@ def model(model: Model) -> Model:
 
 @pytest.fixture
 async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
 ) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines that share a database."""
     configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
     async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured))
-        there = await stack.enter_async_context(running_engine(configured))
+        here = await stack.enter_async_context(running_engine(configured, times=times))
+        there = await stack.enter_async_context(running_engine(configured, times=times))
         yield here, there
 
 
-@pytest.fixture
-def no_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No engine looks for messages that wait: the ends of turns begin them."""
-    monkeypatch.setattr(waiting_queue, "LOOK_SECONDS", 3600)
+NO_LOOKS = EngineTimes(turns=TurnTimes(look=3600))
+"""No engine looks for messages that wait: the ends of turns begin them."""
 
 
 async def send(engine: Engine, session_id: str, text: str, on_busy: str = "queue", **fields: str) -> httpx2.Response:
@@ -88,8 +87,9 @@ async def hold(engine: Engine, session_id: str, turn_id: str, text: str) -> str:
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+@with_times(NO_LOOKS)
 async def test_each_end_of_a_turn_begins_the_next_message_wherever_it_was_sent(
-    engines: tuple[Engine, Engine], no_looks: None, model: Model
+    engines: tuple[Engine, Engine], model: Model
 ) -> None:
     here, there = engines
     session_id, _ = await running(here)
@@ -258,12 +258,12 @@ async def test_what_waits_is_exported_and_goes_with_its_session(engines: tuple[E
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
-async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model, no_looks: None) -> None:
+async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model) -> None:
     (tmp_path / "redis").mkdir()
     redis = LocalServer(embedded_binary(), tmp_path / "redis")
     redis.start()
     try:
-        async with running_engine(settings(tmp_path / "here", redis.url, model.url)) as here:
+        async with running_engine(settings(tmp_path / "here", redis.url, model.url), times=NO_LOOKS) as here:
             session_id, _ = await running(here)
             redis.kill()
             turns = [await queued(here, session_id, text) for text in ("a", "b")]

@@ -169,7 +169,7 @@ def test_a_certificate_must_be_for_the_host_unless_that_is_switched_off(
 
 
 async def said_by(url: str) -> str:
-    async with command_client(url) as client:
+    async with command_client(url, timeout=0.5) as client:
         with pytest.raises(RedisError) as caught:
             await client.ping()
     assert isinstance(caught.value, RedisUnavailable)
@@ -179,11 +179,7 @@ async def said_by(url: str) -> str:
 @promise("both services start without Redis, say why it does not answer, and connect when it does")
 @smoke
 @pytest.mark.anyio
-async def test_a_port_for_tls_is_distinguished_from_one_without(
-    redis_url: str, tls_redis: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("callstream_runtime.connections.CONNECT_TIMEOUT", 0.5)
-
+async def test_a_port_for_tls_is_distinguished_from_one_without(redis_url: str, tls_redis: str) -> None:
     hint = "REDIS_URL must begin with rediss:// for TLS and with redis:// without"
     assert hint in await said_by(tls_redis.replace("rediss://", "redis://"))
     assert hint in await said_by(redis_url.replace("redis://", "rediss://"))

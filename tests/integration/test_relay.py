@@ -17,7 +17,7 @@ from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_F
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
-from dialog_engine.relay import publish_queue, relay
+from dialog_engine.relay.publish_queue import RelayTimes
 from dialog_engine.relay.relay import BATCH, Relay
 from dialog_engine.relay.routes import check_routes
 from plugins_contract.encryption import CLEAR, open_request
@@ -32,6 +32,13 @@ from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
+
+SOON = RelayTimes(look_back=0.2)
+OFTEN = replace(SOON, poll=0.05)
+"""The relay polls so often that a test need not wait for it."""
+FREQUENT_POLLS = pytest.mark.parametrize("relay_times", [OFTEN])
+RARE_POLLS = pytest.mark.parametrize("relay_times", [replace(SOON, poll=60.0)])
+"""The relay finds nothing by polling within a test."""
 
 
 class Noted(Subscriptions):
@@ -50,7 +57,7 @@ class Noted(Subscriptions):
 class Bench:
     """A relay, its outbox, and what it reported."""
 
-    def __init__(self, url: str, *, backlog_limit: int = 0, window: int = 0) -> None:
+    def __init__(self, url: str, times: RelayTimes = SOON, *, backlog_limit: int = 0, window: int = 0) -> None:
         self.keys = Keys()
         self.redis: Any = command_client(url)
         self.outbox = MemoryOutbox()
@@ -67,7 +74,7 @@ class Bench:
             self.calls,
             backlog_limit=backlog_limit,
             subject_window=window,
-            look_back_seconds=0.2,
+            times=times,
             observer=ObservedCalls(self.metrics),
             cipher=CLEAR,
         )
@@ -86,21 +93,20 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(redis_url: str) -> AsyncGenerator[Bench]:
-    async with aclosing(Bench(redis_url)) as bench:
+async def bench(redis_url: str, relay_times: RelayTimes) -> AsyncGenerator[Bench]:
+    async with aclosing(Bench(redis_url, relay_times)) as bench:
         yield bench
 
 
 @pytest.fixture
-def frequent_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The relay polls so often that a test need not wait for it."""
-    for module in (publish_queue, relay):
-        monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+def relay_times() -> RelayTimes:
+    return SOON
 
 
 @promise("the relay wakes on a commit")
 @pytest.mark.every_redis
-async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench, rare_polls: None) -> None:
+@RARE_POLLS
+async def test_a_commit_wakes_the_relay_without_any_polling(bench: Bench) -> None:
     async with at_work(bench.relay.run):
         await wait_until(lambda: bench.outbox.looks == 1)
         await asyncio.sleep(0)
@@ -119,7 +125,8 @@ def _entry(bench: Bench, correlation_id: str) -> str:
     return answer.entry
 
 
-async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench, rare_polls: None) -> None:
+@RARE_POLLS
+async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench) -> None:
     deadline = await bench.deadline()
     for _ in range(5 * BATCH + 1):
         bench.outbox.call(request(deadline))
@@ -130,7 +137,8 @@ async def test_rows_of_an_earlier_life_are_published_at_once(bench: Bench, rare_
 
 
 @promise("a row of the outbox that was not offered is found, whatever its number")
-async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench: Bench, frequent_polls: None) -> None:
+@FREQUENT_POLLS
+async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench: Bench) -> None:
     """As on PostgreSQL, where a lower number may be committed later, and where the answer to a commit may be lost."""
     deadline = await bench.deadline()
     late, early = bench.outbox.call(request(deadline)), bench.outbox.call(request(deadline))
@@ -142,10 +150,8 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench
     assert await bench.backlog() == 2
 
 
-async def test_facts_are_published_together_to_the_streams_of_their_routes(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publish_queue, "FACTS_SECONDS", 0.5)
+@pytest.mark.parametrize("relay_times", [replace(SOON, facts=0.5)])
+async def test_facts_are_published_together_to_the_streams_of_their_routes(bench: Bench) -> None:
     turn = bench.outbox.add(TURN_FINISHED, "turn-1", b'{"a": 1}')
     async with at_work(bench.relay.run):
         await wait_until(lambda: bench.outbox.looks == 1)
@@ -302,7 +308,8 @@ async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_
     assert [delay for seq, _, delay in bench.outbox.postponed if seq == bad.seq] == [1000, 2000]
 
 
-async def test_a_key_of_the_wrong_type_holds_up_its_own_rows_only(bench: Bench, frequent_polls: None) -> None:
+@FREQUENT_POLLS
+async def test_a_key_of_the_wrong_type_holds_up_its_own_rows_only(bench: Bench) -> None:
     await bench.redis.set("events.ltm", "somebody else's")
     stuck = bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     free = bench.outbox.add(TOOL_CALL_FINISHED, "call-1", b"{}")
@@ -346,7 +353,8 @@ async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(be
     assert await bench.backlog() == 1
 
 
-async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench, frequent_polls: None) -> None:
+@FREQUENT_POLLS
+async def test_facts_are_published_once_even_while_the_disk_is_full(bench: Bench) -> None:
     bench.outbox.store.refuse["published"] = StorageUnavailableError("full")
     bench.outbox.add(TURN_FINISHED, "turn-1", b"{}")
     async with at_work(bench.relay.run):
@@ -388,8 +396,8 @@ async def test_a_full_backlog_refuses_and_writes_nothing(redis_url: str) -> None
 
 
 @promise("a call that was refused never runs, and is not taken for lost")
-async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str, frequent_polls: None) -> None:
-    async with aclosing(Bench(redis_url, backlog_limit=1)) as bench:
+async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str) -> None:
+    async with aclosing(Bench(redis_url, OFTEN, backlog_limit=1)) as bench:
         first, second = [bench.outbox.call(request(await bench.deadline())) for _ in range(2)]
         bench.calls.waited_for = False
         async with at_work(bench.relay.run):
@@ -406,10 +414,8 @@ async def test_a_refusal_that_no_turn_receives_is_retried(redis_url: str, freque
 
 @promise("a call that was refused never runs, and is not taken for lost")
 @pytest.mark.parametrize("window", [0, 1], ids=["refused by the ledger", "refused at the door"])
-async def test_a_call_that_was_answered_as_refused_never_runs(
-    redis_url: str, window: int, frequent_polls: None
-) -> None:
-    async with aclosing(Bench(redis_url, backlog_limit=1, window=window)) as bench:
+async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, window: int) -> None:
+    async with aclosing(Bench(redis_url, OFTEN, backlog_limit=1, window=window)) as bench:
         deadline = await bench.deadline()
         async with at_work(bench.relay.run):
             bench.relay.offer([bench.outbox.call(request(deadline))])

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat import ownership
 from dialog_engine.model import AssistantMessage, ToolCall, Turn
 from dialog_engine.peers.control import ControlPublisher
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import SHORT_LEASES, Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
 from tests.support.fakes import FakeWorker, tool
@@ -30,14 +30,16 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 KEYS = Keys()
-LEASE_SECONDS = 1.0
 """For tests that have to wait for the end of one."""
 
 
 class Place:
     """Where engines find Redis, their database and the model."""
 
-    def __init__(self, folder: Path, redis_url: str, database_url: str, model: Model) -> None:
+    def __init__(
+        self, folder: Path, redis_url: str, database_url: str, model: Model, times: EngineTimes = EngineTimes()
+    ) -> None:
+        self._times = times
         self.redis_url = redis_url
         self.database_url = database_url
         self.store = Store(database_url)
@@ -46,7 +48,8 @@ class Place:
 
     @asynccontextmanager
     async def engine(self, **changes: Any) -> AsyncGenerator[Engine]:
-        async with running_engine(settings(*self._at, database_url=self.database_url, **changes)) as engine:
+        configured = settings(*self._at, database_url=self.database_url, **changes)
+        async with running_engine(configured, times=self._times) as engine:
             yield engine
 
     @asynccontextmanager
@@ -61,8 +64,10 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path, redis_url: str, postgres_url: str, model: Model) -> AsyncGenerator[Place]:
-    place = Place(tmp_path, redis_url, postgres_url, model)
+async def place(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
+) -> AsyncGenerator[Place]:
+    place = Place(tmp_path, redis_url, postgres_url, model, times)
     yield place
     place.store.close()
 
@@ -71,13 +76,6 @@ async def place(tmp_path: Path, redis_url: str, postgres_url: str, model: Model)
 async def engines(place: Place) -> AsyncGenerator[tuple[Engine, Engine]]:
     async with place.engines() as (here, there):
         yield here, there
-
-
-@pytest.fixture
-def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "LEASE_SECONDS", LEASE_SECONDS)
-    monkeypatch.setattr(ownership, "RENEW_SECONDS", LEASE_SECONDS / 4)
-    monkeypatch.setattr(ownership, "LOOK_SECONDS", LEASE_SECONDS / 10)
 
 
 @pytest.fixture
@@ -230,7 +228,8 @@ async def test_a_fenced_owner_stops_and_ends_nothing(
 
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
-@pytest.mark.usefixtures("killed", "short_leases")
+@pytest.mark.usefixtures("killed")
+@SHORT_LEASES
 async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, redis_url: str, model: Model) -> None:
     turn = await left_behind(place)
     call = ToolCall("call_1", new_id(), "job__quick", "{}")
@@ -250,7 +249,8 @@ async def test_an_unpublished_call_is_published_by_the_adopter(place: Place, red
 
 
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
-@pytest.mark.usefixtures("killed", "short_leases")
+@pytest.mark.usefixtures("killed")
+@SHORT_LEASES
 async def test_an_engine_that_is_frozen_during_a_commit_does_not_prevent_adoption(place: Place, model: Model) -> None:
     turn = await left_behind(place)
     asked, begun_once, wakes = len(model.asked), Event(), Event()

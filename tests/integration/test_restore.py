@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.calls import losses, mailbox
+from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.operators.backup import back_up, restore, restored
 from dialog_engine.settings import Settings
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ExecutionClass
@@ -25,12 +26,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses are found in a tenth of the time."""
-    monkeypatch.setattr(losses, "CERTAIN_AFTER_SECONDS", dict.fromkeys(Loss, 0.6))
-    for name, seconds in {"SWEEP_SECONDS": 0.2, "QUIET_SECONDS": 0.2, "SUSPECT_SECONDS": 0.1}.items():
-        monkeypatch.setattr(mailbox, name, seconds)
+QUICK = EngineTimes(mailbox=MailboxTimes(0.2, 0.1, 0.2, dict.fromkeys(Loss, 0.6)))
+"""Losses are found in a tenth of the time."""
 
 
 @pytest.fixture
@@ -61,7 +58,7 @@ async def engine_with(
         redis.flushdb()
     delete = tool("files__delete", execution_class=ExecutionClass(execution_class), approval=approval)
     publish(configured.service.redis_url, delete)
-    async with running_engine(configured) as engine:
+    async with running_engine(configured, times=QUICK) as engine:
         yield engine
 
 

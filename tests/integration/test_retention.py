@@ -12,8 +12,10 @@ from dialog_engine.chat.audit import AuditAction
 from dialog_engine.config.store import StoreSettings
 from dialog_engine.operators import commands
 from dialog_engine.personal_data.retention import DAY_MS, Idle, Retention, one_pass
+from dialog_engine.personal_data.service import ErasureTimes
 from dialog_engine.storage import erasures
 from dialog_engine.storage.database import Database
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Model, in_store, running_engine, settings
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -117,9 +119,9 @@ async def test_a_message_that_comes_while_a_pass_decides_keeps_its_session(store
 
 @promise("sessions beyond the retention of their subject's class are erased whole, once, and not while they are used")
 async def test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_it(
-    tmp_path: Path, redis_url: str, redis: Redis, model: Model, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, redis_url: str, redis: Redis, model: Model
 ) -> None:
-    monkeypatch.setattr(erasures, "SETTLE_MS", 0)
+    times = EngineTimes(erasures=ErasureTimes(settle=0))
     configured = settings(tmp_path, redis_url, model.url)
     async with running_engine(configured) as engine:
         begun = (await engine.chat("the-hidden-marzipan"))[0].data
@@ -127,7 +129,7 @@ async def test_an_engine_erases_what_redis_has_of_an_old_session_too_and_counts_
         await idle(database, begun["sessionId"], 31)
     assert await redis.exists(f"dialog.turns:{begun['turnId']}")
 
-    async with running_engine(in_store(configured, retention_days=30)) as engine:
+    async with running_engine(in_store(configured, retention_days=30), times=times) as engine:
 
         async def gone() -> bool:
             return not await redis.exists(f"dialog.turns:{begun['turnId']}")

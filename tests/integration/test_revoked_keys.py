@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat import turns
+from dialog_engine.chat.turns import TurnTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings
 from tests.integration.test_approvals import DELETE, requested
 from tests.marks import promise
@@ -41,13 +42,13 @@ class Place:
         self.stolen_id = entry.id
 
     @asynccontextmanager
-    async def engine(self, name: str = "here") -> AsyncGenerator[Engine]:
+    async def engine(self, name: str = "here", times: EngineTimes = EngineTimes()) -> AsyncGenerator[Engine]:
         """An engine that offers the tool. Its client sends the key `own`."""
         keys = self.folder / name
         if not keys.exists():
             shutil.copy(self.folder / "keys", keys)
         configured = settings(self.folder, self.redis_url, self.model.url, api_keys_file=keys, **self.changes)
-        async with running_engine(configured) as engine:
+        async with running_engine(configured, times=times) as engine:
             engine.client.headers.update(self.own)
             await wait_until(engine.offers, what="the tool")
             yield engine
@@ -76,6 +77,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, redis_url: str, model:
     return Place(tmp_path, redis_url, model, changes)
 
 
+UNCHECKED = EngineTimes(turns=TurnTimes(check=3600))
+"""No engine looks by itself whether the keys of its turns are revoked."""
+
 on_postgres = pytest.mark.parametrize("place", ["postgres"], indirect=True)
 
 
@@ -99,11 +103,8 @@ async def test_a_question_is_withdrawn_with_the_key_that_began_its_turn(place: P
         assert (await engine.chat())[-1].data["reason"] == "stop", "of another key"
 
 
-async def test_a_question_of_a_revoked_key_cannot_be_approved_before_its_turn_is_ended(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "CHECK_SECONDS", 3600)
-    async with place.engine() as engine:
+async def test_a_question_of_a_revoked_key_cannot_be_approved_before_its_turn_is_ended(place: Place) -> None:
+    async with place.engine(times=UNCHECKED) as engine:
         turn_id, question = await place.asked(engine)
         place.revoke("here")
         await wait_until(lambda: refuses(engine, place.stolen), what="the end of the key")
@@ -120,15 +121,12 @@ async def refuses(engine: Engine, headers: dict[str, str]) -> bool:
 
 
 @on_postgres
-async def test_a_turn_that_is_adopted_or_resumed_after_its_key_was_revoked_ends_at_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "CHECK_SECONDS", 3600)
-    async with place.engine() as engine:
+async def test_a_turn_that_is_adopted_or_resumed_after_its_key_was_revoked_ends_at_once(place: Place) -> None:
+    async with place.engine(times=UNCHECKED) as engine:
         turn_id, _ = await place.asked(engine)
     requests = len(place.model.asked)
     place.revoke("keys")
-    async with place.engine("there") as engine, asyncio.timeout(20):
+    async with place.engine("there", UNCHECKED) as engine, asyncio.timeout(20):
         assert is_withdrawn(await engine.events("GET", f"/v1/turns/{turn_id}/events"))
     assert len(place.model.asked) == requests
     assert requested(place.redis_url) == []

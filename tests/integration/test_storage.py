@@ -17,9 +17,8 @@ from dialog_engine.errors import (
     TurnRunningError,
 )
 from dialog_engine.model import Turn
-from dialog_engine.storage import sqlite as sqlite_store
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.sqlite import MAX_GROUP
+from dialog_engine.storage.sqlite import CALLS_PER_MS, MAX_GROUP
 from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.turns import TITLE_LENGTH
 from plugins_contract.errors import ErrorCode
@@ -101,13 +100,10 @@ async def test_writers_that_come_together_share_commits_in_their_order(sqlite: E
 
 
 @promise("commits on SQLite are durable and grouped under load")
-async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_soon(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite_store, "MAX_PAUSE_MS", 500)
-    in_flight = 500 * sqlite_store.CALLS_PER_MS
+async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_soon(path: Path) -> None:
+    in_flight = 500 * CALLS_PER_MS
 
-    async with open_sqlite(path, lambda: in_flight) as database:
+    async with open_sqlite(path, lambda: in_flight, max_pause_ms=60_000) as database:
         await database.write(insert("first"))
         before, writes = database.commits, list[asyncio.Task[None]]()
         for n in range(10):
@@ -116,8 +112,7 @@ async def test_with_many_calls_in_flight_a_commit_waits_for_the_units_that_come_
         await asyncio.gather(*writes)
         assert database.commits - before == 1
 
-        in_flight = sqlite_store.CALLS_PER_MS - 1
-        monkeypatch.setattr(sqlite_store, "MAX_PAUSE_MS", 60_000)
+        in_flight = CALLS_PER_MS - 1
         await database.write(insert("another"))
         async with asyncio.timeout(10):
             await database.write(insert("the next at once"))

@@ -11,7 +11,7 @@ import pytest
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, TurnFailed, Usage
+from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
@@ -62,6 +62,7 @@ async def write_everything(store: EngineStore) -> str:
     )
     assert await store.approvals.ask_again(turn.turn_id, Asked(again, ask), question(arguments={"new": MARKER}))
     assert len(await store.approvals.close(turn, lambda _: outcome)) == 1
+    await store.turns.begin(Turn(new_id(), session, "ada"), MARKER, queue=True)
     failure = TurnFailed("INTERNAL", MARKER)
     await store.turns.finish(turn, message, Done(turn.turn_id, DoneReason.ERROR, Usage(1, 1), 5), failure)
     return session

@@ -28,16 +28,9 @@ from dialog_engine.operators import subjects
 from plugins_contract.keys import Keys
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise
+from tests.support.hand_clock import HandClock
 
 pytestmark = pytest.mark.anyio
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0 * PERIOD_SECONDS
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def by_name(report: Report) -> dict[str, Use]:
@@ -46,7 +39,7 @@ def by_name(report: Report) -> dict[str, Use]:
 
 @promise("operators see which subjects use most, at all engines, however many there are")
 async def test_engines_add_up_what_is_open_and_what_was_counted_in_the_last_hour(redis: Any) -> None:
-    clock = Clock()
+    clock = HandClock(1_000_000.0 * PERIOD_SECONDS)
     here, there = (SubjectUse(redis, Keys(), clock=clock) for _ in range(2))
     end = here.opened("streams", "ann")
     there.opened("streams", "ann")
@@ -73,7 +66,7 @@ async def test_engines_add_up_what_is_open_and_what_was_counted_in_the_last_hour
 
 @promise("operators see which subjects use most, at all engines, however many there are")
 async def test_very_many_subjects_take_bounded_memory_and_do_not_hide_those_that_use_most(redis: Any) -> None:
-    clock = Clock()
+    clock = HandClock(1_000_000.0 * PERIOD_SECONDS)
     use = SubjectUse(redis, Keys(), clock=clock)
     for number in range(100_000):
         use.count("refusals", f"stranger {number}" + "x" * 1_000)

@@ -43,8 +43,8 @@ class Servers(McpServers):
         await self.connected.wait()
 
 
-def lookup(servers: Any, redis: Redis) -> CatalogToolLookup:
-    return CatalogToolLookup(servers, redis, KEYS, RedisClock(), RequestKeys())
+def lookup(servers: Any, redis: Redis, connect_seconds: float = 5.0) -> CatalogToolLookup:
+    return CatalogToolLookup(servers, redis, KEYS, RedisClock(), RequestKeys(), connect_seconds)
 
 
 async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(redis: Redis) -> None:
@@ -59,10 +59,8 @@ async def test_an_unknown_name_is_waited_for_while_servers_are_being_connected(r
     assert found.tool == "add"
 
 
-async def test_an_unknown_name_is_not_waited_for_without_end(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins_mcp.adoption.CONNECT_SECONDS", 0.05)
-
-    assert await lookup(Servers(), redis).find("demo__add") == []
+async def test_an_unknown_name_is_not_waited_for_without_end(redis: Redis) -> None:
+    assert await lookup(Servers(), redis, 0.05).find("demo__add") == []
 
 
 async def test_a_bare_name_means_the_tools_of_all_servers_of_this_worker_and_of_others(redis: Redis) -> None:

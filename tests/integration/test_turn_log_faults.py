@@ -12,16 +12,15 @@ import msgspec
 import pytest
 
 from callstream_runtime.connections import command_client
-from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor
 from dialog_engine.chat.replay import replay
-from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.stored_logs import LogStore
-from dialog_engine.event_log.turn_log import LiveLog
+from dialog_engine.event_log.turn_log import LiveLog, LogTimes
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.http import sse
 from dialog_engine.http.services import Services
+from dialog_engine.http.streams import Streams, StreamTimes
 from dialog_engine.model import (
     AssistantMessage,
     Done,
@@ -66,7 +65,8 @@ class Engine:
     """One engine, as far as logs are concerned."""
 
     def __init__(self, redis: Any, store: Store) -> None:
-        self.frames = RedisTurnLogs(LogStore(redis, Keys(), CLEAR))
+        self.frames = RedisTurnLogs(LogStore(redis, Keys(), CLEAR), LogTimes(look=0.1, idle=0.2))
+        self.streams = Streams(15, lambda: None, StreamTimes(end=0.1))
         self.archive = store
         self.clients: set[asyncio.Task[None]] = set()
         self._work = asyncio.create_task(self.frames.run())
@@ -230,12 +230,7 @@ class Reader:
 @promise("ids never go back: what died with an engine is a reset in the next epoch")
 @promise("streams cut at random have no gap and no duplicate")
 @pytest.mark.parametrize("seed", [0, 1, 2, *(pytest.param(seed, marks=MORE) for seed in range(3, 8))])
-async def test_ids_only_rise_and_the_text_is_complete_whatever_fails(
-    redis_url: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(events, "IDLE_SECONDS", 0.2)
-    monkeypatch.setattr(sse, "END_SECONDS", 0.1)
+async def test_ids_only_rise_and_the_text_is_complete_whatever_fails(redis_url: str, seed: int) -> None:
     chance = random.Random(seed)
     async with AsyncExitStack() as stack:
         redis: Any = await stack.enter_async_context(aclosing(command_client(redis_url)))

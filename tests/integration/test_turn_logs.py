@@ -10,11 +10,10 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.events import START, Cursor, Frame, LogGoneError
-from dialog_engine.event_log import turn_logs as turn_logs_module
 from dialog_engine.event_log.growing_log import Entry
 from dialog_engine.event_log.stored_logs import LIFETIME_SECONDS, LogStore
-from dialog_engine.event_log.turn_log import LiveLog
-from dialog_engine.event_log.turn_logs import RedisTurnLogs
+from dialog_engine.event_log.turn_log import LiveLog, LogTimes
+from dialog_engine.event_log.turn_logs import KEEP_UNSTORED, RedisTurnLogs
 from dialog_engine.model import Done, DoneReason, Reset, TextDelta, Turn, TurnEvent, TurnStarted, Usage
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
@@ -47,11 +46,11 @@ class NotedStore(LogStore):
 class Archive:
     """The logs of one engine, and a second engine's view of them."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, times: LogTimes = LogTimes()) -> None:
         self.redis: Any = command_client(url)
         self.keys = Keys()
         self.store = NotedStore(self.redis, self.keys, CLEAR)
-        self.logs = RedisTurnLogs(self.store)
+        self.logs = RedisTurnLogs(self.store, times)
         self.elsewhere = RedisTurnLogs(self.store)
 
     async def aclose(self) -> None:
@@ -67,8 +66,9 @@ class Archive:
 
 
 @pytest.fixture
-async def archive(redis_url: str) -> AsyncGenerator[Archive]:
-    async with aclosing(Archive(redis_url)) as archive, at_work(archive.elsewhere.run):
+async def archive(redis_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Archive]:
+    times = getattr(request, "param", LogTimes())
+    async with aclosing(Archive(redis_url, times)) as archive, at_work(archive.elsewhere.run):
         yield archive
 
 
@@ -217,8 +217,8 @@ async def test_a_log_that_redis_lost_is_stored_again_from_its_beginning_and_read
 
 
 @promise("a log that Redis lost is stored again by its owner")
-async def test_a_log_is_stored_again_without_new_events(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_logs_module, "LOOK_SECONDS", 0.1)
+@pytest.mark.parametrize("archive", [LogTimes(look=0.1)], indirect=True)
+async def test_a_log_is_stored_again_without_new_events(archive: Archive) -> None:
     async with at_work(archive.logs.run):
         log = archive.logs.open(TURN)
         log.append(TextDelta("a"))
@@ -313,10 +313,8 @@ async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(ar
     await asyncio.wait([other])
 
 
-async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
-    archive: Archive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turn_logs_module, "KEEP_SECONDS", 0.2)
+@pytest.mark.parametrize("archive", [LogTimes(keep=0.2)], indirect=True)
+async def test_an_ended_log_stays_in_memory_for_a_bounded_time(archive: Archive) -> None:
     log = archive.logs.open(TURN)
     log.append(DONE)
     assert text(await read(archive.logs)) == "<done>"
@@ -328,19 +326,18 @@ async def test_an_ended_log_stays_in_memory_for_a_bounded_time(
     await wait_until(is_gone)
 
 
-async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_logs_module, "KEEP_UNSTORED", 3)
+async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Archive(own_redis.url)) as archive:
         running = archive.logs.open(TURN)
         running.append(TextDelta("a"))
-        ended = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(10)]
+        ended = [archive.logs.open(Turn(f"turn-{n}", "session", "ann")) for n in range(KEEP_UNSTORED + 10)]
         for log in ended:
             log.append(DONE)
         async with at_work(archive.logs.run):
-            await wait_until(lambda: archive.store.appended == 4)
+            await wait_until(lambda: archive.store.appended == KEEP_UNSTORED + 1)
             own_redis.start()
-            await wait_until(lambda: archive.stored("turn-9"))
+            await wait_until(lambda: archive.stored(ended[-1].turn.turn_id))
             await wait_until(archive.stored)
         assert await archive.stored("turn-0") == []
 

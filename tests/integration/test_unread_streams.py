@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dialog_engine.http import streams
+from dialog_engine.http.streams import StreamTimes
+from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -20,11 +21,9 @@ PIECES, PIECE = 70, "x" * 50_000
 
 
 @pytest.fixture
-async def engine(
-    tmp_path: Path, redis_url: str, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[Engine]:
-    monkeypatch.setattr(streams, "SEND_TIMEOUT_SECONDS", 0.5)
-    async with running_engine(settings(tmp_path, redis_url, model.url)) as engine:
+async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
+    times = EngineTimes(streams=StreamTimes(unread=0.5))
+    async with running_engine(settings(tmp_path, redis_url, model.url), times=times) as engine:
         yield engine
 
 

@@ -23,7 +23,7 @@ from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
 from plugins_mcp.adoption import RequestAdopter
-from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
+from plugins_mcp.consumer import BLOCK_SECONDS, TURN_SECONDS, Consumer
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.metrics import Metrics
@@ -103,7 +103,12 @@ class Crew:
 
     @asynccontextmanager
     async def consuming(
-        self, name: str = "b", *, concurrency: int = 4, times: LeaseTimes = OFTEN
+        self,
+        name: str = "b",
+        *,
+        concurrency: int = 4,
+        times: LeaseTimes = OFTEN,
+        turn_seconds: float = TURN_SECONDS,
     ) -> AsyncGenerator[tuple[Consumer, Gate]]:
         """A consumer that runs for as long as the block, and then waits for what it has in hand."""
         redis, reader = command_client(self.url), blocking_client(self.url, block_seconds=BLOCK_SECONDS)
@@ -124,6 +129,7 @@ class Crew:
             check_redis=self._look,
             times=times,
             settle_seconds=self.settle,
+            turn_seconds=turn_seconds,
             observer=CallObserver(self.metrics),
             cipher=CLEAR,
         )
@@ -250,13 +256,10 @@ async def test_a_stream_that_has_more_requests_is_read_for_all_free_slots(crew: 
         assert reads <= 3 + 2, "one of each stream's own entries, one of all streams, and one of this"
 
 
-async def test_a_single_slot_waits_at_no_empty_stream_while_another_has_requests(
-    crew: Crew, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("plugins_mcp.consumer.TURN_SECONDS", BLOCK_SECONDS)
+async def test_a_single_slot_waits_at_no_empty_stream_while_another_has_requests(crew: Crew) -> None:
     crew.member_of = ("p", "q")
     requests = [await crew.caller.call() for _ in range(40)]
-    async with crew.consuming(concurrency=1, times=LeaseTimes(sweep=60)) as (_, gate):
+    async with crew.consuming(concurrency=1, times=LeaseTimes(sweep=60), turn_seconds=BLOCK_SECONDS) as (_, gate):
         gate.open.set()
         await wait_until(lambda: len(gate.taken) == len(requests))
 

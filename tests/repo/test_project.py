@@ -53,7 +53,6 @@ MAY_SLEEP = {
     "tests/integration/engines.py": "the pauses of Uvicorn itself are shorter",
     "tests/integration/servers/": "scripted tools take their time",
     "tests/integration/test_turn_log_faults.py": "steps and readers have a random pace, from a seed",
-    "tests/unit/test_local_stack.py": "signals are sent at a steady pace",
     "tests/unit/test_worker_leases.py": "a blocked event loop is the fault",
 }
 """Where a test may sleep, by the beginning of a path, and why."""
@@ -196,6 +195,28 @@ def test_no_test_waits_for_a_fixed_time() -> None:
 
     assert found - allowed == set()
     assert {path for path in MAY_SLEEP if not any(each.startswith(path) for each in allowed)} == set()
+
+
+PATCHED = re.compile(
+    r'setattr\(\s*(?:[\w.]+,\s*"|f?"[\w.{}]+\.)([A-Z][A-Z_]+)"'
+    r"|^ *\w+\.([A-Z][A-Z_]+) = "
+    r'|^ *for .*\("([A-Z][A-Z_]+)".*:\n *\w+\.setattr\(',
+    re.MULTILINE,
+)
+MAY_BE_PATCHED = {"NEWEST_VERSION"}
+"""Of a release that another process runs: no part of this release takes it."""
+
+
+def test_no_test_changes_a_constant_of_a_module() -> None:
+    """Times, sizes and counts are arguments of constructors, or a test lives with those of the product."""
+    found = {
+        f"{named(path)}: {name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        for match in PATCHED.finditer(path.read_text())
+        if (name := match[match.lastindex or 0]) not in MAY_BE_PATCHED
+    }
+
+    assert found == set()
 
 
 def sleeps_in(path: Path) -> list[ast.Call]:

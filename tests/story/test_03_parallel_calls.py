@@ -28,8 +28,7 @@ async def test_calls_of_one_reply_run_in_parallel_and_end_in_any_order() -> None
     model = ScriptedModel(asks(("time__rome", ""), ("time__oslo", "")), says("Both."))
     worker = FakeWorker({"time__rome": gives(succeeded("noon"), slow), "time__oslo": gives(succeeded("one"))})
     async with FakeEngine(model, tools=FakeCatalog(tool("time__rome"), tool("time__oslo")), worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "What time is it in Rome and in Oslo?")
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "time__oslo"))
+        turn = await engine.begun("What time is it in Rome and in Oslo?", is_step(ToolStatus.SUCCEEDED, "time__oslo"))
         await engine.until(turn, is_step(ToolStatus.RUNNING, "time__rome"))
         slow.set()
         events = await engine.seen(turn)

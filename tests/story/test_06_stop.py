@@ -30,8 +30,7 @@ pytestmark = pytest.mark.anyio
 async def test_stopping_keeps_the_partial_text_and_closes_the_stream_at_the_provider() -> None:
     model = ScriptedModel([TextDelta("It all "), TextDelta("began"), asyncio.Event()])
     async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "Tell me everything.")
-        await engine.until(turn, is_text("began"))
+        turn = await engine.begun("Tell me everything.", is_text("began"))
 
         assert await engine.turns.cancel(turn.turn_id)
 
@@ -46,8 +45,7 @@ async def test_stopping_cancels_running_calls_and_keeps_finished_results() -> No
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     async with FakeEngine(model, tools=FakeCatalog(tool("job__quick"), tool("job__long")), worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "Both!")
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
+        turn = await engine.begun("Both!", is_step(ToolStatus.SUCCEEDED, "job__quick"))
         await engine.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
 
         await engine.turns.cancel(turn.turn_id)
@@ -64,8 +62,7 @@ async def test_a_running_call_that_no_worker_confirms_ends_as_unknown() -> None:
     async with FakeEngine(
         ScriptedModel(asks(("job__long", ""))), tools=FakeCatalog(tool("job__long")), worker=worker
     ) as engine:
-        turn = await engine.turns.start("ada", None, "Go!")
-        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        turn = await engine.begun("Go!", is_step(ToolStatus.RUNNING))
         await engine.turns.cancel(turn.turn_id)
         events = await engine.seen(turn)
 
@@ -77,8 +74,7 @@ async def test_after_a_stop_the_history_has_a_result_for_every_call() -> None:
     model = ScriptedModel(asks(("job__long", "")), says("Fine."))
     worker = FakeWorker({"job__long": gives(succeeded("never"), asyncio.Event())})
     async with FakeEngine(model, tools=FakeCatalog(tool("job__long")), worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "Go!")
-        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        turn = await engine.begun("Go!", is_step(ToolStatus.RUNNING))
         await engine.turns.cancel(turn.turn_id)
 
         await engine.turn("Never mind.", turn.session_id, subject="ada")

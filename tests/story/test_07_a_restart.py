@@ -42,8 +42,7 @@ pytestmark = pytest.mark.anyio
 async def test_an_interrupted_message_is_made_again_and_the_user_gets_a_reset() -> None:
     model = ScriptedModel([TextDelta("Once upon"), asyncio.Event()], says("Once upon a time."))
     async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "A story!")
-        await engine.until(turn, is_text("Once upon"))
+        turn = await engine.begun("A story!", is_text("Once upon"))
 
         assert await engine.restart() == 1
 
@@ -62,8 +61,7 @@ async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() ->
     model = ScriptedModel(asks(("job__quick", ""), ("job__long", "")), says("Both are done."))
     worker = FakeWorker({"job__quick": gives(succeeded("one")), "job__long": gives(succeeded("two"), finish)})
     async with FakeEngine(model, tools=FakeCatalog(tool("job__quick"), tool("job__long")), worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "Both!")
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED, "job__quick"))
+        turn = await engine.begun("Both!", is_step(ToolStatus.SUCCEEDED, "job__quick"))
         await engine.until(turn, is_step(ToolStatus.RUNNING, "job__long"))
 
         await engine.restart()
@@ -86,8 +84,7 @@ async def test_finished_calls_are_not_repeated_and_running_ones_are_awaited() ->
 async def test_rounds_before_the_restart_count() -> None:
     model = ScriptedModel(asks(("job__quick", "")), [asyncio.Event()], says("Enough."))
     async with FakeEngine(model, tools=FakeCatalog(tool("job__quick")), max_rounds=1) as engine:
-        turn = await engine.turns.start("ada", None, "Go!")
-        await engine.until(turn, is_step(ToolStatus.SUCCEEDED))
+        turn = await engine.begun("Go!", is_step(ToolStatus.SUCCEEDED))
         await engine.restart()
         events = await engine.seen(turn)
 

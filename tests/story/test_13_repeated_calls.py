@@ -44,8 +44,7 @@ async def test_repetitions_are_counted_across_a_restart() -> None:
     cut = [TextDelta("Once"), asyncio.Event()]
     model = ScriptedModel(AGAIN, AGAIN, AGAIN, cut, AGAIN, says("No."))
     async with FakeEngine(model, tools=CATALOG, max_rounds=20) as engine:
-        turn = await engine.turns.start("ada", None, "Tell me when job 7 is done.")
-        await engine.until(turn, is_text("Once"))
+        turn = await engine.begun("Tell me when job 7 is done.", is_text("Once"))
         await engine.restart()
         events = await engine.seen(turn)
         assert len(engine.worker.executed) == 3

@@ -26,6 +26,7 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
+from tests.support.protocols import anthropic_sse, openai_sse
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 MODEL = "model"
@@ -80,41 +81,24 @@ class PromptCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Case = TypeVar("Case", StreamCase, HistoryCase, PromptCase)
 
 
-def stream_files() -> list[Path]:
-    return sorted((CORPUS / "streams").glob("*.json"))
+def files_of(folder: Literal["streams", "anthropic", "histories", "prompt"]) -> list[Path]:
+    return sorted((CORPUS / folder).glob("*.json"))
 
 
-def history_files() -> list[Path]:
-    return sorted((CORPUS / "histories").glob("*.json"))
-
-
-def prompt_files() -> list[Path]:
-    return sorted((CORPUS / "prompt").glob("*.json"))
-
-
-def read_stream(path: Path) -> StreamCase:
-    case = _read(path, StreamCase)
-    _check_events(path, case.events)
-    if case.chunks is None and not path.with_suffix(".sse").exists():
+def read_case(path: Path, kind: type[Case]) -> Case:
+    try:
+        case = msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise BadFileError(path, error) from None
+    if not isinstance(case, HistoryCase):
+        _check_events(path, case.events)
+    if isinstance(case, StreamCase) and case.chunks is None and not path.with_suffix(".sse").exists():
         raise BadFileError(path, f"has no `chunks`, and there is no {path.stem}.sse beside it")
     return case
 
 
-def read_history(path: Path) -> HistoryCase:
-    return _read(path, HistoryCase)
-
-
-def read_prompt(path: Path) -> PromptCase:
-    case = _read(path, PromptCase)
-    _check_events(path, case.events)
-    return case
-
-
-def _read(path: Path, kind: type[Case]) -> Case:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except msgspec.DecodeError as error:
-        raise BadFileError(path, error) from None
+def read_stream(path: Path) -> StreamCase:
+    return read_case(path, StreamCase)
 
 
 def _check_events(path: Path, events: Sequence[Json]) -> None:
@@ -126,23 +110,11 @@ def _check_events(path: Path, events: Sequence[Json]) -> None:
 
 
 def stream_bytes(path: Path) -> bytes:
-    """The answer's body, byte by byte as the provider sends it."""
+    """The answer's body, byte by byte as the provider sends it. The events of the Anthropic Messages API have names."""
     chunks = read_stream(path).chunks
     if chunks is None:
         return path.with_suffix(".sse").read_bytes()
-    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
-
-
-def anthropic_files() -> list[Path]:
-    return sorted((CORPUS / "anthropic").glob("*.json"))
-
-
-def anthropic_bytes(path: Path) -> bytes:
-    """The same of an answer of the Anthropic Messages API, whose events have names."""
-    chunks = read_stream(path).chunks
-    if chunks is None:
-        return path.with_suffix(".sse").read_bytes()
-    return b"".join(b"event: %b\ndata: %b\n\n" % (str(c.get("type")).encode(), json.dumps(c).encode()) for c in chunks)
+    return anthropic_sse(*chunks) if path.parent.name == "anthropic" else openai_sse(*chunks) + b"data: [DONE]\n\n"
 
 
 def decoded(reads: Sequence[bytes], decoder: Decoder | None = None) -> list[LLMEvent | LLMError]:

@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 import pytest
 
-from dialog_engine.chat.history import messages_of
+from dialog_engine.chat.history import Memory, messages_of, newest_said
 from dialog_engine.chat.outbox import OutboxRelay, OutboxRow
 from dialog_engine.chat.ports import Control, SeenEngine
 from dialog_engine.model import AssistantMessage, Done, DoneReason, Message, ToolCall, Turn, Usage
 from dialog_engine.storage.approvals import SqlApprovals
 from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.audit import AuditTrail
+from dialog_engine.storage.branches import LEAF
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
@@ -88,15 +89,10 @@ class NotedFrees(Control):
 
 
 def store_of(
-    database: Database,
-    engine_id: str = "engine",
-    relay: OutboxRelay | None = None,
-    *,
-    cipher: Cipher = CLEAR,
-    stream: bool = False,
+    database: Database, engine_id: str = "engine", relay: OutboxRelay | None = None, *, stream: bool = False
 ) -> Store:
     """The store of an engine, by default without encryption and with a relay that publishes nothing."""
-    engine = EngineDatabase(database, cipher, engine_id, Keys())
+    engine = EngineDatabase(database, CLEAR, engine_id, Keys())
     return Store(engine, AuditTrail(b"key", stream=stream), relay or NotedOffers(), NotedFrees())
 
 
@@ -148,7 +144,18 @@ class EngineStore:
 
     async def messages(self, session_id: str) -> list[Message]:
         """The newest messages of a session, oldest first, as a model reads them."""
-        return messages_of((await self.archive.page(session_id, before=None, limit=100, size=1_000_000)).messages)
+        leaf = await self.leaf(session_id)
+        page = await self.archive.page(session_id, leaf, before=None, limit=100, size=1_000_000)
+        return messages_of(page.messages)
+
+    async def leaf(self, session_id: str) -> str:
+        """The last turn of the path of a session that is shown."""
+        query = f"SELECT {LEAF} AS leaf FROM sessions s WHERE s.session_id = $1"  # noqa: S608
+        return (await self.database.read(query, session_id))[0].leaf or ""
+
+    async def said(self, session_id: str, memory: Memory) -> tuple[tuple[Message, ...], int]:
+        """What a model is sent of a session."""
+        return await newest_said(self.archive, session_id, await self.leaf(session_id), memory)
 
     async def seen(self, other: "EngineStore") -> SeenEngine:
         [seen] = [each for each in await self.engines.others() if each.engine_id == other.engine_id]

@@ -21,7 +21,7 @@ from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.handler import CallHandler
+from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS, CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
 from tests.support.waiting import wait_until
@@ -44,7 +44,6 @@ class LedgerTwin(CallLedger):
     passes: bool = True
     """Whether the call has not begun, so that it can be left to others."""
     passed: int = 0
-    passed_to: list[str | None] = field(default_factory=list[str | None])
     tried: int = 0
     starts: int = 0
     outcomes: list[tuple[int, ToolOutcome, str]] = field(default_factory=list[tuple[int, ToolOutcome, str]])
@@ -64,7 +63,6 @@ class LedgerTwin(CallLedger):
     async def pass_on(self, delivery: Delivery, *, to: str | None, lease_ms: int) -> bool:
         self._reach()
         assert lease_ms == 10_000
-        self.passed_to.append(to)
         self.passed += self.passes
         return self.passes
 
@@ -108,7 +106,6 @@ class LeasesTwin(Leases):
     """Holds one lease, which a test may cancel or take away."""
 
     holding: bool = False
-    held_for: list[int] = field(default_factory=list[int])
     cancel: Callable[[], None] = lambda: None
     lose: Callable[[], None] = lambda: None
     servers: list[str] = field(default_factory=lambda: ["redis"])
@@ -134,7 +131,6 @@ class LeasesTwin(Leases):
             raise ServerChangedError
         assert 0 <= time.monotonic() - since < 5
         self.holding, self.cancel, self.lose = True, on_cancel, on_lost
-        self.held_for.append(fence)
         try:
             yield
         finally:
@@ -226,6 +222,7 @@ class Bench(ToolServers, PoolFinder):
     """Takes the place of the twin."""
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
+    shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
     pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     handler: CallHandler = field(init=False)
 
@@ -241,6 +238,7 @@ class Bench(ToolServers, PoolFinder):
             result_max_bytes=4096,
             lease_ms=10_000,
             rights=self.rights,
+            shutdown_write_seconds=self.shutdown_write_seconds,
         )
 
     async def find(self, server: str, version: int) -> str | None:

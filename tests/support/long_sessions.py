@@ -21,7 +21,8 @@ def write_session(
 ) -> None:
     """Insert a session of `turns` turns, each with a question and an answer. Every fifth
     turn has made a call, whose result has the `image` (base64) as the releases before ADR 0061 stored it."""
-    tx.execute("INSERT INTO sessions VALUES ($1, $2, 'long', 1, 1, 0)", session_id, subject)
+    session = "INSERT INTO sessions (session_id, subject, title, created_at, updated_at) VALUES ($1, $2, 'long', 1, 1)"
+    tx.execute(session, session_id, subject)
     ids = [f"{session_id}-{number:06}" for number in range(turns)]
     tx.execute_many(
         "INSERT INTO turns (turn_id, session_id, status, reason, created_at) VALUES ($1, $2, 'done', 'stop', $3)",

@@ -10,7 +10,7 @@ MOST_SECONDS = 0.06
 
 
 @asynccontextmanager
-async def short_turns(most_seconds: float = MOST_SECONDS) -> AsyncGenerator[None]:
+async def short_turns() -> AsyncGenerator[None]:
     """Fails a test in whose context the loop worked for more than that, in processor time, between two turns."""
     turns: list[float] = []
     measuring = asyncio.create_task(_measure(turns))
@@ -19,7 +19,7 @@ async def short_turns(most_seconds: float = MOST_SECONDS) -> AsyncGenerator[None
     finally:
         measuring.cancel()
         await asyncio.wait([measuring])
-    assert max(turns) < most_seconds, f"an event loop worked for {max(turns):.3f} s between two turns"
+    assert max(turns) < MOST_SECONDS, f"an event loop worked for {max(turns):.3f} s between two turns"
 
 
 async def _measure(turns: list[float]) -> None:

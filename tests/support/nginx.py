@@ -35,12 +35,14 @@ def missing() -> str | None:
 
 
 @contextmanager
-def running_nginx(folder: Path, engine_ports: Sequence[int], *, http: str = "") -> Generator[str]:
-    """The URL of an nginx in front of the engines; `http` is put into its `http` block. It must write no answer to its
-    disk."""
+def running_nginx(
+    folder: Path, engine_ports: Sequence[int], *, http: str = "", config: str = CONFIG.read_text()
+) -> Generator[str]:
+    """The URL of an nginx in front of the engines, by that `config`; `http` is put into its `http` block. It must write
+    no answer to its disk."""
     port = free_port()
     folder.mkdir(exist_ok=True)
-    (folder / "callstream.conf").write_text(_for_test(CONFIG.read_text(), port, engine_ports))
+    (folder / "callstream.conf").write_text(_for_test(config, port, engine_ports))
     (folder / "nginx.conf").write_text(_MAIN.format(folder=folder, http=http))
     nginx = Process([_binary() or "nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"])
     try:

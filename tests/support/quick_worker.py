@@ -6,15 +6,14 @@ The calls of a patient one wait longer for a server that is started again: how f
 import asyncio
 import logging
 import sys
-from functools import partial
 
 from callstream_runtime.logs import set_up_logging
 from plugins_mcp.config import load_settings
 from plugins_mcp.leases import LeaseTimes
 from plugins_mcp.main import serve
-from plugins_mcp.mcp import ConnectionPolicy, server
+from plugins_mcp.mcp import ConnectionPolicy
 
-PATIENT = partial(ConnectionPolicy, call_wait=20.0)
+PATIENT = ConnectionPolicy(call_wait=20.0)
 
 QUICK = LeaseTimes(
     lease=3.0,
@@ -27,16 +26,15 @@ QUICK = LeaseTimes(
     grace=1.5,
     settle=0.5,
     announce=0.5,
+    catalog=0.5,
 )
 
 
 def main() -> None:
     set_up_logging("INFO", "human")
     logging.getLogger("httpx2").setLevel(logging.WARNING)
-    asyncio.run(serve(load_settings(), QUICK))
+    asyncio.run(serve(load_settings(), QUICK, PATIENT if "--patient" in sys.argv else None))
 
 
 if __name__ == "__main__":
-    if "--patient" in sys.argv:
-        server.ConnectionPolicy = PATIENT  # pyright: ignore[reportAttributeAccessIssue, reportPrivateImportUsage]
     main()

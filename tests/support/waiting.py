@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -38,10 +39,8 @@ async def wait_until(
         await anyio.sleep(every)
 
 
-async def wait_until_is(
-    ask: Callable[[], Awaitable[T]], expected: T, timeout: float = TEST_SECONDS, *, what: str = "the answer"
-) -> None:
-    """Ask until the answer is the expected one. `timeout` is in seconds.
+async def wait_until_is(ask: Callable[[], Awaitable[T]], expected: T, *, what: str = "the answer") -> None:
+    """Ask until the answer is the expected one.
 
     Raises:
         TimeoutError: see `wait_until`.
@@ -50,7 +49,7 @@ async def wait_until_is(
     async def is_expected() -> bool:
         return await ask() == expected
 
-    await wait_until(is_expected, timeout, what=f"{what} {expected!r}")
+    await wait_until(is_expected, what=f"{what} {expected!r}")
 
 
 def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECONDS, *, what: str = "the condition") -> T:
@@ -64,12 +63,18 @@ def wait_until_blocking(condition: Callable[[], T], timeout: float = TEST_SECOND
         time.sleep(POLL_SECONDS)
 
 
-async def stays(
-    condition: Callable[[], Awaitable[object]] | Callable[[], object], seconds: float, *, what: str = "the condition"
-) -> None:
+def comes(condition: Callable[[], object], seconds: float) -> bool:
+    """Whether it holds within so many seconds. Blocking."""
+    with suppress(TimeoutError):
+        wait_until_blocking(condition, seconds)
+        return True
+    return False
+
+
+async def stays(condition: Callable[[], Awaitable[object]] | Callable[[], object], seconds: float) -> None:
     """Ask for `seconds`, and raise AssertionError as soon as the answer is not truthy: for what must not happen."""
     ends_at = time.monotonic() + seconds
     while time.monotonic() < ends_at:
         answer: Any = condition()
-        assert await answer if isawaitable(answer) else answer, f"{what} did not stay"
+        assert await answer if isawaitable(answer) else answer, "the condition did not stay"
         await anyio.sleep(POLL_SECONDS)

@@ -8,15 +8,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
 from callstream_runtime.watched_file import WARNING_SECONDS, WatchedFile
-from dialog_engine.identity.api_keys import ApiKeys, add_key, digest_of, list_keys, revoke_key
+from dialog_engine.chat.waiting_messages import HeldReason
+from dialog_engine.identity.api_keys import ApiKey, ApiKeys, add_key, digest_of, list_keys, revoke_key
+from dialog_engine.identity.authenticator import Authenticator
+from dialog_engine.identity.failed_attempts import FailedAttempts
+from dialog_engine.model import Turn
 from dialog_engine.operators import keys
 from dialog_engine.operators.commands import run as run_command
 from plugins_contract.rights import Rights
 from tests.marks import promise
+from tests.support.hand_clock import HandClock
 
 
 @promise("API keys are stored as hashes, expire, and are revoked without a restart")
@@ -73,21 +79,11 @@ def test_a_wrong_file_is_refused_with_the_reason(tmp_path: Path, text: str, why:
     assert str(path) in str(error.value)
 
 
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @promise("API keys are stored as hashes, expire, and are revoked without a restart")
 def test_a_changed_file_is_read_again_and_a_bad_one_is_closed_after_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path, clock = tmp_path / "file", Clock()
+    path, clock = tmp_path / "file", HandClock()
 
     def replace(text: str) -> None:
         (tmp_path / "new").write_text(text)
@@ -130,7 +126,7 @@ REPLACED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", REPLACED)
 def test_what_is_no_file_of_rights_is_closed_too(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str) -> None:
-    path, clock, nothing, (replace, why) = tmp_path / "file", Clock(), Rights(b""), REPLACED[kind]
+    path, clock, nothing, (replace, why) = tmp_path / "file", HandClock(), Rights(b""), REPLACED[kind]
     path.touch()
     rights = WatchedFile(path, Rights, nothing, now=clock)
     path.unlink()
@@ -195,3 +191,31 @@ def test_the_command_names_what_is_wrong(
     assert (tmp_path / "keys.json").read_text() == "not JSON", "a file that cannot be read is not replaced"
     with pytest.raises(SystemExit, match="2"):
         run_command(["something"])
+
+
+NOW = datetime.now(UTC).timestamp()
+
+
+@promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
+@pytest.mark.anyio
+async def test_a_message_that_waits_has_the_rights_that_its_sender_has_now(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    entry, _ = add_key(path, "ann", ["user"], None)
+    expired, _ = add_key(path, "ann", ["user"], datetime.now(UTC) - timedelta(days=1))
+    operator, _ = add_key(path, "ann", ["operator"], None)
+    authenticator = Authenticator(ApiKeys({}, path), FailedAttempts(10))
+
+    async def rights(subject: str = "ann", **sender: Any) -> tuple[str, ...] | HeldReason:
+        return await authenticator.rights(Turn("turn", "session", subject, roles=("user", "then"), **sender))
+
+    def of(key: ApiKey) -> dict[str, str]:
+        return {"key_id": key.id, "credential": key.principal().credential}
+
+    assert await rights(**of(entry)) == ("user",)
+    assert await rights("eve", **of(entry)) is HeldReason.CREDENTIAL_REVOKED
+    assert await rights(key_id="k", credential="key:" + "0" * 64) is HeldReason.CREDENTIAL_REVOKED
+    assert await rights(**of(expired)) is HeldReason.CREDENTIAL_EXPIRED
+    assert await rights(**of(operator)) is HeldReason.FORBIDDEN
+    assert await rights(key_id="page", expires_at=NOW + 60) == ("user", "then"), "until the sign-in ends"
+    assert await rights(key_id="page", expires_at=NOW - 1) is HeldReason.CREDENTIAL_EXPIRED
+    assert await rights() is HeldReason.CREDENTIAL_REVOKED, "from before senders needed a key"

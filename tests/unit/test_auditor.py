@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls import losses
 from dialog_engine.calls.mailbox import Auditor
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.errors import StorageUnavailableError
@@ -19,6 +19,7 @@ from tests.integration.engines import MemoryOutbox, request
 from tests.support.publishers import FakePublisher
 
 CERTAIN_SECONDS = 0.1
+CERTAIN_AFTER = dict.fromkeys(Loss, CERTAIN_SECONDS)
 
 
 class Ledger(EngineLedger):
@@ -41,11 +42,6 @@ class FullDisk(MemoryOutbox):
         raise StorageUnavailableError("the disk is full")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(losses, "CERTAIN_AFTER_SECONDS", dict.fromkeys(Loss, CERTAIN_SECONDS))
-
-
 @pytest.fixture
 async def a_while(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Moves the clock of the event loop on, by more than a loss needs to be certain."""
@@ -62,7 +58,7 @@ async def a_while(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callable[[], None]) -> None:
     ledger = Ledger()
-    auditor = Auditor(ledger, MemoryOutbox(), FakePublisher())
+    auditor = Auditor(ledger, MemoryOutbox(), FakePublisher(), CERTAIN_AFTER)
     await auditor.look(["a"])
     ledger.away = True
     with pytest.raises(RedisUnavailable):
@@ -76,8 +72,8 @@ async def test_after_an_outage_workers_have_the_whole_time_again(a_while: Callab
 
 async def test_after_its_publication_a_call_has_its_whole_time(a_while: Callable[[], None]) -> None:
     outbox = MemoryOutbox()
-    outbox.call(request(0, correlation_id="a"))
-    auditor = Auditor(Ledger(), outbox, FakePublisher())
+    outbox.call(msgspec.structs.replace(request(0), correlation_id="a"))
+    auditor = Auditor(Ledger(), outbox, FakePublisher(), CERTAIN_AFTER)
     await auditor.look(["a"])
     a_while()
     assert await auditor.look(["a"]) == []
@@ -88,7 +84,7 @@ async def test_after_its_publication_a_call_has_its_whole_time(a_while: Callable
 
 
 async def test_when_the_outbox_cannot_be_read_a_call_may_have_been_published(a_while: Callable[[], None]) -> None:
-    auditor = Auditor(Ledger(), FullDisk(), FakePublisher())
+    auditor = Auditor(Ledger(), FullDisk(), FakePublisher(), CERTAIN_AFTER)
     assert await auditor.unpublished(["a"]) == {}
     await auditor.look(["a"])
     a_while()

@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from callstream_runtime import background
 from callstream_runtime.background import BackgroundTasks
 from tests.marks import promise
 
@@ -28,11 +27,8 @@ async def test_closing_waits_for_tasks_and_for_those_that_begin_meanwhile(caplog
     assert caplog.records == []
 
 
-async def test_a_task_that_takes_too_long_is_cancelled_and_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(background, "CLOSE_SECONDS", 0.05)
-    tasks = BackgroundTasks()
+async def test_a_task_that_takes_too_long_is_cancelled_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    tasks = BackgroundTasks(close_seconds=0.05)
     tasks.start(asyncio.Event().wait(), "the slow one")
     await tasks.close()
     assert "the slow one" in caplog.text

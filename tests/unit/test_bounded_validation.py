@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from mcp import types as sdk
 
-from dialog_engine.tool_calls import bounded_validation
 from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
 from plugins_contract.catalog import Quarantined, ServerCatalog, ToolEntry
@@ -80,13 +79,12 @@ ATTACKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @promise("no schema of a server holds the event loop")
 @pytest.mark.parametrize("name", ATTACKS)
-def test_no_schema_holds_the_event_loop(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_schema_holds_the_event_loop(name: str) -> None:
     schema, arguments = ATTACKS[name]
-    monkeypatch.setattr(bounded_validation, "THREAD_SECONDS", 0.5)
 
     async def attack() -> float:
         began = time.thread_time()
-        await validating(validate, tool(schema), arguments)
+        await validating(validate, tool(schema), arguments, 0.5)
         return time.thread_time() - began
 
     assert asyncio.run(attack()) < LOOP_SECONDS
@@ -94,13 +92,12 @@ def test_no_schema_holds_the_event_loop(name: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["references that double", "references that branch with the value"])
 def test_a_schema_that_takes_too_long_is_named_and_not_applied_again(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(bounded_validation, "THREAD_SECONDS", 0.05)
     schema, arguments = ATTACKS[name]
     schema |= {"title": "one that no other test has marked"}
     expected = "the input schema of s__t takes too long to apply"
-    assert expected in (validate(tool(schema), arguments) or "")
+    assert expected in (validate(tool(schema), arguments, 0.05) or "")
     assert "a call of 't' at server 's' cannot be checked" in caplog.text
     began = time.thread_time()
     assert expected in (validate(tool(schema), arguments) or "")

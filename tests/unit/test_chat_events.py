@@ -199,10 +199,13 @@ def test_a_draft_is_the_text_since_the_last_finished_message() -> None:
     assert draft.message(interrupted=True) == AssistantMessage("bc", interrupted=True)
 
 
-@pytest.mark.parametrize("events", [(), (TextDelta(" \n"),), (ReasoningDelta("hm"),)])
+@pytest.mark.parametrize("events", [(), (TextDelta(" \n"),)])
 def test_an_interrupted_draft_without_text_is_no_message(events: tuple[ChatEvent, ...]) -> None:
     assert drafted(*events).message(interrupted=True) is None
     assert drafted(*events).message(interrupted=False) is not None
+    reasoned = drafted(*events, ReasoningDelta("hm")).message(interrupted=True)
+    assert reasoned is not None, "what was shown is kept"
+    assert reasoned.reasoning == "hm"
 
 
 # --- Facts and cursors ----------------------------------------------------------------------------------------------

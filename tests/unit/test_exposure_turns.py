@@ -67,8 +67,7 @@ async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
 async def test_users_and_workers_see_the_real_tool_and_the_model_its_own_call() -> None:
     model = ScriptedModel(asks(query("read", path="/a")), says("Read."))
     async with behind_gateway(model) as engine:
-        turn = await engine.turns.start("ada", None, "Read!")
-        await engine.until(turn, is_step(ToolStatus.QUEUED))
+        turn = await engine.begun("Read!", is_step(ToolStatus.QUEUED))
         events = await engine.seen(turn)
 
         assert set(shown(events)) >= {("pending", "files__read", "files"), ("succeeded", "files__read", "files")}

@@ -33,10 +33,6 @@ def many(servers: int, tools: int) -> tuple[ToolEntry, ...]:
     )
 
 
-def entry(catalog: tuple[ToolEntry, ...], budget_tokens: int) -> ToolEntry:
-    return gateway.entry(catalog, budget_tokens)
-
-
 def planned(arguments: object) -> Runnable | Unrunnable:
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     return plan(ToolCall("call_1", "id", NAME, text), FakeCatalog(*CATALOG))
@@ -62,7 +58,7 @@ def answer_text(done: Runnable | Unrunnable) -> str:
 
 @promise("one gateway tool lists servers, operations and parameters, within a budget")
 def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
-    offered = entry(CATALOG, 1_000)
+    offered = gateway.entry(CATALOG, 1_000)
 
     assert offered.description.endswith(
         "Resources and their operations:\n"
@@ -88,7 +84,7 @@ def test_every_operation_has_one_line_while_that_fits_the_budget() -> None:
 def test_descriptions_are_left_out_first_then_parameters_then_operations(
     budget: int, there: str, left_out: str
 ) -> None:
-    offered = entry(many(10, 10), budget)
+    offered = gateway.entry(many(10, 10), budget)
 
     assert tokens_of_tool(offered) <= budget
     assert there in offered.description
@@ -97,7 +93,7 @@ def test_descriptions_are_left_out_first_then_parameters_then_operations(
 
 @promise("one gateway tool lists servers, operations and parameters, within a budget")
 def test_with_very_many_servers_some_are_left_out_and_counted() -> None:
-    offered = entry(many(500, 1), 700)
+    offered = gateway.entry(many(500, 1), 700)
 
     assert tokens_of_tool(offered) <= 700
     shown = offered.description.count(": 1 operations")
@@ -107,8 +103,8 @@ def test_with_very_many_servers_some_are_left_out_and_counted() -> None:
 
 
 def test_something_is_offered_whatever_the_budget() -> None:
-    assert "server0: 1 operations" in entry(many(1, 1), 1).description
-    assert "and 2 more" in entry(many(3, 1), 1).description
+    assert "server0: 1 operations" in gateway.entry(many(1, 1), 1).description
+    assert "and 2 more" in gateway.entry(many(3, 1), 1).description
 
 
 # --- What a call stands for -----------------------------------------------------------------------------------------

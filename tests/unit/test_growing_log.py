@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.chat import events
 from dialog_engine.chat.events import START, Cursor, LogGoneError
 from dialog_engine.event_log.growing_log import (
     BATCH_CHARACTERS,
@@ -64,9 +63,8 @@ async def test_entries_before_a_gap_come_first() -> None:
         next(batches)
 
 
-async def test_an_idle_reader_gets_an_empty_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "IDLE_SECONDS", 0.01)
-    log = Log()
+async def test_an_idle_reader_gets_an_empty_batch() -> None:
+    log = Log(idle_seconds=0.01)
     reader = log.follow(Cursor(1, 0))
     assert list(await anext(reader)) == []
     log.add(*entries(1, 1))

@@ -6,16 +6,18 @@ import json
 import pytest
 
 from dialog_engine.chat.events import START, Frame
-from dialog_engine.event_log import turn_log as turn_log_module
-from dialog_engine.event_log.turn_log import COALESCE_SECONDS, LiveLog
+from dialog_engine.event_log.turn_log import COALESCE_SECONDS, LiveLog, LogTimes
 from dialog_engine.model import Done, DoneReason, ReasoningDelta, Reset, TextDelta, Turn, TurnEvent, Usage
 from tests.marks import promise
 
 DONE = Done("turn", DoneReason.STOP, Usage(), None)
 
 
+TURN = Turn("turn", "session", "alice")
+
+
 def new_log() -> LiveLog:
-    return LiveLog(Turn("turn", "session", "alice"), lambda _: None)
+    return LiveLog(TURN, lambda _: None)
 
 
 def said(log: LiveLog) -> list[tuple[int, str]]:
@@ -86,9 +88,8 @@ async def test_any_other_event_comes_at_once_and_after_the_deltas_that_wait() ->
 
 
 @pytest.mark.parametrize("end", ["release_readers", "give_up", "close"])
-async def test_waiting_deltas_are_shown_before_readers_are_released(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn_log_module, "CLOSE_SECONDS", 0.0)
-    log = new_log()
+async def test_waiting_deltas_are_shown_before_readers_are_released(end: str) -> None:
+    log = LiveLog(TURN, lambda _: None, LogTimes(close=0.0))
     log.append(TextDelta("a"))
     log.append(TextDelta("b"))
     if end == "close":

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,37 +18,23 @@ from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 from tests.marks import promise
-from tests.support.corpus import (
-    anthropic_bytes,
-    anthropic_files,
-    as_written,
-    decoded,
-    read_stream,
-    stream_bytes,
-    stream_files,
-)
+from tests.support.corpus import as_written, decoded, files_of, read_stream, stream_bytes
 
-FILES = stream_files()
-
-Bytes = Callable[[Path], bytes]
-HABITS = [
-    *(pytest.param(path, stream_bytes, None, 1, id=path.stem) for path in FILES),
-    *(pytest.param(path, anthropic_bytes, "anthropic", 7, id=f"anthropic {path.stem}") for path in anthropic_files()),
-]
-"""Each file of the corpora, its bytes, the protocol, and how many bytes lie between two cuts."""
-each_habit = pytest.mark.parametrize(("path", "bytes_of", "protocol", "step"), HABITS)
+FILES, ANTHROPIC = files_of("streams"), files_of("anthropic")
+each_habit = pytest.mark.parametrize("path", [*FILES, *ANTHROPIC], ids=lambda path: f"{path.parent.name} {path.stem}")
 
 
-def read_in(protocol: str | None, reads: list[bytes]) -> list[LLMEvent | LLMError]:
-    return decoded(reads, AnthropicDecoder("claude", ErrorClassifier()) if protocol else None)
+def read_as(path: Path, reads: list[bytes]) -> list[LLMEvent | LLMError]:
+    """In the protocol of that file."""
+    return decoded(reads, AnthropicDecoder("claude", ErrorClassifier()) if path in ANTHROPIC else None)
 
 
 @promise("every known habit of providers is understood")
 @promise("Anthropic messages")
 @each_habit
-def test_a_provider_is_understood(path: Path, bytes_of: Bytes, protocol: str | None, step: int) -> None:
+def test_a_provider_is_understood(path: Path) -> None:
     expected = read_stream(path).events
-    events = read_in(protocol, [bytes_of(path)])
+    events = read_as(path, [stream_bytes(path)])
 
     assert as_written(events, expected) == expected
     ids = [event.tool_call_id for event in events if isinstance(event, ToolCallEvent)]
@@ -59,18 +44,16 @@ def test_a_provider_is_understood(path: Path, bytes_of: Bytes, protocol: str | N
 @promise("however a stream is cut, its calls are the same")
 @promise("Anthropic messages")
 @each_habit
-def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(
-    path: Path, bytes_of: Bytes, protocol: str | None, step: int
-) -> None:
-    expected, body = read_stream(path).events, bytes_of(path)
+def test_wherever_the_network_cuts_a_stream_the_events_are_the_same(path: Path) -> None:
+    expected, body = read_stream(path).events, stream_bytes(path)
 
-    for cut in range(1, len(body), step):
-        assert as_written(read_in(protocol, [body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
-    assert as_written(read_in(protocol, [body[n : n + 1] for n in range(len(body))]), expected) == expected
+    for cut in range(1, len(body), 7 if path in ANTHROPIC else 1):
+        assert as_written(read_as(path, [body[:cut], body[cut:]]), expected) == expected, f"cut at byte {cut}"
+    assert as_written(read_as(path, [body[n : n + 1] for n in range(len(body))]), expected) == expected
 
 
 @promise("every known habit of providers is understood")
-@pytest.mark.parametrize(("files", "habits"), [(FILES, 24), (anthropic_files(), 18)], ids=["OpenAI", "Anthropic"])
+@pytest.mark.parametrize(("files", "habits"), [(FILES, 24), (ANTHROPIC, 18)], ids=["OpenAI", "Anthropic"])
 def test_every_known_habit_has_a_file(files: list[Path], habits: int) -> None:
     assert len({read_stream(path).quirk for path in files}) >= habits
 
@@ -194,24 +177,20 @@ def part(arguments: str, name: str | None = None, call_id: str | None = None, in
     return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
 
 
-WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(100)]
-OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in range(100)]
+WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(2_001)]
+OTHERS = [CallDelta(None, f"b{at}", FunctionDelta(f"b{at}", "{}")) for at in range(2_001)]
 
 
 @pytest.mark.parametrize(
     "choices",
     [
-        [Choice(part("{}", "t"))] * 1_000,
-        [Choice(part("{", "t")), *[Choice(part("a", "u"))] * 1_000],
+        [Choice(part("{}", "t"))] * 4_000,
+        [Choice(part("{", "t")), *[Choice(part("a", "u"))] * 4_000],
         [Choice(message=Delta(tool_calls=WHOLE)), Choice(message=Delta(tool_calls=OTHERS))],
     ],
     ids=["an empty object resent", "another name", "whole messages"],
 )
-def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(
-    choices: list[Choice], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dialog_engine.llm.openai_boundaries.MAX_COMPARED", 100_000)
-
+def test_a_provider_whose_calls_take_long_to_distinguish_is_refused(choices: list[Choice]) -> None:
     with pytest.raises(LLMStreamBrokenError, match="repeats the names or ids of its calls too often"):
         MessageAssembler().feed(Chunk(choices))
 

@@ -148,22 +148,20 @@ async def test_when_none_can_the_failure_of_the_last_is_reported() -> None:
 
 
 @promise("a model that could not answer is asked last for a while")
-async def test_an_unavailable_model_cools_down_and_is_then_asked_first_again() -> None:
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (LLMOverloadedError("busy"), 30),
+        (LLMRateLimitedError("slow down", 1.0), 30),
+        (LLMRateLimitedError("slow down", 100.0), 100),
+        (LLMRateLimitedError("slow down", 9_999.0), MAX_COOLDOWN_SECONDS),
+    ],
+)
+async def test_a_model_cools_down_for_as_long_as_retry_after_says_and_is_then_asked_first_again(
+    error: LLMError, seconds: float
+) -> None:
     world = World("b")
-    world.plan["a"].insert(0, LLMOverloadedError("busy"))
-    await world.ask()
-    world.plan["a"].pop(0)
-    await world.ask()
-    assert world.asked == ["a", "b", "b"]
-    world.time += 31
-    assert (await world.ask())[0] == AnsweredBy("a")
-
-
-@promise("a model that could not answer is asked last for a while")
-@pytest.mark.parametrize(("advised", "seconds"), [(100.0, 100), (1.0, 30), (9_999.0, MAX_COOLDOWN_SECONDS)])
-async def test_a_cooldown_lasts_as_long_as_retry_after_says(advised: float, seconds: float) -> None:
-    world = World("b")
-    world.plan["a"] = [LLMRateLimitedError("slow down", advised)]
+    world.plan["a"] = [error]
     await world.ask()
     world.time += seconds - 0.1
     await world.ask()

@@ -1,8 +1,6 @@
 """What `make run` starts, for which environment."""
 
-import signal
-import threading
-import time
+import re
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -10,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from callstream_runtime.settings import parse_redis_url
-from deploy.local.plan import LONGEST_SOCKET_PATH, Plan, PlanError, make_plan
-from deploy.local.stack import Stack, summary
+from deploy.local.plan import Program, RunError, make_plan
 from tests.marks import promise
 
 VALKEY = Path("/somewhere/valkey-server")
@@ -22,17 +19,13 @@ def ports() -> Callable[[], int]:
     return lambda: next(numbers)
 
 
-def planned(**environment: str) -> Plan:
-    return make_plan(environment, free_port=ports(), valkey=lambda: VALKEY)
+def planned(**environment: str) -> dict[str, Program]:
+    programs, _ = make_plan(environment, free_port=ports(), valkey=lambda: VALKEY)
+    return {program.name: program for program in programs}
 
 
-def names(plan: Plan) -> list[str]:
-    return [program.name for program in plan.programs]
-
-
-def settings_of(plan: Plan, name: str) -> dict[str, str]:
-    (program,) = (program for program in plan.programs if program.name == name)
-    return dict(program.env)
+def shown(**environment: str) -> str:
+    return make_plan(environment, free_port=ports(), valkey=lambda: VALKEY)[1]
 
 
 @pytest.mark.parametrize(
@@ -42,11 +35,10 @@ def settings_of(plan: Plan, name: str) -> dict[str, str]:
         ({"WORKERS": "many"}, "WORKERS"),
         ({"WORKERS": "33"}, "WORKERS"),
         ({"ENGINES": "-1"}, "ENGINES"),
-        ({"ENGINES": "2"}, "DATABASE_URL"),
     ],
 )
 def test_a_wrong_number_of_processes_is_refused_by_its_name(settings: dict[str, str], named: str) -> None:
-    with pytest.raises(PlanError, match=named):
+    with pytest.raises(RunError, match=named):
         planned(**settings)
 
 
@@ -56,8 +48,8 @@ def test_a_folder_with_a_long_path_gets_a_short_path_for_the_socket(
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.chdir(deep)
-    socket = Path(parse_redis_url(settings_of(planned(), "plugins-mcp")["REDIS_URL"]).socket_path)
-    assert len(bytes(socket)) <= LONGEST_SOCKET_PATH
+    socket = Path(parse_redis_url(planned()["plugins-mcp"].env["REDIS_URL"]).socket_path)
+    assert len(bytes(socket)) <= 103, "macOS accepts no more"
     assert socket.parent.stat().st_mode & 0o077 == 0
     socket.parent.rmdir()
 
@@ -65,15 +57,15 @@ def test_a_folder_with_a_long_path_gets_a_short_path_for_the_socket(
 def test_only_the_embedded_server_gets_a_key_by_itself() -> None:
     """With a Redis of the user's there may be producers without the key."""
     for name in ("dialog-engine", "plugins-mcp"):
-        assert settings_of(planned(), name)["REQUEST_KEYS_FILE"] == ".data/request.keys"
-        assert settings_of(planned(REQUEST_KEYS_FILE="/mine"), name)["REQUEST_KEYS_FILE"] == "/mine"
-        assert "REQUEST_KEYS_FILE" not in settings_of(planned(REDIS_URL="redis://elsewhere/0"), name)
+        assert planned()[name].env["REQUEST_KEYS_FILE"] == ".data/request.keys"
+        assert planned(REQUEST_KEYS_FILE="/mine")[name].env["REQUEST_KEYS_FILE"] == "/mine"
+        assert "REQUEST_KEYS_FILE" not in planned(REDIS_URL="redis://elsewhere/0")[name].env
 
 
 def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) -> None:
     config = tmp_path / "mcp.json"
     config.write_text('{"mcpServers": {"a": {"url": "https://x/${GIT_TOKEN}", "headers": {"k": "${env:OTHER:-x}"}}}}')
-    programs = {program.name: program for program in planned(MCP_CONFIG=str(config)).programs}
+    programs = planned(MCP_CONFIG=str(config))
     inherit = {
         "PATH": {"valkey", "demo-model", "plugins-mcp", "dialog-engine"},
         "https_proxy": {"plugins-mcp", "dialog-engine"},
@@ -87,12 +79,14 @@ def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) ->
         "OTHER": {"plugins-mcp"},
         "UNKNOWN_TOKEN": set[str](),
     }
-    assert {name: {each for each, program in programs.items() if program.inherits(name)} for name in inherit} == inherit
+    assert {
+        name: {each for each, program in programs.items() if re.fullmatch(program.inherits, name)} for name in inherit
+    } == inherit
 
 
 @promise("the demo model is labelled as scripted wherever a person meets it")
 def test_the_demo_model_is_called_a_script() -> None:
-    settings = settings_of(planned(), "dialog-engine")
+    settings = planned()["dialog-engine"].env
 
     assert settings["MODEL_SCRIPTED"] == "true"
     assert settings["MODEL_LABEL"] == "Scripted demo model"
@@ -116,13 +110,13 @@ def test_the_demo_model_is_called_a_script() -> None:
 def test_what_the_user_brings_is_not_started(setting: dict[str, str], left_out: str) -> None:
     plan = planned(**setting)
 
-    assert set(names(planned())) - set(names(plan)) == {left_out}
+    assert planned().keys() - plan.keys() == {left_out}
     # and the services find it in the environment, which the plan leaves alone
-    assert not any(name in program.env for program in plan.programs for name in setting)
+    assert not any(name in program.env for program in plan.values() for name in setting)
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
-    assert names(planned(REDIS_URL="", OPENAI_API_KEY="", MCP_CONFIG="", PORT="")) == names(planned())
+    assert planned(REDIS_URL="", OPENAI_API_KEY="", MCP_CONFIG="", PORT="") == planned()
 
 
 @promise("PORT, REDIS_URL, OPENAI_*, MCP_CONFIG and MCP_SERVER_ENDPOINT are honoured")
@@ -136,42 +130,14 @@ def test_an_empty_variable_counts_as_unset() -> None:
     ],
 )
 def test_host_and_port_are_the_users(setting: dict[str, str], url: str) -> None:
-    plan = planned(**setting)
+    engine = planned(**setting)["dialog-engine"]
 
-    assert plan.url == url
-    assert settings_of(plan, "dialog-engine").items() >= setting.items()
-
-
-@pytest.mark.parametrize("port", ["0", "65536", "http", "-1", "8000.5"])
-def test_a_port_that_is_none_is_refused_by_name(port: str) -> None:
-    with pytest.raises(PlanError, match=r"^PORT must be a number from 1 to 65535"):
-        planned(PORT=port)
+    assert engine.ready_url == f"{url}/readyz"
+    assert engine.env.items() >= setting.items()
+    assert f"open {url} and ask" in shown(**setting)
 
 
 def test_passwords_are_not_shown() -> None:
-    text = summary(planned(REDIS_URL="redis://:hunter2@elsewhere:6379/0", OPENAI_BASE_URL="http://me:hunter2@x/v1"))
-
-    assert "hunter2" not in text
-    assert "elsewhere:6379" in text
-
-
-def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
-    """A lock that the waiting thread and its signal handler both take blocks the supervisor without end."""
-    signals = 2_000
-    supervisor = Stack(planned(), {}, lock=-1)
-    before = signal.signal(signal.SIGUSR1, supervisor.stop)
-
-    def send() -> None:
-        for _ in range(signals):
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-            time.sleep(0.000_02)
-
-    sender = threading.Thread(target=send)
-    try:
-        sender.start()
-        while sender.is_alive():
-            supervisor.wait(0.000_01, stops=signals + 1)
-    finally:
-        sender.join()
-        signal.signal(signal.SIGUSR1, before)
-    assert supervisor.wait(0)
+    assert "hunter2" not in shown(
+        REDIS_URL="redis://:hunter2@elsewhere:6379/0", OPENAI_BASE_URL="http://me:hunter2@x/v1"
+    )

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dialog_engine.model import MessageFinished, ToolMessage, ToolStatus, ToolStep, Turn
-from dialog_engine.tool_calls import local_tools
-from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
+from dialog_engine.model import MessageFinished, ToolCall, ToolMessage, ToolStatus, ToolStep, Turn
+from dialog_engine.tool_calls.local_tools import LocalTool, answered, local_entry
 from dialog_engine.tool_calls.planning import CallLimits
+from dialog_engine.tool_calls.results.steps import status_of
+from dialog_engine.tool_calls.values import Runnable
 from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -104,13 +105,11 @@ async def test_an_exception_fails_only_this_call_and_its_text_is_not_shown() -> 
     assert done_of(events).reason == "stop"
 
 
-async def test_a_local_tool_that_hangs_is_ended_by_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_tools, "ANSWER_SECONDS", 0.01)
-    model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(hangs=True)
-    async with engine(model, book) as s:
-        events = await s.turn("Read!")
-
-    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.TIMEOUT]
+async def test_a_local_tool_that_hangs_is_ended_by_a_timeout() -> None:
+    book = Book(hangs=True)
+    call = Runnable(ToolCall("call_1", "c", "read_book", '{"page": 1}'), book.entry, {"page": 1})
+    ended = await answered(book, Turn("turn", "session", "someone"), call, seconds=0.01)
+    assert status_of(ended.outcome) is ToolStatus.TIMEOUT
 
 
 async def test_stopping_while_a_local_tool_runs_stores_nothing() -> None:

@@ -3,14 +3,13 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
-from callstream_runtime import lookups
 from callstream_runtime.event_loop import EventLoop
-from callstream_runtime.lookups import Addresses
+from callstream_runtime.lookups import MAX_PEERS, Addresses, Lookups, LookupTimes, Query
 from tests.support.waiting import wait_until
 
 ADDRESS: Addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 7))]
@@ -55,6 +54,12 @@ async def look_up(host: str) -> Addresses:
     return await asyncio.get_running_loop().getaddrinfo(host, 7, type=socket.SOCK_STREAM)  # type: ignore[return-value]
 
 
+def lookups_of(times: LookupTimes) -> Callable[[str], Awaitable[Addresses]]:
+    """Lookups of the running loop with these times."""
+    lookups = Lookups(asyncio.get_running_loop(), times)
+    return lambda host: lookups.addresses(Query(host, 7, type=socket.SOCK_STREAM))
+
+
 def test_names_without_an_answer_hold_no_other_name(run: Callable[[Any], Any], names: NameServer) -> None:
     names.answers = {"model": ADDRESS, **{f"silent-{number}": threading.Event() for number in range(64)}}
 
@@ -88,12 +93,12 @@ def test_callers_of_one_peer_share_one_lookup_and_a_cancelled_one_does_not_end_i
 
 @pytest.mark.parametrize("trouble", [REFUSED, threading.Event()], ids=["it says no", "it says nothing"])
 def test_the_last_good_answer_is_used_while_the_name_server_fails(
-    run: Callable[[Any], Any], names: NameServer, monkeypatch: pytest.MonkeyPatch, trouble: Any
+    run: Callable[[Any], Any], names: NameServer, trouble: Any
 ) -> None:
-    monkeypatch.setattr(lookups, "FRESH_SECONDS", 0)
     names.answers["model"] = ADDRESS
 
     async def scenario() -> float:
+        look_up = lookups_of(LookupTimes(fresh=0))
         await look_up("model")
         names.answers["model"] = trouble
         assert await look_up("model") == ADDRESS  # waits 0.1 s at most
@@ -107,13 +112,11 @@ def test_the_last_good_answer_is_used_while_the_name_server_fails(
     assert len(names.asked) < 10
 
 
-def test_failed_lookups_are_spaced_and_the_error_names_the_host(
-    run: Callable[[Any], Any], names: NameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lookups, "FIRST_PAUSE_SECONDS", 60)
+def test_failed_lookups_are_spaced_and_the_error_names_the_host(run: Callable[[Any], Any], names: NameServer) -> None:
     names.answers["redis"] = REFUSED
 
     async def scenario() -> None:
+        look_up = lookups_of(LookupTimes(first_pause=60))
         for _ in range(50):
             with pytest.raises(
                 socket.gaierror, match=r"the name 'redis' cannot be looked up: Name or service"
@@ -126,12 +129,12 @@ def test_failed_lookups_are_spaced_and_the_error_names_the_host(
 
 
 def test_a_first_lookup_without_an_answer_ends_and_a_late_answer_is_used(
-    run: Callable[[Any], Any], names: NameServer, monkeypatch: pytest.MonkeyPatch
+    run: Callable[[Any], Any], names: NameServer
 ) -> None:
-    monkeypatch.setattr(lookups, "LOOKUP_SECONDS", 0.05)
     answer = names.answers["redis"] = threading.Event()
 
     async def scenario() -> Addresses:
+        look_up = lookups_of(LookupTimes(lookup=0.05))
         with pytest.raises(socket.gaierror, match=r"'redis' cannot be looked up: no answer for 0.05 s"):
             await look_up("redis")
         answer.set()
@@ -151,18 +154,17 @@ def test_a_first_lookup_without_an_answer_ends_and_a_late_answer_is_used(
     assert names.asked == ["redis"]
 
 
-def test_the_number_of_peers_is_bounded(
-    run: Callable[[Any], Any], names: NameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lookups, "_MAX_PEERS", 3)
-    names.answers = {f"host-{number}": ADDRESS for number in range(5)}
+def test_the_number_of_peers_is_bounded(run: Callable[[Any], Any], names: NameServer) -> None:
+    asked = [*range(MAX_PEERS + 2), 0]  # the first one is forgotten with the others, to make room
+    names.answers = {f"host-{number}": ADDRESS for number in asked}
 
     async def scenario() -> None:
-        for number in [0, 1, 2, 2, 3, 4, 0]:
+        look_up = lookups_of(LookupTimes(fresh=60))
+        for number in [0, 1, 1, *asked]:
             await look_up(f"host-{number}")
 
     run(scenario())
-    assert names.asked == [f"host-{number}" for number in [0, 1, 2, 3, 4, 0]]
+    assert names.asked == [f"host-{number}" for number in asked]
 
 
 def test_connections_try_each_address_and_addresses_are_not_looked_up(

@@ -33,9 +33,9 @@ class Bench:
         assert isinstance(permit, Permit)
         return permit
 
-    def fail(self, times: int = 1, retry_after: float | None = None) -> None:
+    def fail(self, times: int = 1) -> None:
         for _ in range(times):
-            self.breaker.failed(self.permit(), "no answer", retry_after)
+            self.breaker.failed(self.permit(), "no answer", None)
 
     def as_it_is(self) -> None:
         """Nothing has happened."""

@@ -8,9 +8,9 @@ from mcp import types as sdk
 
 from plugins_contract.catalog import ApprovalPolicy, Quarantined, ToolEntry
 from plugins_contract.messages import ExecutionClass
-from plugins_mcp.mcp import listing
 from plugins_mcp.mcp.listing import (
     MAX_ARGUMENTS,
+    MAX_CATALOG_BYTES,
     MAX_DESCRIPTION_CHARS,
     MAX_INSTRUCTIONS_CHARS,
     MAX_NAME_CHARS,
@@ -195,12 +195,12 @@ def test_other_results_are_left_alone(result: dict[str, Any]) -> None:
 # --- A server that lists more than anyone can use ---
 
 
-def test_tools_beyond_the_size_of_a_catalog_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MAX_CATALOG_BYTES", 10_000)
-    catalog = to_catalog(spec(), Listing(tools=tuple(tool(f"t{n}", description="d" * 1_000) for n in range(100))))
-    assert 5 < len(catalog.tools) < 10
-    assert len(catalog.tools) + len(catalog.quarantined) == 100
-    assert catalog.quarantined[0].reason == "the tools exceed 10000 bytes in all"
+def test_tools_beyond_the_size_of_a_catalog_are_left_out_and_named() -> None:
+    schema, fitting = OBJECT | {"description": "d" * 30_000}, MAX_CATALOG_BYTES // 30_000
+    catalog = to_catalog(spec(), Listing(tools=tuple(tool(f"t{n}", schema) for n in range(fitting + 10))))
+    assert fitting - 10 < len(catalog.tools) < fitting
+    assert len(catalog.tools) + len(catalog.quarantined) == fitting + 10
+    assert catalog.quarantined[0].reason == f"the tools exceed {MAX_CATALOG_BYTES} bytes in all"
 
 
 def test_everything_else_in_a_catalog_has_a_limit() -> None:

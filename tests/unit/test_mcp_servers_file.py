@@ -91,10 +91,27 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
     )
 
 
+OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"trsut": True}, " has an unknown field 'trsut'"),
+    ({"trust": "yes"}, ".trust must be true or false"),
+    ({"concurrency": 0}, ".concurrency must be a whole number"),
+    ({"timeoutMs": True}, ".timeoutMs must be a whole number"),
+    ({"timeoutMs": 10**18}, ".timeoutMs must be at most 2592000000 milliseconds"),
+    ({"idleTimeoutMs": 0}, ".idleTimeoutMs must be a whole number of milliseconds, at least 1"),
+    ({"protocol": "1999"}, ".protocol must be auto"),
+    ({"approval": "sometimes"}, ".approval must be one of never, destructive"),
+    ({"tools": {"t": {"idleTimeoutMs": "30s"}}}, ".tools.t.idleTimeoutMs must be a whole number of milliseconds"),
+    ({"tools": {"t": {"executionClass": "often"}}}, ".tools.t.executionClass"),
+    ({"tools": {"t": {"approval": True}}}, ".tools.t.approval must be one of"),
+]
+"""In our own options, and what is said of them behind their key."""
+
+
 @promise("an mcp.json that is broken in part breaks that part")
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
+        *(({"url": URL, "callstream": options}, f"callstream{said}") for options, said in OWN_MISTAKES),
         ({}, "command"),
         ([], "the entry must be an object"),
         ({"command": 5}, "command must be a string"),
@@ -118,35 +135,6 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         ({"command": "x", "env": {"KEY": "${NOWHERE}"}}, "env.KEY: environment variable NOWHERE is not set"),
         ({"url": URL, "headers": {"A": "${input:key}"}}, "headers.A: ${input:key} asks for manual input"),
         ({"url": URL, "disabled": "yes"}, "disabled must be true or false"),
-        ({"url": URL, "callstream": {"trsut": True}}, "callstream has an unknown field 'trsut'"),
-        ({"url": URL, "callstream": {"trust": "yes"}}, "callstream.trust must be true or false"),
-        ({"url": URL, "callstream": {"concurrency": 0}}, "callstream.concurrency must be a whole number"),
-        ({"url": URL, "callstream": {"timeoutMs": True}}, "callstream.timeoutMs must be a whole number"),
-        (
-            {"url": URL, "callstream": {"timeoutMs": 10**18}},
-            "callstream.timeoutMs must be at most 2592000000 milliseconds",
-        ),
-        (
-            {"url": URL, "callstream": {"idleTimeoutMs": 0}},
-            "callstream.idleTimeoutMs must be a whole number of milliseconds, at least 1",
-        ),
-        (
-            {"url": URL, "callstream": {"tools": {"t": {"idleTimeoutMs": "30s"}}}},
-            "callstream.tools.t.idleTimeoutMs must be a whole number of milliseconds",
-        ),
-        ({"url": URL, "callstream": {"protocol": "1999"}}, "callstream.protocol must be auto"),
-        (
-            {"url": URL, "callstream": {"tools": {"t": {"executionClass": "often"}}}},
-            "callstream.tools.t.executionClass",
-        ),
-        (
-            {"url": URL, "callstream": {"approval": "sometimes"}},
-            "callstream.approval must be one of never, destructive",
-        ),
-        (
-            {"url": URL, "callstream": {"tools": {"t": {"approval": True}}}},
-            "callstream.tools.t.approval must be one of",
-        ),
         ({"url": URL, "disabled": True}, "disabled in the configuration"),
         ({"url": "${NOWHERE}", "enabled": False}, "disabled in the configuration"),
     ],

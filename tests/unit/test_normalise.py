@@ -2,17 +2,16 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dialog_engine.context import within_sight
+from dialog_engine.context import MAX_BYTES, within_sight
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.tool_calls.normalise import UNKNOWN_OUTCOME, normalise
 from dialog_engine.tool_calls.results.texts import tool_message
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.marks import promise
-from tests.support.corpus import history_files, messages_of, messages_written, read_history
+from tests.support.corpus import HistoryCase, files_of, messages_of, messages_written, read_case
 
 USER = UserMessage("What time is it?")
 
@@ -25,13 +24,13 @@ def result(call_id: str, content: str = "noon") -> ToolMessage:
     return ToolMessage(call_id, "now", content)
 
 
-FILES = history_files()
+FILES = files_of("histories")
 
 
 @promise("every history becomes one that providers accept")
 def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
     for path in FILES:
-        case = read_history(path)
+        case = read_case(path, HistoryCase)
         sent = normalise(messages_of(case.messages))
 
         assert messages_written(sent) == messages_written(messages_of(case.sent)), path.stem
@@ -39,7 +38,7 @@ def test_each_history_of_the_corpus_is_sent_as_its_file_says() -> None:
 
 
 def test_every_quirk_of_histories_has_a_file() -> None:
-    assert len({read_history(path).quirk for path in FILES}) >= 15
+    assert len({read_case(path, HistoryCase).quirk for path in FILES}) >= 15
 
 
 ids = st.sampled_from(["a", "b", "a_2", ""])
@@ -132,11 +131,10 @@ def test_a_result_keeps_its_images_and_sounds_beside_its_words() -> None:
     assert message.content.startswith("Click.\n[image/png, ")
 
 
-def test_of_many_images_the_newest_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dialog_engine.context.MAX_BLOCKS", 3)
-    assert seen(shots("1", "2"), UserMessage("More!"), shots("3", "4")) == ["2", "3", "4"]
+def test_of_many_images_the_newest_are_sent() -> None:
+    assert seen(shots(*"1234"), UserMessage("More!"), shots(*"56789")) == [*"23456789"]
 
 
-def test_large_images_are_sent_from_the_newest_on_until_one_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dialog_engine.context.MAX_BYTES", 100)
-    assert seen(shots("small"), shots("2", size=60), shots("3", size=50), shots("4", size=50)) == ["3", "4"]
+def test_large_images_are_sent_from_the_newest_on_until_one_does_not_fit() -> None:
+    half = MAX_BYTES // 2
+    assert seen(shots("small"), shots("2", size=half + 4), shots("3", size=half), shots("4", size=half)) == ["3", "4"]

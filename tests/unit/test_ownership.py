@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat import ownership as ownership_module
-from dialog_engine.chat.ownership import LEASE_SECONDS, MAX_CRASHES, RENEW_SECONDS, Ownership
+from dialog_engine.chat.ownership import MAX_CRASHES, Ownership, OwnershipTimes
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
@@ -22,6 +21,9 @@ from tests.support.fakes import FakeEngine, MemoryDatabase, MemoryStore, Scripte
 from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
+TIMES = OwnershipTimes(renew=0.0, look=0.0)
+"""The loops of an engine go round all the time."""
+LEASE_SECONDS = TIMES.lease
 AWAY = StorageUnavailableError("the database is away")
 
 
@@ -84,7 +86,10 @@ class SharedTurns:
     def add(self, owner: str, turn_id: str) -> Turn:
         """Begin a turn at that engine, with a row in the outbox."""
         turn = Turn(turn_id, f"session of {turn_id}", "ada")
-        self.sql("INSERT INTO sessions VALUES (?, 'ada', '', 0, 0, 0)", turn.session_id)
+        self.sql(
+            "INSERT INTO sessions (session_id, subject, created_at, updated_at) VALUES (?, 'ada', 0, 0)",
+            turn.session_id,
+        )
         self.sql(
             "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, created_at)"
             " VALUES (?, ?, 'running', ?, ?, 0)",
@@ -123,7 +128,7 @@ class Engine:
         self.observer = Noted(self.metrics)
         self.notes = self.observer.notes
         self.ownership = Ownership(
-            turns or self.turns, self.engines, relay=relay, observer=self.observer, clock=lambda: self.now
+            turns or self.turns, self.engines, relay=relay, observer=self.observer, clock=lambda: self.now, times=TIMES
         )
 
     @property
@@ -156,10 +161,8 @@ async def started(store: SharedTurns, engine_id: str) -> Engine:
 
 
 @asynccontextmanager
-async def at_work(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
-    """The loops of an engine, that go round all the time."""
-    monkeypatch.setattr(ownership_module, "LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(ownership_module, "RENEW_SECONDS", 0.0)
+async def at_work(engine: Engine) -> AsyncGenerator[None]:
+    """The loops of an engine run."""
     task = asyncio.create_task(engine.ownership.run())
     try:
         yield
@@ -186,7 +189,7 @@ async def test_an_engine_that_renews_is_never_adopted_whatever_the_clock_of_the_
     store.add("a", "t")
     for _ in range(300):
         store.clock.ahead_ms += random.choice([-HOUR_MS, 0, 0, HOUR_MS]) + 2500
-        b.now += RENEW_SECONDS
+        b.now += OwnershipTimes().renew
         if random.random() < 0.5:
             store.clock.ahead_ms += random.choice([-HOUR_MS, HOUR_MS])
         await a.ownership.renew()
@@ -229,11 +232,9 @@ async def test_an_engine_that_is_seen_for_the_first_time_has_a_whole_lease(store
 
 @promise("no clock of a database or a machine makes an engine seem dead or alive")
 @promise("PostgreSQL is killed again and again: nothing accepted is lost, no living engine's turn is taken")
-async def test_time_without_the_database_does_not_count(
-    store: SharedTurns, a: Engine, b: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_time_without_the_database_does_not_count(store: SharedTurns, a: Engine, b: Engine) -> None:
     store.add("a", "t")
-    async with at_work(b, monkeypatch):
+    async with at_work(b):
         await rounds(b)
         b.store.held.away = AWAY  # no engine can renew now
         await wait_until(lambda: b.store.held.refused > 4)
@@ -246,11 +247,9 @@ async def test_time_without_the_database_does_not_count(
         await wait_until(lambda: store.turn("t").owner == "b")
 
 
-async def test_an_unexpected_error_does_not_end_the_loops(
-    store: SharedTurns, a: Engine, b: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unexpected_error_does_not_end_the_loops(store: SharedTurns, a: Engine, b: Engine) -> None:
     store.add("a", "t")
-    async with at_work(b, monkeypatch):
+    async with at_work(b):
         b.store.held.away = LookupError("a bug")
         await wait_until(lambda: b.store.held.refused > 4)
         b.store.held.away = None
@@ -282,7 +281,7 @@ async def test_a_renewal_drops_turns_that_another_engine_owns_and_no_others(stor
 
 @promise("a fenced turn that holds its commit costs the engine no other turn")
 async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_being_renewed(
-    store: SharedTurns, b: Engine, monkeypatch: pytest.MonkeyPatch
+    store: SharedTurns, b: Engine
 ) -> None:
     go, held = asyncio.Event(), asyncio.Event()
     model = ScriptedModel([asyncio.Event()], [go, *says("x")], [go, *says("x")])
@@ -295,7 +294,7 @@ async def test_fenced_turns_that_hold_their_commits_do_not_keep_the_lease_from_b
         store.change(turn.turn_id, "owner", "b")
     a = Engine(store, "a", core.turns)
 
-    async with at_work(a, monkeypatch):
+    async with at_work(a):
         await b.ownership.look()
         await wait_until(lambda: a.notes.count("lost") == len(fenced))
         renewals = a.renewals

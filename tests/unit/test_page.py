@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import struct
 
 import pytest
 from fastapi import FastAPI
@@ -80,6 +81,15 @@ def test_what_is_fetched_before_the_page_can_be_used_is_small(client: TestClient
     files = [page.content, *(client.get(path).content for path in named(page.text))]
     assert len(files) <= MOST_FILES
     assert sum(len(gzip.compress(file)) for file in files) < MOST_BYTES
+
+
+def test_the_icons_of_the_manifest_are_served_with_the_sizes_that_it_names(client: TestClient) -> None:
+    icons = client.get(built("page-*.webmanifest")).json()["icons"]
+    for size in (192, 512):
+        [source] = [each["src"] for each in icons if each["sizes"] == f"{size}x{size}"]
+        picture = client.get(source)
+        assert picture.headers["content-type"] == "image/png"
+        assert struct.unpack(">II", picture.content[16:24]) == (size, size)
 
 
 def test_files_outside_the_page_are_not_served(client: TestClient) -> None:

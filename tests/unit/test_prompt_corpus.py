@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from tests.marks import exhaustive, promise
-from tests.support.corpus import prompt_files, read_prompt
+from tests.support.corpus import PromptCase, files_of, read_case
 from tests.support.tags import DIALECTS, calls_of, cut, read, text_of
 
 SHORT = 80
@@ -22,7 +22,7 @@ LONGEST_TAG = 24
 
 class Case:
     def __init__(self, path: Path) -> None:
-        written = read_prompt(path)
+        written = read_case(path, PromptCase)
         self.dialect = DIALECTS[written.dialect]
         self.reply = "\n".join(written.reply)
         self.finish = FinishReason(written.finish)
@@ -36,7 +36,7 @@ class Case:
         return read(self.dialect, pieces, finish or self.finish, may_quote_results=self.repeats)
 
 
-CASES = {path.stem: Case(path) for path in prompt_files()}
+CASES = {path.stem: Case(path) for path in files_of("prompt")}
 NAMES = [*CASES]
 GROUPS = [NAMES[at : at + 12] for at in range(0, len(NAMES), 12)]
 each_group = pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names[0]} and following")

@@ -10,7 +10,6 @@ import pytest
 from dialog_engine.errors import LLMRateLimitedError, LLMRequestError
 from dialog_engine.llm.routing import guarded
 from dialog_engine.model import ChatEvent, ChatRequest, Message, TextDelta, ToolMessage, Turn, UserMessage
-from dialog_engine.tool_calls import bounded_validation
 from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
@@ -209,10 +208,7 @@ async def test_where_no_model_is_asked_nothing_is_refused() -> None:
     assert OfferedTools(Directory(*TOOLS), Quarantine()).tools() == TOOLS
 
 
-async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bounded_validation, "THREAD_SECONDS", 0.05)
+async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes() -> None:
     doubling = {
         "type": "object",
         "$ref": "#/$defs/d0",
@@ -224,7 +220,7 @@ async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offere
     offered_tools = OfferedTools(directory, Quarantine())
     assert offered_tools.tools() == (slow, other)
 
-    assert "takes too long" in (await validating(validate, slow, {}) or "")
+    assert "takes too long" in (await validating(validate, slow, {}, 0.05) or "")
     assert offered_tools.tools() == (other,)
     [view] = [view for view in offered_tools.servers if view.catalog.quarantined]
     assert [(each.tool, each.reason) for each in view.catalog.quarantined] == [

@@ -40,9 +40,6 @@ def scripted() -> ScriptedModel:
     return ScriptedModel(asks(("logs__read", "")), says("Done."))
 
 
-# --- In a turn ---
-
-
 # --- Whose, and which ---
 
 

@@ -6,6 +6,7 @@ from dialog_engine.observe.status import FIRST_WORKER_SECONDS, StartGate
 from dialog_engine.tool_calls.ports import ServerView
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise
+from tests.support.hand_clock import HandClock
 
 WAIT_SECONDS = 30.0
 UNLISTED = ServerCatalog(server="demo")
@@ -14,23 +15,13 @@ STARTING = ServerView(UNLISTED, ServerState.CONNECTING, None, 1)
 READY = ServerView(LISTED, ServerState.READY, None, 1)
 
 
-class Watch:
-    """A clock that the test moves, in seconds."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def __call__(self) -> float:
-        return self.seconds
+@pytest.fixture
+def watch() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
-
-
-@pytest.fixture
-def gate(watch: Watch) -> StartGate:
+def gate(watch: HandClock) -> StartGate:
     return StartGate(WAIT_SECONDS, now=watch)
 
 
@@ -51,27 +42,27 @@ def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
     assert gate.opened([READY, view], workers=1, redis=True) is opened
 
 
-def test_it_waits_for_servers_for_a_bounded_time(gate: StartGate, watch: Watch) -> None:
-    watch.seconds += WAIT_SECONDS - 0.1
+def test_it_waits_for_servers_for_a_bounded_time(gate: StartGate, watch: HandClock) -> None:
+    watch.now += WAIT_SECONDS - 0.1
     assert not gate.opened([STARTING], workers=1, redis=True)
-    watch.seconds += 0.1
+    watch.now += 0.1
     assert gate.opened([STARTING], workers=1, redis=True)
 
 
 @pytest.mark.parametrize(("workers", "redis"), [(0, True), (0, False), (1, False)])
 def test_it_waits_for_redis_and_a_first_worker_for_a_short_time_only(
-    gate: StartGate, watch: Watch, workers: int, redis: bool
+    gate: StartGate, watch: HandClock, workers: int, redis: bool
 ) -> None:
-    watch.seconds += FIRST_WORKER_SECONDS - 0.1
+    watch.now += FIRST_WORKER_SECONDS - 0.1
     assert not gate.opened([], workers=workers, redis=redis)
-    watch.seconds += 0.1
+    watch.now += 0.1
     assert gate.opened([], workers=workers, redis=redis)
 
 
-def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate: StartGate, watch: Watch) -> None:
-    watch.seconds += FIRST_WORKER_SECONDS - 0.1
+def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate: StartGate, watch: HandClock) -> None:
+    watch.now += FIRST_WORKER_SECONDS - 0.1
     assert not gate.opened([], workers=0, redis=True)
-    watch.seconds += 1
+    watch.now += 1
     assert not gate.opened([STARTING], workers=1, redis=True)
 
 

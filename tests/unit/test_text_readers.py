@@ -84,8 +84,11 @@ LOOP_SECONDS = 0.05
 SECONDS_PER_CHARACTER, SECONDS_PER_PART = 20e-6, 400e-6
 
 
-def repeated(part: str, before: str = "", after: str = "") -> Text:
-    """`part` again and again."""
+def made(text: "str | tuple[str, ...] | Text") -> Text:
+    """Of a text: again and again; of several the first one so, after the second and before the third."""
+    if callable(text):
+        return text
+    part, before, after = (*([text] if isinstance(text, str) else text), "", "")[:3]
     return lambda size: (before + part * (size // len(part) + 1))[:size] + after
 
 
@@ -102,38 +105,38 @@ def _reply(dialect: Dialect, piece: int | None = None) -> Callable[[str], None]:
 
 
 _TOOL_USE = (
-    repeated("<"),
-    repeated("<tool_use><name>"),
-    repeated('<tool_use a="'),
-    repeated("<tool_response>"),
-    repeated("`<"),
-    repeated("``<!--<"),
-    repeated("> 1. `\n    - - - <"),
-    repeated('<tool_call>{"name":"add","arguments":{}}</tool_call>'),
-    repeated('<tool_call>{"name":"add"}</tool_call>', '<tool_call>{"name":"add","arguments":{"a":"'),
-    repeated("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
-    repeated("<![CDATA[a]]>", "<tool_use><name>add</name><arguments>", "</arguments></tool_use>"),
-    repeated("<", "<think>"),
-    repeated("<p>a < b</p> "),
-    repeated("say `<tool_use> "),
-    repeated("a\n    <tool_use> <!-- --> ``b", "`"),
-    repeated('"a", ', "<tool_use><name>write</name><arguments>"),
-    repeated('<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n'),
-    repeated("<tool_use_result><name>now</name><result>a < b</result>"),
-    repeated("a < b </", "<tool_use_result><result>"),
-    repeated("<tool_use_result>\n"),
+    "<",
+    "<tool_use><name>",
+    '<tool_use a="',
+    "<tool_response>",
+    "`<",
+    "``<!--<",
+    "> 1. `\n    - - - <",
+    '<tool_call>{"name":"add","arguments":{}}</tool_call>',
+    ('<tool_call>{"name":"add"}</tool_call>', '<tool_call>{"name":"add","arguments":{"a":"'),
+    ("&lt;", "<tool_use><name>add</name><arguments>{", "</arguments></tool_use>"),
+    ("<![CDATA[a]]>", "<tool_use><name>add</name><arguments>", "</arguments></tool_use>"),
+    ("<", "<think>"),
+    "<p>a < b</p> ",
+    "say `<tool_use> ",
+    ("a\n    <tool_use> <!-- --> ``b", "`"),
+    ('"a", ', "<tool_use><name>write</name><arguments>"),
+    '<tool_use><name>now</name><arguments>{"a: 1}</arguments></tool_use>\n',
+    "<tool_use_result><name>now</name><result>a < b</result>",
+    ("a < b </", "<tool_use_result><result>"),
+    "<tool_use_result>\n",
 )
 _FUNCTION_CALLS = (
-    repeated('<invoke name="add"><parameter name="a">1</parameter></invoke>'),
-    repeated('<parameter name="a">1</parameter>', '<invoke name="add">'),
-    repeated('a="1" ', '<invoke name="add" '),
-    repeated("<invoke a='"),
-    repeated("a </parameter> b ", '<invoke name="write"><parameter name="path">'),
-    repeated(' path="a > b"', '<invoke name="write"'),
-    repeated("a > b ", '<invoke name="write" path="'),
-    repeated("a = ", '<invoke name="write" '),
-    repeated(" " * 10, '<invoke name="write"><parameter name="path">a</parameter>'),
-    repeated("</parameter>" + " " * 199, '<invoke name="write"><parameter name="path">'),
+    '<invoke name="add"><parameter name="a">1</parameter></invoke>',
+    ('<parameter name="a">1</parameter>', '<invoke name="add">'),
+    ('a="1" ', '<invoke name="add" '),
+    "<invoke a='",
+    ("a </parameter> b ", '<invoke name="write"><parameter name="path">'),
+    (' path="a > b"', '<invoke name="write"'),
+    ("a > b ", '<invoke name="write" path="'),
+    ("a = ", '<invoke name="write" '),
+    (" " * 10, '<invoke name="write"><parameter name="path">a</parameter>'),
+    ("</parameter>" + " " * 199, '<invoke name="write"><parameter name="path">'),
 )
 
 
@@ -248,7 +251,7 @@ def _children(text: str) -> None:
     child.note_other_text(text)
 
 
-READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
+READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str, ...] | Text]]] = {
     "a reply in tags": (_reply(TOOL_USE), MAX_REPLY, _TOOL_USE),
     "a reply in tags, token by token": (_reply(TOOL_USE, 3), MAX_REPLY, _TOOL_USE),
     "a reply in function tags": (_reply(FUNCTION_CALLS), MAX_REPLY, _FUNCTION_CALLS),
@@ -256,28 +259,18 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
     "an object in a text": (
         as_object,
         MAX_CHARACTERS,
-        (
-            repeated("<![CDATA[", "{", "}"),
-            repeated("<![CDATA[a]]>"),
-            repeated("\n", "```json\n", "x"),
-            repeated("\n ", "```", "```"),
-            repeated("&#99999999999;"),
-        ),
+        (("<![CDATA[", "{", "}"), "<![CDATA[a]]>", ("\n", "```json\n", "x"), ("\n ", "```", "```"), "&#99999999999;"),
     ),
-    "a value in tags": (trimmed, MAX_REPLY, (repeated("<![CDATA[]]>"), repeated("<![CDATA[]]>", "", "x"))),
-    "escaped tags": (lambda text: escape_tags(text, "result"), MAX_RESULT, (repeated("</"), repeated(" ", "</"))),
-    "arguments": (read_arguments, MAX_CHARACTERS, (repeated('"a",', '{"a":[', '""]}'), repeated("["), repeated("9"))),
-    "fragments of arguments": (
-        lambda text: join_arguments(_pieces(text)),
-        MAX_REPLY,
-        (repeated("{}"), repeated('{"a":1}'), repeated("a")),
-    ),
-    "fragments, looked at after each": (_scan, MAX_REPLY, (repeated("{}"), repeated('{"a":1}'), repeated("\\"))),
-    "whether arguments are complete": (is_complete, MAX_REPLY, (repeated("{", "", "}"), repeated("\n", "{}", "}"))),
+    "a value in tags": (trimmed, MAX_REPLY, ("<![CDATA[]]>", ("<![CDATA[]]>", "", "x"))),
+    "escaped tags": (lambda text: escape_tags(text, "result"), MAX_RESULT, ("</", (" ", "</"))),
+    "arguments": (read_arguments, MAX_CHARACTERS, (('"a",', '{"a":[', '""]}'), "[", "9")),
+    "fragments of arguments": (lambda text: join_arguments(_pieces(text)), MAX_REPLY, ("{}", '{"a":1}', "a")),
+    "fragments, looked at after each": (_scan, MAX_REPLY, ("{}", '{"a":1}', "\\")),
+    "whether arguments are complete": (is_complete, MAX_REPLY, (("{", "", "}"), ("\n", "{}", "}"))),
     "a payload of a provider": (
         lambda text: decode(text.encode(), msgspec.json.Decoder(Chunk), Chunk),
         MAX_REPLY,
-        (repeated("1,", '{"choices":[', "{}]}"),),
+        (("1,", '{"choices":[', "{}]}"),),
     ),
     "calls without ids": (_openai, 10_000, (_calls,)),
     "deltas of a provider": (_assemble, 10_000, _DELTAS),
@@ -285,11 +278,11 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
     "an error of a provider": (
         lambda text: ErrorClassifier("secret").from_response(400, text, {}),
         MAX_REPLY,
-        (repeated("tool "), repeated("://a"), repeated("key_"), repeated("sk-")),
+        ("tool ", "://a", "key_", "sk-"),
     ),
-    "a refused tool": (lambda text: refused_tool(text, TOOLS), 500, (repeated("tools[1]"), repeated("tool 'a"))),
-    "U+0000": (storable_json, MAX_REPLY, (repeated("\\"), repeated("\\u0000"), repeated("\\", "", "\\u0000"))),
-    "a name": (plain_name, MAX_REPLY, (repeated("ä"),)),
+    "a refused tool": (lambda text: refused_tool(text, TOOLS), 500, ("tools[1]", "tool 'a")),
+    "U+0000": (storable_json, MAX_REPLY, ("\\", "\\u0000", ("\\", "", "\\u0000"))),
+    "a name": (plain_name, MAX_REPLY, ("ä",)),
     "a history": (lambda messages: find_repeats(normalise(messages)), 5_000, (_history,)),
     "an encoded history": (_encode, 5_000, (_history,)),
     "what fits": (
@@ -297,13 +290,13 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
         5_000,
         (_history,),
     ),
-    "the words of a query": (words, MAX_RESULT, (repeated("aB"), repeated("s"))),
-    "a query": (lambda query: SHELF.best(query, 5), 500, (_misspelled, repeated("z"), repeated("abcde "))),
+    "the words of a query": (words, MAX_RESULT, ("aB", "s")),
+    "a query": (lambda query: SHELF.best(query, 5), 500, (_misspelled, "z", "abcde ")),
     "a catalog that is searched": (lambda shelf: shelf.best("wrod common " * 30, 5), 50_000, (_catalog,)),
     "the answer of a search": (
         lambda text: (list(names_in(text)), without(text, {"a"})),
         MAX_RESULT,
-        (repeated('{"name":"a","description":', '{"tools":[{'), repeated('{"name":"', '{"tools":[{')),
+        (('{"name":"a","description":', '{"tools":[{'), ('{"name":"', '{"tools":[{')),
     ),
     "a name that no tool has": (
         lambda names: similar_names("server__serach_notes", names),
@@ -315,26 +308,21 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
             signature(tool("a", {"properties": {text: {"enum": [text]}}})) + purpose(tool("a", description=text))
         ),
         32_768,
-        (repeated(". "), repeated("\n")),
+        (". ", "\n"),
     ),
     "a text that is looked for": (
         lambda text: found(text, "id", "a" * 999 + "b", 0, 16_000),
         MAX_RESULT,
-        (repeated("a"), repeated("A"), repeated("İ")),
+        ("a", "A", "İ"),
     ),
-    "a page of a result": (lambda text: page(text, "id", len(text) // 2, 16_000), MAX_RESULT, (repeated("a\n"),)),
+    "a page of a result": (lambda text: page(text, "id", len(text) // 2, 16_000), MAX_RESULT, ("a\n",)),
     "a shortened result": (lambda whole: shorten(storable_outcome(whole), "c" * 36, 1_000), 20_000, (_outcome,)),
     "lines of logs": (
         lambda text: list(lines_about({"c-1"}, text.split("\n"), "log")),
         MAX_REPLY,
-        (
-            repeated("a-1 | b c-1"),
-            repeated("\x1b[1;", "{c-1"),
-            repeated('{"c-1":', "engine-1 | "),
-            repeated("c-1\n", "2026-11-23 05:05:02,185 "),
-        ),
+        ("a-1 | b c-1", ("\x1b[1;", "{c-1"), ('{"c-1":', "engine-1 | "), ("c-1\n", "2026-11-23 05:05:02,185 ")),
     ),
-    "a line of a log": (visible, MAX_REPLY, (repeated("\x1b"), repeated("\u2028a"))),
+    "a line of a log": (visible, MAX_REPLY, ("\x1b", "\u2028a")),
     "a message of an MCP server": (
         parse_line,
         MAX_ANSWER_BYTES,
@@ -355,9 +343,9 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[Text]]] = {
     "an error of an MCP server": (
         lambda text: classify_response(HttpAnswer(404, {}, text.encode(), in_session=True)),
         MAX_ANSWER_BYTES,
-        (repeated("no session "), repeated("tool ")),
+        ("no session ", "tool "),
     ),
-    "other text of a child": (_children, MAX_ANSWER_BYTES, (repeated("key: "), repeated("://a"), repeated("sk-"))),
+    "other text of a child": (_children, MAX_ANSWER_BYTES, ("key: ", "://a", "sk-")),
 }
 TURN = Turn("turn", "session", "someone")
 SHELF = _catalog(2_000)
@@ -365,7 +353,7 @@ SHELF = _catalog(2_000)
 
 PIECEWISE = [read for name, (read, _, _) in READERS.items() if "deltas" in name or "token by token" in name]
 CASES = [
-    pytest.param(read, most, text, id=f"{name}-{number}")
+    pytest.param(read, most, made(text), id=f"{name}-{number}")
     for name, (read, most, texts) in READERS.items()
     for number, text in enumerate(texts)
 ]
@@ -404,7 +392,7 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
     longest = {
         (name, number): (read, text(min(most, LOOP_CHARACTERS)))
         for name, (read, most, texts) in READERS.items()
-        for number, text in enumerate(texts)
+        for number, text in enumerate(map(made, texts))
         if isinstance(text(1), str | bytes) and "token by token" not in name
     }
     assert len(longest) > 50

@@ -10,6 +10,7 @@ from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
 from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
 from dialog_engine.http import sse
 from dialog_engine.http.services import Services
+from dialog_engine.http.streams import Streams, StreamTimes
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from tests.marks import promise
 from tests.support.fakes import succeeded
@@ -78,6 +79,7 @@ class Archive:
 class World:
     def __init__(self, frames: Frames, turn: TurnRecord) -> None:
         self.frames, self.archive = frames, Archive(turn)
+        self.streams = Streams(15, lambda: None, StreamTimes(end=0.1))
 
 
 async def collected(batches: AsyncGenerator[Batch]) -> tuple[Transcript, list[str]]:
@@ -150,8 +152,7 @@ async def test_a_reader_of_a_part_gets_a_reset_and_then_nothing_more() -> None:
     assert (await of_ended(frames, Cursor.parse(transcript.last_id)))[1] == []
 
 
-async def test_a_log_that_lost_its_end_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "END_SECONDS", 0.1)
+async def test_a_log_that_lost_its_end_is_completed() -> None:
     last = frame("1-4", "text", delta="a")
     transcript, names = await of_ended(Frames([[last]], newest=last))
     assert names == ["text", "reset", "done"]

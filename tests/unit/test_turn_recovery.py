@@ -2,9 +2,6 @@
 
 import asyncio
 
-import pytest
-
-from dialog_engine.chat import running_turn
 from dialog_engine.errors import TurnCrashesError
 from dialog_engine.model import (
     DoneReason,
@@ -41,11 +38,6 @@ from tests.support.waiting import wait_until
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
-
-
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more() -> None:
     store = MemoryStore()
@@ -63,8 +55,7 @@ async def test_a_turn_that_another_engine_owns_is_dropped_and_shows_nothing_more
 
 async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()], [asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
+        turn = await engine.begun("?", is_text("a"))
         stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))
         await asyncio.sleep(0)
         engine.turns.drop([turn])
@@ -76,8 +67,7 @@ async def test_a_stop_during_an_adoption_waits_for_the_end_at_the_new_owner() ->
 
 async def test_a_turn_that_was_stopped_between_two_lives_shows_what_was_committed_before_it_ends() -> None:
     async with FakeEngine(ScriptedModel([TextDelta("a"), asyncio.Event()])) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
+        turn = await engine.begun("?", is_text("a"))
         await engine.turns.close(0)
         await engine.store.turns.request_stop(turn.turn_id)
         [left] = await engine.store.engines.adopt_own(None)
@@ -92,8 +82,7 @@ async def test_a_turn_with_a_failure_ends_with_it_and_asks_no_model() -> None:
     worker = FakeWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
     model = ScriptedModel(asks(("a__b", "")))
     async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING, "a__b"))
         await engine.turns.close(0)
         [left] = await engine.store.engines.adopt_own(None)
         engine.turns.run(left.turn, failure=TurnCrashesError("why"))
@@ -111,8 +100,7 @@ async def test_the_usage_of_earlier_lives_is_in_done() -> None:
     worker = FakeWorker({"a__b": gives(succeeded("x"), finish)})
     model = ScriptedModel(asks(("a__b", "")), says("x"))
     async with FakeEngine(model, tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__b"))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING, "a__b"))
         await engine.restart()
         finish.set()
         events = await engine.seen(turn)

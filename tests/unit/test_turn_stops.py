@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat import running_turn
 from dialog_engine.context import tokens_of_message, tokens_of_tool
 from dialog_engine.errors import LLMRateLimitedError, LLMStreamBrokenError
 from dialog_engine.model import (
@@ -51,18 +50,13 @@ from tests.support.waiting import wait_until
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
-
-
 # --- Stop, at each awkward moment -----------------------------------------------------------------------------------
 
 
-async def stopped(engine: FakeEngine, turn: Turn) -> list[object]:
+async def stopped(engine: FakeEngine, turn: Turn) -> list[TurnEvent]:
     async with asyncio.timeout(5):
         assert await engine.turns.cancel(turn.turn_id)
-    return [*await engine.seen(turn)]
+    return await engine.seen(turn)
 
 
 async def test_a_stop_before_the_first_token_stores_no_message() -> None:
@@ -74,9 +68,8 @@ async def test_a_stop_before_the_first_token_stores_no_message() -> None:
         events = await stopped(engine, turn)
 
     assert [type(event).__name__ for event in events] == ["TurnStarted", "Done"]
-    assert isinstance(events[-1], Done)
     spent = Usage(tokens_of_message(UserMessage("?")), 0, estimated=True)
-    assert replace(events[-1], total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
+    assert replace(done_of(events), total_ms=0) == Done(turn.turn_id, DoneReason.CANCELLED, spent, None)
 
 
 async def test_a_turn_that_is_stopped_at_once_still_begins_with_started() -> None:
@@ -136,8 +129,7 @@ async def test_a_stop_during_the_commit_of_the_end_has_no_effect() -> None:
 async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> None:
     worker = WatchedWorker({"a__b": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, worker=worker) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING))
         await stopped(engine, turn)
 
     assert worker.heard == ()
@@ -146,8 +138,7 @@ async def test_a_stop_ends_the_wait_for_calls_before_they_are_cancelled() -> Non
 async def test_the_rounds_before_a_stop_are_in_the_usage() -> None:
     model = ScriptedModel(asks(("a__b", "")), [TextDelta("So"), asyncio.Event()])
     async with FakeEngine(model, tools=SHELF) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("So"))
+        turn = await engine.begun("?", is_text("So"))
         await stopped(engine, turn)
 
         usage = done_of(await engine.seen(turn)).usage
@@ -187,12 +178,10 @@ async def test_a_reply_that_is_stopped_or_breaks_off_is_counted(
             request.meter.reported = reported or Usage()
 
     async with FakeEngine(model, tools=SHELF, system_prompt="Be brief.") as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text(written))
+        turn = await engine.begun("?", is_text(written))
         events = await (engine.seen(turn) if fails else stopped(engine, turn))
 
-    done = events[-1]
-    assert isinstance(done, Done)
+    done = done_of(events)
     assert (done.reason, done.usage) == (DoneReason.ERROR if fails else DoneReason.CANCELLED, usage)
 
 
@@ -214,12 +203,10 @@ async def test_an_error_while_closing_the_stream_does_not_make_a_stop_an_error(
             raise LLMRateLimitedError("while closing")
 
     async with FakeEngine(model) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_text("a"))
+        turn = await engine.begun("?", is_text("a"))
         events = await stopped(engine, turn)
 
-    assert isinstance(events[-1], Done)
-    assert events[-1].reason is DoneReason.CANCELLED
+    assert done_of(events).reason is DoneReason.CANCELLED
     assert "while closing" in caplog.text
 
 
@@ -228,8 +215,7 @@ async def test_the_round_of_a_call_that_is_stopped_is_its_own_in_a_later_life_to
     model = ScriptedModel(asks(("a__b", "")), asks(("a__c", "")))
     store = MemoryStore()
     async with FakeEngine(model, tools=SHELF, worker=worker, store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, is_step(ToolStatus.RUNNING, "a__c"))
+        turn = await engine.begun("?", is_step(ToolStatus.RUNNING, "a__c"))
         hold = store.hold["open_calls"] = asyncio.Event()
         await engine.restart()
         stopping = asyncio.create_task(engine.turns.cancel(turn.turn_id))

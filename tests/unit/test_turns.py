@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from dialog_engine.chat import running_turn
 from dialog_engine.errors import LLMRateLimitedError, StorageUnavailableError
 from dialog_engine.model import (
     AssistantMessage,
@@ -40,11 +39,6 @@ from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
 FULL = StorageUnavailableError("the disk is full")
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running_turn, "FINISH_RETRY_SECONDS", 0.01)
 
 
 # --- Beginning ------------------------------------------------------------------------------------------------------
@@ -161,8 +155,7 @@ async def test_a_failed_turn_stops_waiting_for_its_calls_and_then_ends_them() ->
     worker = WatchedWorker({"a__c": gives(succeeded("x"), asyncio.Event())})
     async with FakeEngine(ScriptedModel(asks(("a__b", ""), ("a__c", ""))), tools=SHELF, worker=worker) as engine:
         engine.store.refuse["add_result"] = FULL
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
         await wait_until(lambda: worker.heard is not None)
         del engine.store.refuse["add_result"]
         await engine.seen(turn)
@@ -189,8 +182,7 @@ async def test_an_end_that_cannot_be_stored_is_shown_at_once_and_stored_later(
     store = MemoryStore()
     store.refuse["finish"] = error
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
         assert store.status(turn) == "running"
         assert engine.logs.lives[turn.turn_id][-1].events[-2] == failure
 
@@ -206,16 +198,14 @@ async def test_while_storage_is_unavailable_the_user_sees_the_end_at_once() -> N
     store.refuse["add_round"] = FULL
     store.hold["open_calls"] = asyncio.Event()
     async with FakeEngine(ScriptedModel(asks(("a__b", ""))), tools=SHELF, store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        await engine.begun("?", lambda event: isinstance(event, Done))
 
 
 async def test_neither_a_stop_nor_a_shutdown_waits_for_unavailable_storage() -> None:
     store = MemoryStore()
     store.refuse["finish"] = FULL
     async with FakeEngine(ScriptedModel(says("x")), store=store) as engine:
-        turn = await engine.turns.start("ada", None, "?")
-        await engine.until(turn, lambda event: isinstance(event, Done))
+        turn = await engine.begun("?", lambda event: isinstance(event, Done))
 
         async with asyncio.timeout(5):
             assert await engine.turns.cancel(turn.turn_id)

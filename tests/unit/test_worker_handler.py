@@ -26,10 +26,9 @@ from plugins_contract.ledger.replies import (
 )
 from plugins_contract.messages import ExecutionClass, new_id
 from plugins_contract.outcomes import CallProgress, CallState, TextBlock
-from plugins_mcp import handler
-from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS
+from plugins_mcp.decisions import Interruption
 from plugins_mcp.mcp import Ambiguous, CallResult, NotSent, RetryLater, TimedOut
-from plugins_mcp.running_call import PROGRESS_SECONDS
+from plugins_mcp.running_call import PROGRESS_SECONDS, RunningCalls
 from tests.marks import promise
 from tests.support.handling import (
     DONE,
@@ -202,19 +201,20 @@ async def test_a_stop_that_is_heard_before_the_answer_to_start_is_not_missed(
     assert "before it ran" in bench.outcome.error.message
 
 
-async def test_a_call_that_was_stopped_in_the_stream_does_not_run_when_redis_has_lost_that(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_was_stopped_in_the_stream_does_not_run_when_redis_has_lost_that(bench: Bench) -> None:
     ours = delivery()
     bench.handler.cancel(ours.request.correlation_id)
     bench.server.behaviours, bench.server.sends = [gives(DONE)], False
     await bench.handler.handle(ours)
     assert (bench.outcome.state, bench.server.calls) == (CallState.CANCELLED, [])
-    monkeypatch.setattr("plugins_mcp.running_call.RECENT_SECONDS", -1.0)
-    bench.handler.cancel(new_id())  # forgets the first
-    bench.ledger.outcomes.clear()
-    await bench.handler.handle(ours)
-    assert bench.outcome.state is CallState.SUCCEEDED
+
+
+def test_the_calls_that_were_stopped_are_forgotten_after_a_time() -> None:
+    calls = RunningCalls(recent_seconds=-1)
+    calls.cancel("first")
+    calls.cancel("second")  # forgets the first
+    assert calls.begin("first").interruption is None
+    assert calls.begin("second").interruption is Interruption.CALLER
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["cancelled", "its lease is lost"])
@@ -430,10 +430,8 @@ async def test_a_worker_that_ends_gives_back_what_was_not_sent(
     assert not bench.ledger.outcomes
 
 
-async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("plugins_mcp.handler.SHUTDOWN_WRITE_SECONDS", SHUTDOWN_WRITE_SECONDS / 10)
+async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it() -> None:
+    bench = Bench(shutdown_write_seconds=0.2)
     bench.ledger.away = 0
     bench.server.behaviours = [hangs]
     work = asyncio.create_task(bench.handler.handle(delivery()))
@@ -452,11 +450,10 @@ async def test_a_call_whose_server_of_redis_changed_after_its_start_is_started_a
     assert bench.outcome.state is CallState.SUCCEEDED
 
 
-async def test_a_start_that_must_wait_is_asked_again_until_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handler, "START_AGAIN_SECONDS", 0.01)
-    bench = Bench(ledger=LedgerTwin(not_yet=3, started=Abandoned(7, 0)))
+async def test_a_start_that_must_wait_is_asked_again_until_it_is_decided() -> None:
+    bench = Bench(ledger=LedgerTwin(not_yet=2, started=Abandoned(7, 0)))
     await bench.handle()
-    assert (bench.ledger.starts, bench.server.calls) == (4, [])
+    assert (bench.ledger.starts, bench.server.calls) == (3, [])
     assert bench.outcome.state is CallState.UNKNOWN
 
 

@@ -5,7 +5,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -134,12 +134,11 @@ class Reports:
 async def keeping(
     scripts: Scripts,
     times: LeaseTimes = TIMES,
-    count: Callable[[str], None] = lambda outcome: None,
     recent: RecentCompletions | None = None,
 ) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
     recent = recent or RecentCompletions()
-    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, worker="me", recent=recent, count=count)
+    keeper = LeaseKeeper(cast("Redis", scripts), Keys(), times, worker="me", recent=recent, count=lambda _: None)
     running = asyncio.create_task(keeper.run())
     try:
         yield keeper

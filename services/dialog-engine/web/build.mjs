@@ -33,7 +33,7 @@ const files = new Map();
 /** The folders of packages of which something is in a built file. */
 const packages = new Set();
 
-/** Bundles one entry; returns the address of its file. */
+/** Bundles one entry; returns the address of its file, and those of the files that it needs at once. */
 async function bundle(entry, options) {
   const { outputFiles, metafile } = await build({ ...COMMON, ...options, entryPoints: [`src/${entry}`] });
   for (const { path, contents } of outputFiles) files.set(basename(path), contents);
@@ -42,8 +42,9 @@ async function bundle(entry, options) {
       const found = /^(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(input);
       if (found && bytesInOutput > 0) packages.add(found[1]);
     }
-  const [made] = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint === `src/${entry}`);
-  return `/assets/${basename(made)}`;
+  const [made, { imports }] = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint === `src/${entry}`);
+  const needed = imports.filter(({ kind }) => kind === "import-statement").map(({ path }) => `/assets/${basename(path)}`);
+  return [`/assets/${basename(made)}`, needed];
 }
 
 /** Adds a file under a name with its hash; returns its address. */
@@ -57,13 +58,16 @@ function add(name, contents) {
 const source = (name) => readFile(join(HERE, "src", name), "utf8");
 
 const icon = add("icon.svg", await source("icon.svg"));
-const manifest = add("page.webmanifest", (await source("page.webmanifest")).replace("%icon%", icon));
-const worker = await bundle("worker/worker.ts", { format: "esm", splitting: true });
+const pictures = { icon };
+for (const size of [192, 512]) pictures[`icon${size}`] = add(`icon-${size}.png`, await readFile(join(HERE, `src/icon-${size}.png`)));
+const manifest = add("page.webmanifest", (await source("page.webmanifest")).replace(/%(\w+)%/g, (_, name) => pictures[name]));
+const [worker] = await bundle("worker/worker.ts", { format: "esm", splitting: true });
 const define = { WORKER_ADDRESS: JSON.stringify(worker), ICON_ADDRESS: JSON.stringify(icon) };
-const main = await bundle("main.tsx", { format: "esm", define });
-const theme = await bundle("theme.ts", { format: "iife" });
-const style = await bundle("style.css", {});
-const addresses = { icon, manifest, main, theme, style };
+const [main, needed] = await bundle("main.tsx", { format: "esm", splitting: true, define });
+const [theme] = await bundle("theme.ts", { format: "iife" });
+const [style] = await bundle("style.css", {});
+const preload = [main, ...needed].map((address) => `<link rel="modulepreload" href="${address}">`).join("\n    ");
+const addresses = { icon, manifest, main, preload, theme, style };
 files.set("index.html", (await source("index.html")).replace(/%(\w+)%/g, (_, name) => addresses[name]));
 
 const facts = await Promise.all(

@@ -10,12 +10,13 @@ from typing import Any
 
 from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState
+from tests.chaos.followed import engines_at
 from tests.chaos.history import Call, History, collect
 from tests.chaos.load import Load, Work
 from tests.chaos.observer import Observer
 from tests.chaos.pairs.stack import PairStack
 from tests.chaos.pairs.strikes import Fault, Strike, Striker
-from tests.chaos.pairs.verdict import Follower, clients_of, of_calls, told_differently
+from tests.chaos.pairs.verdict import Follower, of_calls, told_differently
 from tests.support.waiting import wait_until_blocking
 
 WORK = Work(calls_per_turn=4, open_calls=24, kind="mostly once", shortest_ms=200, longest_ms=2_500)
@@ -87,7 +88,7 @@ class PairTrial:
         begun, since_ms = time.monotonic(), time.time() * 1000
         with (
             Observer(stack, redis_loses_data=True) as observer,
-            clients_of(stack.running_engines) as engines,
+            engines_at(stack.running_engines) as engines,
             ThreadPoolExecutor(FOLLOWED) as pool,
         ):
             with Load(stack, WORK) as load:

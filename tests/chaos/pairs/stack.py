@@ -21,6 +21,7 @@ from tests.support.processes import Process, answers
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.stack import START_SECONDS
 from tests.support.store import Kind
+from tests.support.waiting import comes
 
 WORKERS = 3
 MEND_SECONDS = 90.0
@@ -111,7 +112,7 @@ class PairStack(Cluster):
             ),
             "engines do not offer tools": (lambda: all(map(_has_tools, self.running_engines)), START_SECONDS),
         }
-        missing = [what for what, (there, seconds) in waits.items() if not _came(there, seconds)]
+        missing = [what for what, (there, seconds) in waits.items() if not comes(there, seconds)]
         self._forget_dead_consumers()
         return missing
 
@@ -133,15 +134,6 @@ class PairStack(Cluster):
             for consumer in redis.xinfo_consumers(Keys().requests, GROUP):
                 if pid_of(consumer["name"]) not in alive and not consumer["pending"]:
                     redis.xgroup_delconsumer(Keys().requests, GROUP, consumer["name"])
-
-
-def _came(there: Callable[[], bool], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while not there():
-        if time.monotonic() > until:
-            return False
-        time.sleep(LOOK_SECONDS)
-    return True
 
 
 def _has_tools(port: int) -> bool:

@@ -1,8 +1,7 @@
 """What may not be after two faults, and whether it was."""
 
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import httpx2
@@ -10,6 +9,7 @@ import httpx2
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
 from tests.chaos.agreement import disagreements
+from tests.chaos.followed import engines_at
 from tests.chaos.history import Call, History
 from tests.chaos.invariants import of_effects
 from tests.chaos.pairs.stack import PairStack
@@ -74,15 +74,6 @@ class Follower:
                     return
 
 
-@contextmanager
-def clients_of(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
-    with ExitStack() as stack:
-        yield [
-            stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))
-            for port in ports
-        ]
-
-
 def told_differently(
     stack: PairStack, history: History, turns: Collection[str], followers: Sequence[Follower]
 ) -> Iterator[Violation]:
@@ -93,7 +84,7 @@ def told_differently(
     for finding in disagreements(stack.living, [session_id for _, session_id, _ in rows]):
         yield DIFFERENT, f"{finding.call}: {finding.what}"
     outcomes = {call.correlation_id: call.outcome for call in history.calls.values()}
-    with clients_of(stack.living) as engines:
+    with engines_at(stack.living) as engines:
         for http in engines:
             for turn_id, session_id, status in rows:
                 replayed = Follower(turn_id)

@@ -8,7 +8,6 @@ again.
 import random
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, engines_on, trial
 from tests.support.store import Kind
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import comes
 
 KEYS = Keys()
 GAP_SECONDS = 0.25
@@ -114,8 +113,7 @@ def _silence(under_fire: Trial, redis: Any, mailboxes: Sequence[str]) -> int:
             unread = [entry for mailbox, last in heard.items() for entry in redis.xrange(mailbox, f"({last}")[1:]]
             return sum('"finished"' in fields["reply"] for _, fields in unread)
 
-        with suppress(TimeoutError):
-            wait_until_blocking(unheard, UNHEARD_SECONDS)
+        comes(unheard, UNHEARD_SECONDS)
         lost = unheard()
         for mailbox in mailboxes:
             redis.xtrim(mailbox, maxlen=0, approximate=False)

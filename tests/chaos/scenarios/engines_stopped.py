@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGCONT
@@ -19,7 +18,7 @@ import httpx2
 
 from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
-from tests.chaos.followed import Followed
+from tests.chaos.followed import Followed, engines_at
 from tests.chaos.invariants import Finding
 from tests.chaos.load import Work
 from tests.chaos.model import ASIDE, Order, calls_of
@@ -29,7 +28,7 @@ from tests.chaos.trial import Trial, in_lanes, quantile, trial
 from tests.support.processes import Process
 from tests.support.stack import events_of
 from tests.support.store import Kind, quoted
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import comes, wait_until_blocking
 
 STORES: Sequence[Kind] = ("postgres",)
 LATE_SECONDS = 10.0
@@ -209,9 +208,8 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
                 found[key].append(note)
         return found
 
-    with suppress(TimeoutError):
-        # Each of them comes to a write by itself, at the latest with its end.
-        wait_until_blocking(lambda: all(theirs().values()), FENCED_SECONDS + form.seconds)
+    # Each of them comes to a write by itself, at the latest with its end.
+    comes(lambda: all(theirs().values()), FENCED_SECONDS + form.seconds)
     findings: list[Finding] = []
     for (_, turn_id, _), written in theirs().items():
         if not written:
@@ -223,9 +221,8 @@ def _refused(form: Form, sleepers: Sequence[Sleeper], notes: Path) -> list[Findi
 
 def _check_received(under_fire: Trial, sleepers: Sequence[Sleeper]) -> None:
     """Clients, here or elsewhere, must have received exactly what happened, once."""
-    urls = (under_fire.cluster.url, f"http://127.0.0.1:{next(iter(under_fire.cluster.others))}")
-    with ExitStack() as clients, ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
-        engines = [clients.enter_context(closing(httpx2.Client(base_url=url, timeout=60))) for url in urls]
+    ports = [*under_fire.cluster.running_engines][:2]
+    with engines_at(ports) as engines, ThreadPoolExecutor(LOOKED_AT_ONCE) as pool:
 
         def look(each: Sleeper) -> None:
             for what in each.differences(engines[0]):

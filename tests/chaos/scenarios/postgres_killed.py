@@ -9,23 +9,23 @@ import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 
 import httpx2
 
-from dialog_engine.chat.ownership import LEASE_SECONDS
+from dialog_engine.chat.ownership import OwnershipTimes
 from plugins_contract.messages import new_id
-from tests.chaos.followed import Followed
+from tests.chaos.followed import Followed, engines_at
 from tests.chaos.load import NOT_KNOWN, Work
 from tests.chaos.model import Order, calls_of
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import Trial, trial
 from tests.support.replicas import TryAgainError
 from tests.support.store import Kind
-from tests.support.waiting import wait_until_blocking
+from tests.support.waiting import comes, wait_until_blocking
 
 STORES: Sequence[Kind] = ("postgres",)
 HEALED_SECONDS = 10.0
@@ -71,14 +71,13 @@ FORMS = {
 class Readers:
     """Clients that ask at one engine and read at the other, each in its session, until they are to stop."""
 
-    urls: Sequence[str]
+    ports: Sequence[int]
     turns: list[Followed] = field(default_factory=list[Followed])
     refused: list[str] = field(default_factory=list[str])
     stop: Event = field(default_factory=Event)
 
     def read(self, session_id: str, number: int) -> None:
-        with ExitStack() as stack:
-            clients = [stack.enter_context(closing(httpx2.Client(base_url=url, timeout=30))) for url in self.urls]
+        with engines_at(self.ports) as clients:
             while not self.stop.wait(0.1):
                 number += 1
                 with suppress(httpx2.TransportError, TryAgainError):
@@ -111,7 +110,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         ThreadPoolExecutor(READERS) as pool,
     ):
         cluster = under_fire.cluster
-        readers = Readers([f"http://127.0.0.1:{port}" for port in cluster.running_engines])
+        readers = Readers([*cluster.running_engines])
         sessions = [httpx2.post(f"{cluster.url}/v1/sessions").json()["sessionId"] for _ in range(READERS)]
         reading = [pool.submit(readers.read, session_id, number) for number, session_id in enumerate(sessions)]
         try:
@@ -127,7 +126,7 @@ def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "")
         _judge_sessions(under_fire)
         under_fire.figures |= {
             "times PostgreSQL was killed": len(form.outages),
-            "outages longer than a lease": sum(outage.seconds > LEASE_SECONDS for outage in form.outages),
+            "outages longer than a lease": sum(outage.seconds > OwnershipTimes().lease for outage in form.outages),
             "questions are accepted again after, max s": max(each.healed_seconds for each in outages),
         }
         return under_fire.report("postgres_killed")
@@ -168,8 +167,7 @@ def _away(under_fire: Trial, form: Form, outage: Outage) -> Came:
     if outage.engine:
         theirs = f"turns WHERE status = 'running' AND owner = '{killed_id}'"
         orphans = cluster.store.count(theirs)
-        with suppress(TimeoutError):
-            wait_until_blocking(lambda: cluster.store.count(theirs) == 0, 2 * ADOPTED_SECONDS)
+        comes(lambda: cluster.store.count(theirs) == 0, 2 * ADOPTED_SECONDS)
         came = Came(healed, orphans, time.monotonic() - back, taken)
         cluster.others[port] = cluster.run_engine(port, "engine")
     under_fire.load.wait(form.pause_seconds)

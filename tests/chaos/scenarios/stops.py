@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import httpx2
 
+from tests.chaos.followed import engines_at
 from tests.chaos.history import backlog
 from tests.chaos.load import Work
 from tests.chaos.notes import Noted, What
@@ -56,10 +56,8 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
     with (
         trial(folder, Work(), calls=0, workers=1, **options) as under_fire,
         ThreadPoolExecutor(form.users) as pool,
-        ExitStack() as clients,
+        engines_at(under_fire.cluster.running_engines) as engines,
     ):
-        urls = [f"http://127.0.0.1:{port}" for port in under_fire.cluster.running_engines]
-        engines = [clients.enter_context(closing(httpx2.Client(base_url=url, timeout=60))) for url in urls]
         turns = [turn for phase in PHASES for turn in _play(under_fire, phase, form.times, engines, pool)]
         noted = _settled(under_fire)
         under_fire.findings += (finding for turn in turns for finding in judged(turn, noted))

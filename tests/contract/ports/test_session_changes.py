@@ -7,9 +7,8 @@ import pytest
 
 from dialog_engine.chat.session_changes import Changed, Changes
 from dialog_engine.model import ApprovalStatus, Turn
-from dialog_engine.storage import session_changes
 from dialog_engine.storage.audit import AuditTrail
-from dialog_engine.storage.session_changes import REVISIONS_FROM, SqlSessionChanges, go_on_with_revisions
+from dialog_engine.storage.session_changes import KEPT_MS, REVISIONS_FROM, SqlSessionChanges, go_on_with_revisions
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.values import Decision
 from tests.marks import promise
@@ -118,7 +117,7 @@ async def test_a_change_that_is_committed_before_an_earlier_one_is_seen_after_it
 
 
 async def test_a_reader_is_sent_to_the_list_when_it_cannot_go_on_from_its_place(
-    storage: EngineStore, changes: SqlSessionChanges, monkeypatch: pytest.MonkeyPatch
+    storage: EngineStore, changes: SqlSessionChanges
 ) -> None:
     before = await changes.settled()
     turns = [await session(storage) for _ in range(3)]
@@ -128,8 +127,11 @@ async def test_a_reader_is_sent_to_the_list_when_it_cannot_go_on_from_its_place(
     assert (await changes.of("ada", now + 1_000_000, 10)).changes is None
     for turn in turns:
         await storage.end(turn)
-    monkeypatch.setattr(session_changes, "KEPT_MS", -1_000)
-    await storage.erasures.delete("ada", turns[0].session_id)  # whose deletion is forgotten at once
+    await storage.erasures.delete("ada", turns[0].session_id)
+    await storage.store.write(
+        lambda tx: tx.change("UPDATE deleted_sessions SET deleted_at = deleted_at - $1", KEPT_MS + 1)
+    )
+    await storage.erasures.delete("ada", turns[1].session_id)  # forgets the first deletion
 
     assert (await changes.of("ada", now, 10)).changes is None
     assert states(await changes.of("ada", await changes.settled(), 10)) == []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat.history import Memory, newest_said
+from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import Ended
 from dialog_engine.model import (
     AssistantMessage,
@@ -89,6 +89,18 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Eng
     assert later.turn == replace(left.turn, epoch=3)
 
 
+@promise("a conversation says the same after a reload as live, with the same parts open")
+async def test_what_was_shown_beside_the_texts_of_a_turn_is_kept(storage: EngineStore) -> None:
+    turn = await begun(storage)
+    message = AssistantMessage("", (one := call(1),), "hm")
+    await storage.calls.add_round(turn, message, [], {one.correlation_id: REFUSED}, titles={one.correlation_id: "One"})
+    await storage.turns.finish(turn, None, replace(done(turn), left_out=3), None)
+
+    found = await storage.archive.transcript("ada", turn.session_id, limit=9)
+    [_, shown], [ended] = found.page.messages, found.turns
+    assert (shown.reasoning, shown.calls[0].title, ended.left_out) == ("hm", "One", 3)
+
+
 @promise("tools of the engine's own are answered without a worker, and shown and stored like any other")
 @promise("a call through the gateway is that of the tool it means, for users, workers and approvals, in every life")
 async def test_a_round_is_read_back_with_what_each_call_means_and_what_is_open_of_it(storage: EngineStore) -> None:
@@ -134,7 +146,7 @@ async def test_a_result_is_read_back_with_its_images(storage: EngineStore) -> No
 
     await storage.calls.add_result(turn, one, ToolOutcome(CallState.SUCCEEDED, (TextBlock("Click."), image)))
 
-    (*_, result), _ = await newest_said(storage.archive, turn.session_id, Memory(1000, 1_000_000))
+    (*_, result), _ = await storage.said(turn.session_id, Memory(1000, 1_000_000))
     assert result == ToolMessage("call_1", "a__b", "Click.\n[image/png, shown to the user]", (image,))
 
 

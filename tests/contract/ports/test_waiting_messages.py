@@ -19,6 +19,7 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
 from dialog_engine.storage import beginnings, waiting
+from dialog_engine.storage.outbox import mark_restored
 from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -231,11 +232,16 @@ async def test_a_message_is_changed_and_withdrawn_until_its_turn_begins(storage:
     ]
 
 
-async def test_a_withdrawn_message_is_known_for_a_week(storage: EngineStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def older(storage: EngineStore, column: str, ms: int) -> None:
+    """What these rows tell is by so much longer ago."""
+    await storage.store.write(lambda tx: tx.change(f"UPDATE {column} - $1", ms + 1))
+
+
+async def test_a_withdrawn_message_is_known_for_a_week(storage: EngineStore) -> None:
     session = (await begin(storage.turns, "ada", None, "Hi")).session_id
     first, second = await queued(storage, session), await queued(storage, session)
     await storage.waiting.withdraw("ada", first.turn_id)
-    monkeypatch.setattr(waiting, "KEPT_MS", -1)
+    await older(storage, "waiting_messages SET withdrawn_at = withdrawn_at", waiting.KEPT_MS)
     await storage.waiting.withdraw("ada", second.turn_id)
     assert await storage.waiting.find("ada", first.turn_id) is None
 
@@ -267,9 +273,7 @@ async def test_messages_go_with_their_session_and_with_their_subject(storage: En
 
 
 @promise("a message that a client names and sends again begins no second turn")
-async def test_a_message_that_is_sent_again_is_the_same_turn(
-    storage: EngineStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStore) -> None:
     turn = message(new_id())
     assert await storage.turns.begin(turn, "Hi", new_session=True, client_message_id="m1")
     for again in (message(new_id()), message(turn.session_id)):
@@ -291,7 +295,7 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(
         return_exceptions=True,
     )
     assert sorted(type(each).__name__ for each in both) == ["SentBeforeError", "bool"]
-    monkeypatch.setattr(beginnings, "KEPT_MS", -1)
+    await older(storage, "client_messages SET created_at = created_at", beginnings.KEPT_MS)
     assert await storage.turns.begin(message(new_id()), "Hi", new_session=True, client_message_id="m1"), "a week later"
 
 
@@ -302,3 +306,12 @@ async def test_a_fenced_engine_begins_nothing(storage: EngineStore) -> None:
     with pytest.raises(TurnFencedError):
         await end(storage, running)
     assert await storage.waiting.waiting([turn.turn_id]) == {turn.turn_id}
+
+
+async def test_a_restored_message_is_held(storage: EngineStore) -> None:
+    running = await begin(storage.turns, "ada", None, "Hi")
+    await queued(storage, running.session_id)
+    await storage.end(running)
+    await storage.database.write(mark_restored)
+    assert await storage.waiting.due(9) == []
+    assert [each.held for each in await storage.waiting.of_subject("ada", 9)] == [HeldReason.RESTORED]

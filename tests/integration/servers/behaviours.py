@@ -2,6 +2,7 @@
 
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, CallResult, Rejected, RetryLater
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from tests.integration.servers.scripted import Behaviour, Request
 
 
@@ -48,12 +49,12 @@ async def answer_in_events_with_nonsense(request: Request) -> None:
 
 
 async def answer_too_large(request: Request) -> None:
-    await request.text("x" * 20_000)
+    await request.text("x" * MAX_ANSWER_BYTES)
 
 
 async def answer_too_large_in_events(request: Request) -> None:
     await request.event_stream()
-    content = [{"type": "text", "text": "x" * 20_000}]
+    content = [{"type": "text", "text": "x" * MAX_ANSWER_BYTES}]
     await request.event(request.envelope(result={"content": content, "resultType": "complete"}))
     await request.raw(b"0\r\n\r\n")
 

@@ -8,7 +8,7 @@ from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import TurnLimits, TurnSlot
 from dialog_engine.chat.service import ChatService
-from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.chat.turns import RunningTurns, TurnTimes
 from dialog_engine.chat.waiting_queue import WaitingQueue
 from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.identity.authenticator import NoCredentials
@@ -89,6 +89,12 @@ class FakeEngine:
         turn = await self.turns.start(subject, session_id, text)
         return await self.seen(turn)
 
+    async def begun(self, text: str, condition: Callable[[TurnEvent], bool]) -> Turn:
+        """A new turn, when the user has seen such an event of it."""
+        turn = await self.turns.start("ada", None, text)
+        await self.until(turn, condition)
+        return turn
+
     async def decide(self, correlation_id: str, given: Given) -> Decision:
         """What a person says about a call, as `Approvals` takes it.
 
@@ -154,8 +160,9 @@ class FakeEngine:
             rounds=rounds,
             memory=Memory(100, 10_000),
         )
-        queue = WaitingQueue(self.store.waiting, NoCredentials(), NoLimits())
-        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), queue)
+        times = TurnTimes(finish_retry=0.01)
+        queue = WaitingQueue(self.store.waiting, NoCredentials(), NoLimits(), times.look)
+        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), queue, times)
 
 
 class NoLimits(TurnLimits, TurnSlot):

@@ -60,7 +60,7 @@ class MemoryDatabase(SqliteDatabase):
         self._file.executescript(schemas.schema(DIALECT))
         self._file.execute("PRAGMA foreign_keys=ON")
         connection = _InThisThread(self._file)
-        super().__init__(connection, connection, lambda: 0)
+        super().__init__(connection, connection, lambda: 0, max_pause_ms=0)
 
     def rows(self, sql: str, *parameters: Any) -> list[Row]:
         """Run a statement with `?` for its parameters beside all units; its rows."""

@@ -7,13 +7,13 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 2.0
-
 
 class BackgroundTasks:
     """The tasks of one owner, who must `close` it."""
 
-    def __init__(self) -> None:
+    def __init__(self, close_seconds: float = 2.0) -> None:
+        """`close` cancels what has not ended after `close_seconds`."""
+        self._close_seconds = close_seconds
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
@@ -28,9 +28,8 @@ class BackgroundTasks:
             log.error("%s failed", task.get_name(), exc_info=error)
 
     async def close(self) -> None:
-        """Wait for the tasks, those included that begin meanwhile. What has not ended after CLOSE_SECONDS is
-        cancelled."""
-        ends_at = asyncio.get_running_loop().time() + CLOSE_SECONDS
+        """Wait for the tasks, those included that begin meanwhile. What has not ended in time is cancelled."""
+        ends_at = asyncio.get_running_loop().time() + self._close_seconds
         while self._tasks and (left := ends_at - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._tasks, timeout=left)
         if late := {*self._tasks}:

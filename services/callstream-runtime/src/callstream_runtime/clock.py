@@ -21,8 +21,6 @@ log = logging.getLogger(__name__)
 ASK_SECONDS = 1.0
 ASK_AGAIN_SECONDS = 0.25
 """The pause while there is no answer."""
-ANSWER_SECONDS = 2.0
-"""Redis is not available when it takes longer to answer."""
 GAP_SECONDS = 5.0
 """After so long without an answer Redis was not steady. That this process slept counts as well."""
 STEP_SECONDS = 1.0
@@ -61,8 +59,10 @@ class RedisClock:
 class RedisWatch:
     """Asks Redis once a second for its time, and samples it for `clock`."""
 
-    def __init__(self, redis: Redis, keys: Keys, clock: RedisClock) -> None:
+    def __init__(self, redis: Redis, keys: Keys, clock: RedisClock, *, answer_seconds: float = 2.0) -> None:
+        """Redis is not available when it takes longer than `answer_seconds`."""
         self._redis = redis
+        self._answer_seconds = answer_seconds
         self._keys = keys
         self._clock = clock
         self.available = False
@@ -99,12 +99,12 @@ class RedisWatch:
             pipeline.info("server")
         sent_at = time.monotonic()
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._answer_seconds):
                 now, written, *info = await pipeline.execute(raise_on_error=False)
             _raise_first(now, written)
         except (RedisError, TimeoutError) as error:
             self.available = False
-            self._log_once(str(error) or f"it takes longer than {ANSWER_SECONDS:g} s")
+            self._log_once(str(error) or f"it takes longer than {self._answer_seconds:g} s")
             return
         self.sample(now, sent_at, time.monotonic(), self._read_run_id(*info))
         if not self.available:

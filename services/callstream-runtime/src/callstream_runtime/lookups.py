@@ -10,21 +10,28 @@ import contextlib
 import ipaddress
 import socket
 import threading
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 Addresses = list[tuple[Any, ...]]
 """What `socket.getaddrinfo` returns."""
 
-FRESH_SECONDS = 1.0
-"""An answer is used so long without asking again."""
 GOOD_ANSWER_WAITS_SECONDS = 0.1
 """How long a lookup may take before the last good answer is used in its place."""
-LOOKUP_SECONDS = 3.0
-"""How long a lookup may take where there is no good answer."""
-FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
-"""After a failed lookup the peer is looked up again after the first pause, then twice as long, up to this."""
-_MAX_PEERS = 256
+MAX_PEERS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTimes:
+    """The times of lookups, in seconds."""
+
+    fresh: float = 1.0
+    """An answer is used so long without asking again."""
+    lookup: float = 3.0
+    """How long a lookup may take where there is no good answer."""
+    first_pause: float = 0.1
+    """After a failed lookup the peer is looked up again after this, then twice as long, up to the longest pause."""
 
 
 class Query(NamedTuple):
@@ -41,8 +48,9 @@ class Query(NamedTuple):
 class Lookups:
     """The lookups of one event loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, times: LookupTimes = LookupTimes()) -> None:
         self._loop = loop
+        self._times = times
         self._peers: dict[Query, _Peer] = {}
 
     async def addresses(self, query: Query) -> Addresses:
@@ -55,20 +63,21 @@ class Lookups:
             return socket.getaddrinfo(*query)
         if query not in self._peers:
             self._make_room()
-            self._peers[query] = _Peer(self._loop, query)
+            self._peers[query] = _Peer(self._loop, query, self._times)
         return await self._peers[query].addresses()
 
     def _make_room(self) -> None:
-        if len(self._peers) >= _MAX_PEERS:
+        if len(self._peers) >= MAX_PEERS:
             self._peers = {query: peer for query, peer in self._peers.items() if peer.pending is not None}
 
 
 class _Peer:
     """One name, as it was last known."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, query: Query) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, query: Query, times: LookupTimes) -> None:
         self._loop = loop
         self._query = query
+        self._times = times
         self._good: Addresses | None = None
         self._failure: Exception | None = None
         self._failures = 0
@@ -80,7 +89,7 @@ class _Peer:
         if self.pending is None and self._loop.time() >= self._again_at:
             self._begin()
         if self.pending is not None:
-            limit = LOOKUP_SECONDS if self._good is None else GOOD_ANSWER_WAITS_SECONDS
+            limit = self._times.lookup if self._good is None else GOOD_ANSWER_WAITS_SECONDS
             left = self._begun_at + limit - self._loop.time()
             # Its result is for every caller: one that is cancelled, or waits no longer, does not end it.
             if left > 0:
@@ -106,10 +115,10 @@ class _Peer:
 
     def _end(self, found: Addresses | None, failure: Exception | None) -> None:
         if found is not None:
-            self._good, self._failures, pause = found, 0, FRESH_SECONDS
+            self._good, self._failures, pause = found, 0, self._times.fresh
         else:
             self._failure, self._failures = failure, self._failures + 1
-            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 1, 10))
+            pause = min(LONGEST_PAUSE_SECONDS, self._times.first_pause * 2 ** min(self._failures - 1, 10))
         self._again_at = self._loop.time() + pause
         pending, self.pending = self.pending, None
         if pending is not None:
@@ -118,7 +127,7 @@ class _Peer:
     def _error(self) -> socket.gaierror:
         host = self._query.host
         name = host.decode(errors="replace") if isinstance(host, bytes) else host
-        code, reason = socket.EAI_AGAIN, f"no answer for {LOOKUP_SECONDS:g} s"
+        code, reason = socket.EAI_AGAIN, f"no answer for {self._times.lookup:g} s"
         if self.pending is None:
             code = getattr(self._failure, "errno", None) or socket.EAI_NONAME
             reason = getattr(self._failure, "strerror", None) or str(self._failure)

@@ -151,6 +151,15 @@ class TurnNotFoundError(EngineError):
     code = "TURN_NOT_FOUND"
 
 
+class TooManyBranchesError(EngineError):
+    """As many turns as may follow one turn do."""
+
+    code = "TOO_MANY_BRANCHES"
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"this message has {most} versions, and no more are allowed: go on from one of them")
+
+
 class TurnRunningError(EngineError):
     """The session has a running turn already, or a message that is next."""
 

@@ -19,6 +19,7 @@ from dialog_engine.errors import ConfigurationError, EngineError
 
 if TYPE_CHECKING:
     from dialog_engine.config.http import HttpSettings
+    from dialog_engine.wiring.times import EngineTimes
 
 log = logging.getLogger("dialog_engine")
 
@@ -35,7 +36,7 @@ def main() -> None:
     serve()
 
 
-def serve() -> None:
+def serve(times: "EngineTimes | None" = None) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. Exits with 2 and the reason on stderr when it cannot start."""
     hide_environment()  # from MCP servers of the same user
     # Importing the engine makes many objects and hardly any garbage: collections would take a seventh of the start.
@@ -47,14 +48,16 @@ def serve() -> None:
     from dialog_engine.http.app import server_of  # noqa: PLC0415 -- see above
     from dialog_engine.settings import load_settings  # noqa: PLC0415 -- see above
     from dialog_engine.wiring.engine import build_app  # noqa: PLC0415 -- see above
+    from dialog_engine.wiring.times import EngineTimes  # noqa: PLC0415 -- see above
 
+    times = times or EngineTimes()
     os.umask(0o077)  # conversations are readable by the engine's own account only
     tune_gc()
     try:
         settings = load_settings()
         # First: when another engine has the port, this one must not have touched its turns.
         sockets = [*bind(settings.http), *bind_operations(settings.http)]
-        app = build_app(settings, closing := asyncio.Event())
+        app = build_app(settings, closing := asyncio.Event(), times)
     except EngineError as error:
         _give_up(error)
     service = settings.service
@@ -78,6 +81,7 @@ def serve() -> None:
             grace_seconds=settings.http.shutdown_grace_seconds,
             limits=limits,
             forwarded_allow_ips=settings.http.forwarded_allow_ips,
+            times=times.streams,
         )
         # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.
         signal.signal(signal.SIGHUP, _terminate)

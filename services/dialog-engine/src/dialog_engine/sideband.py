@@ -190,8 +190,8 @@ def _size(event: ChatEvent) -> int:
             return 0
 
 
-async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`. A cancellation is delayed until `work` has ended, by at most MAX_DELAY_SECONDS.
+async def run_shielded(work: Coroutine[Any, Any, T], max_delay_seconds: float = MAX_DELAY_SECONDS) -> T:
+    """Await `work`. A cancellation is delayed until `work` has ended, by at most `max_delay_seconds`.
 
     It is for a commit and the events that announce it: cancelled between the two, the user would see something else
     than what is stored.
@@ -200,9 +200,9 @@ async def run_shielded(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=MAX_DELAY_SECONDS)
+        await asyncio.wait([task], timeout=max_delay_seconds)
         if not task.done():
-            log.error("%s has not ended in %g s and is cancelled", task.get_name(), MAX_DELAY_SECONDS)  # noqa: TRY400
+            log.error("%s has not ended in %g s and is cancelled", task.get_name(), max_delay_seconds)  # noqa: TRY400
             task.cancel()
         elif not task.cancelled() and (error := task.exception()):
             log.warning("%s failed while it was being cancelled: %s", task.get_name(), error)

@@ -50,8 +50,6 @@ NOT_SIGNED = (
 )
 MAX_ID_CHARS = 128
 """The longest correlation id."""
-CONNECT_SECONDS = 5.0
-"""How long servers that were not tried yet are waited for: less than the lease of the request."""
 SEND_AGAIN = "correct it and send it under a new correlationId (docs/wire.md)"
 
 
@@ -275,7 +273,11 @@ def _below(key: str, start: str) -> bool:
 class CatalogToolLookup(ToolLookup):
     """Finds tools by name in this worker's own catalogs, then in the catalogs that all workers publish."""
 
-    def __init__(self, servers: McpServers, redis: Redis, keys: Keys, clock: Clock, request_keys: RequestKeys) -> None:
+    def __init__(
+        self, servers: McpServers, redis: Redis, keys: Keys, clock: Clock, request_keys: RequestKeys, seconds: float
+    ) -> None:
+        """Servers that were not tried yet are waited for so many `seconds`: less than the lease of the request."""
+        self._connect_seconds = seconds
         self._servers = servers
         self._clock = clock
         self._trust = CatalogTrust(request_keys)
@@ -290,7 +292,7 @@ class CatalogToolLookup(ToolLookup):
         if name in published:
             return [published[name]]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with asyncio.timeout(self._connect_seconds):
                 await self._servers.attempted()
         return named(name, (published | {tool.name: tool for tool in self._own()}).values())
 

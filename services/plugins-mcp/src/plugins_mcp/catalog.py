@@ -46,8 +46,10 @@ class CatalogPublisher:
         changed: asyncio.Event,
         request_keys: RequestKeys | None = None,
         accept_first_listings: bool = False,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         """`changed` is set after a server's state or catalog changed. `accept_first_listings`: see `PinKeeper`."""
+        self._heartbeat_seconds = heartbeat_seconds
         self._redis = redis
         self._keys = keys
         self._servers = servers
@@ -73,7 +75,7 @@ class CatalogPublisher:
             except RedisUnavailable:
                 self._published.clear()
             try:
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                async with asyncio.timeout(self._heartbeat_seconds):
                     await self._changed.wait()
             except TimeoutError:
                 pass  # nothing changed: time for the next heartbeat

@@ -62,13 +62,12 @@ class Consumer:
         cipher: Cipher,
         times: LeaseTimes | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        turn_seconds: float = TURN_SECONDS,
         observer: Observer | None = None,
     ) -> None:
-        """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`.
-
-        `member_of` returns the pools whose streams are read beside `events.plugins`, now.
-        Abandoned requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
-        """
+        """`steady_for` returns for how many seconds Redis has been steady, as of the last `check_redis`: abandoned
+        requests are taken over after `times.grace` seconds of that, new ones are read after `settle_seconds`.
+        `member_of` returns the pools whose streams are read beside `events.plugins`, now."""
         self._blocking = blocking
         self._redis = redis
         self._ledger = ledger
@@ -77,8 +76,8 @@ class Consumer:
         self._name = name
         self._keys = keys
         self._member_of = member_of
-        self._pools = tuple(member_of())
-        self._streams = deque([keys.requests, *map(keys.requests_of, self._pools)])
+        self._pools: Sequence[str] = ()
+        self._streams = deque([keys.requests])
         self._concurrency = concurrency
         self._steady_for = steady_for
         self._request_keys = request_keys or RequestKeys()
@@ -86,6 +85,7 @@ class Consumer:
         self._times = times or LeaseTimes()
         self._observer = observer or Observer()
         self._settle_seconds = settle_seconds
+        self._turn_seconds = turn_seconds
         self._takeover = Takeover(
             redis,
             self._streams,
@@ -144,9 +144,9 @@ class Consumer:
         """Read the streams of the pools that this worker is in now. Whether they are others than before."""
         if self._pools == (now := tuple(self._member_of())):
             return False
-        self._pools = now
+        self._pools, own = now, self._keys.requests
         self._streams.clear()
-        self._streams.extend([self._keys.requests, *map(self._keys.requests_of, now)])
+        self._streams.extend([own, *map(self._keys.requests_of, now)])
         return True
 
     async def drain(self, seconds: float) -> None:
@@ -204,7 +204,7 @@ class Consumer:
     async def _read_all(self, free: int, seconds: float) -> Entries:
         """Wait for new entries of all streams, or of one where there are fewer slots than streams."""
         if free < len(self._streams):
-            return await self._read_new([self._streams[0]], free, min(TURN_SECONDS, seconds))
+            return await self._read_new([self._streams[0]], free, min(self._turn_seconds, seconds))
         count = free // len(self._streams)  # it takes as many of each
         entries = await self._read_new(self._streams, count, seconds)
         counts = Counter(stream for stream, _, _ in entries)
@@ -215,7 +215,7 @@ class Consumer:
 
     def _begin_turn(self, stream: str) -> None:
         self._streams.rotate(-self._streams.index(stream))
-        self._turn_ends = asyncio.get_running_loop().time() + TURN_SECONDS
+        self._turn_ends = asyncio.get_running_loop().time() + self._turn_seconds
 
     async def _read_new(self, streams: Iterable[str], count: int, seconds: float | None = None) -> Entries:
         block = None if seconds is None else int(seconds * 1000)

@@ -1,7 +1,6 @@
 """Processes one delivery, from START to COMPLETE."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -55,6 +54,7 @@ class CallHandler:
         result_max_bytes: int,
         lease_ms: int,
         rights: WatchedFile[Rights] | None = None,
+        shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS,
     ) -> None:
         """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
@@ -67,6 +67,7 @@ class CallHandler:
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
         self._rights = rights
+        self._shutdown_write_seconds = shutdown_write_seconds
         self._running = RunningCalls()
 
     def __len__(self) -> int:
@@ -159,7 +160,7 @@ class CallHandler:
                 self._observer.started(request, starts, queued_ms)
                 decision = await self._execute(delivery, fence, starts, running)
                 stopping = running.worker_stopping
-                async with asyncio.timeout(SHUTDOWN_WRITE_SECONDS) if stopping else contextlib.nullcontext():
+                async with asyncio.timeout(self._shutdown_write_seconds if stopping else None):
                     await self._write_decision(delivery, fence, starts, decision, started_at)
         except ServerChangedError:
             return False
@@ -269,21 +270,19 @@ class CallHandler:
     async def _complete(
         self, delivery: Delivery, fence: int, outcome: ToolOutcome, starts: int, *, dead_reason: str = ""
     ) -> None:
-        outcome = msgspec.structs.replace(outcome, attempts=starts)
+        request, outcome = delivery.request, msgspec.structs.replace(outcome, attempts=starts)
         answer = await self._until_written(
             lambda: self._ledger.complete(delivery, fence, outcome, dead_reason=dead_reason)
         )
         if dead_reason:
             self._observer.dead_letter("call")
         if isinstance(answer, Stale):
-            log.warning(
-                "call %s was taken over by another worker: its result is discarded", delivery.request.correlation_id
-            )
-            running = self._running.get(delivery.request.correlation_id)
+            log.warning("call %s was taken over by another worker: its result is discarded", request.correlation_id)
+            running = self._running.get(request.correlation_id)
             if running is None or running.interruption is not Interruption.LEASE_LOST:
-                self._observer.lease_lost(delivery.request)
+                self._observer.lease_lost(request)
         else:
-            self._observer.finished(delivery.request, outcome)
+            self._observer.finished(request, outcome)
 
     async def _until_written(self, write: Callable[[], Awaitable[T]]) -> T:
         """Call `write`, and repeat it during an outage of Redis. The ledger's scripts are idempotent."""

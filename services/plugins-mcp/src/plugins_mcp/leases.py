@@ -27,6 +27,7 @@ from redis import Redis
 
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.tracing import call_ids
+from plugins_contract.catalog import HEARTBEAT_SECONDS
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import LEASE_MS, Delivery, RecentCompletions, complete_again, renew_each, report, server_of
 from plugins_contract.ledger.replies import Renewed, Stale
@@ -59,6 +60,8 @@ class LeaseTimes:
 
     announce: float = 4.0
     """How often a worker announces which servers it has. It counts as gone after three times as long."""
+    catalog: float = HEARTBEAT_SECONDS
+    """How often a worker publishes its catalogs."""
     settle: float = 2.0
     """A worker starts no `once` call this soon after its first report. Redis may lose its latest writes, and this one
     with them: a server that lost it would not know that this worker may have started calls."""

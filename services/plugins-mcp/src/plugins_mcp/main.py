@@ -16,6 +16,7 @@ from plugins_mcp.operators.commands import run
 
 if TYPE_CHECKING:
     from plugins_mcp.leases import LeaseTimes
+    from plugins_mcp.mcp import ConnectionPolicy
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,9 @@ def work() -> None:
         sys.exit(1)
 
 
-async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
+async def serve(
+    settings: Settings, times: "LeaseTimes | None" = None, policy: "ConnectionPolicy | None" = None
+) -> None:
     """Run the worker until SIGTERM, SIGINT or SIGHUP, then drain. Raises the errors of `run_worker`."""
     from plugins_mcp.wiring import run_worker  # noqa: PLC0415 -- see above
 
@@ -65,4 +68,4 @@ async def serve(settings: Settings, times: "LeaseTimes | None" = None) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stopping.set)
-    await run_worker(settings, stopping, times)
+    await run_worker(settings, stopping, times, policy)

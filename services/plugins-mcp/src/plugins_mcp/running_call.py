@@ -95,8 +95,9 @@ class RunningCall:
 class RunningCalls(dict[str, RunningCall]):
     """The calls that run in this worker, by correlation id."""
 
-    def __init__(self) -> None:
+    def __init__(self, recent_seconds: float = RECENT_SECONDS) -> None:
         super().__init__()
+        self._recent_seconds = recent_seconds
         self._cancelled: dict[str, float] = {}
         """The calls that were cancelled last, and when. One that this worker is about to run must not run: START may
         have been on its way, or Redis may have lost that the call has ended."""
@@ -113,7 +114,7 @@ class RunningCalls(dict[str, RunningCall]):
         if running := self.get(correlation_id):
             running.cancel()
         now = time.monotonic()
-        while self._cancelled and self._cancelled[oldest := next(iter(self._cancelled))] < now - RECENT_SECONDS:
+        while self._cancelled and self._cancelled[oldest := next(iter(self._cancelled))] < now - self._recent_seconds:
             del self._cancelled[oldest]
         self._cancelled[correlation_id] = now
 

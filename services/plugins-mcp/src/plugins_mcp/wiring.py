@@ -31,7 +31,15 @@ from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import (
+    ECHO,
+    ConnectionPolicy,
+    EchoServer,
+    McpServers,
+    ServersFile,
+    read_servers_file,
+    single_server,
+)
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.facts import Facts
 from plugins_mcp.observe.gauges import Gauges
@@ -44,9 +52,12 @@ log = logging.getLogger(__name__)
 
 
 RENEWAL_TIMEOUT_SECONDS = 2.0
+CONNECT_SECONDS = 5.0
 
 
-async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None) -> None:
+async def run_worker(
+    settings: Settings, stopping: asyncio.Event, times: LeaseTimes | None = None, policy: ConnectionPolicy | None = None
+) -> None:
     """Consume until `stopping`; then take no more requests, let running calls end, and leave the group.
 
     Raises:
@@ -73,7 +84,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             log.warning("REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis")
         ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
-        servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set())
+        servers = McpServers(configured.servers, configured.broken, changed=lambda _: changed.set(), policy=policy)
         if settings.development_echo:
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers[ECHO] = EchoServer()
@@ -97,6 +108,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             changed=changed,
             request_keys=request_keys,
             accept_first_listings=settings.accept_first_listings,
+            heartbeat_seconds=times.catalog,
         )
         leases = LeaseKeeper(
             renewals,
@@ -128,7 +140,7 @@ async def run_worker(settings: Settings, stopping: asyncio.Event, times: LeaseTi
             handler,
             RequestAdopter(
                 ledger,
-                CatalogToolLookup(servers, redis, keys, clock, request_keys),
+                CatalogToolLookup(servers, redis, keys, clock, request_keys, CONNECT_SECONDS),
                 keys,
                 clock,
                 default_timeout_ms=settings.mcp_request_timeout_ms,

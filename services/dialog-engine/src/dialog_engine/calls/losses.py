@@ -22,7 +22,7 @@ An overdue call has the code TIMEOUT, unless its ledger was lost and it is `unkn
 None of this runs a `once` call a second time. A repeatable call is never `unknown`: asking for it again does no harm.
 """
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -43,7 +43,8 @@ GAP_SECONDS = 3.0
 class LossDetector:
     """Decides when a call that audits find lost is certainly lost. Times are seconds on any steady clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, certain_after: Mapping[Loss, float] = CERTAIN_AFTER_SECONDS) -> None:
+        self._certain_after = certain_after
         self._found: dict[str, tuple[Loss, float, float]] = {}
 
     def __len__(self) -> int:
@@ -60,7 +61,7 @@ class LossDetector:
             if (known := before.get(correlation_id)) and known[0] is loss and now - known[2] <= GAP_SECONDS:
                 since = known[1]
             self._found[correlation_id] = (loss, since, now)
-            if now - since >= CERTAIN_AFTER_SECONDS[loss]:
+            if now - since >= self._certain_after[loss]:
                 certain.append((correlation_id, loss))
         return certain
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +18,7 @@ from redis.asyncio import Redis
 from callstream_runtime.loops import kept_running
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls.losses import LossDetector
+from dialog_engine.calls.losses import CERTAIN_AFTER_SECONDS, LossDetector
 from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.outbox import Outbox, OutboxRow
 from dialog_engine.errors import StorageUnavailableError
@@ -29,12 +30,20 @@ from plugins_contract.ledger.replies import Loss
 log = logging.getLogger(__name__)
 
 BLOCK_SECONDS = 2.5
-SWEEP_SECONDS = 2.5
-SUSPECT_SECONDS = 1.0
-"""How soon the ledger is swept again while calls look lost."""
-QUIET_SECONDS = 1.5
-"""The sweep looks up calls without a message for this long: a lost notification costs less than five seconds."""
 BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxTimes:
+    """How calls are looked up whose messages do not come, in seconds."""
+
+    sweep: float = 2.5
+    suspect: float = 1.0
+    """How soon the ledger is swept again while calls look lost."""
+    quiet: float = 1.5
+    """The sweep looks up calls without a message for this long: a lost notification costs less than five seconds."""
+    certain_after: Mapping[Loss, float] = field(default_factory=lambda: CERTAIN_AFTER_SECONDS)
+    """For how long a call must have been found lost."""
 
 
 class Publisher(Protocol):
@@ -67,10 +76,12 @@ class Mailbox:
         *,
         publisher: Publisher,
         cipher: Cipher,
+        times: MailboxTimes = MailboxTimes(),
     ) -> None:
+        self._times = times
         self._blocking = blocking
         self._redis = redis
-        self.auditor = Auditor(EngineLedger(redis, keys, cipher=cipher), outbox, publisher)
+        self.auditor = Auditor(EngineLedger(redis, keys, cipher=cipher), outbox, publisher, times.certain_after)
         self.unpublished = self.auditor.unpublished
         self.key = keys.mailbox(engine_id)
         self._calls = calls
@@ -134,13 +145,13 @@ class Mailbox:
     async def _sweep(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SUSPECT_SECONDS if self.auditor.suspects else SWEEP_SECONDS):
+                async with asyncio.timeout(self._times.suspect if self.auditor.suspects else self._times.sweep):
                     await self._wake.wait()
             self._wake.clear()
             late, self._late = self._late, []
             self.auditor.keep(self._calls)
             with contextlib.suppress(RedisUnavailable):
-                await self.check(late or self._calls.quiet_for(QUIET_SECONDS))
+                await self.check(late or self._calls.quiet_for(self._times.quiet))
 
     def _deliver(self, correlation_id: str, data: bytes) -> None:
         if correlation_id not in self._calls:
@@ -166,12 +177,14 @@ def _streams(answer: Any) -> list[Any]:
 class Auditor:
     """Looks up the calls of one engine in the ledger, and reports those that Redis has certainly lost something of."""
 
-    def __init__(self, ledger: EngineLedger, outbox: Outbox, publisher: Publisher) -> None:
+    def __init__(
+        self, ledger: EngineLedger, outbox: Outbox, publisher: Publisher, certain_after: Mapping[Loss, float]
+    ) -> None:
         self._ledger = ledger
         self._outbox = outbox
         self._publisher = publisher
         self._outages = OutageLog(log, "the outbox, for the audit of calls,")
-        self._detector = LossDetector()
+        self._detector = LossDetector(certain_after)
 
     @property
     def suspects(self) -> int:

@@ -34,6 +34,8 @@ class SessionRecord:
     """Whether a call of that turn waits for approval."""
     revision: int = 0
     """Of its last change: see `chat.session_changes`."""
+    leaf_turn_id: str | None = None
+    """The last turn of the path that is shown; None in an empty session."""
     waiting: int = 0
     """How many messages wait in it."""
     held: str = ""
@@ -47,12 +49,14 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open. `approval` is set when it needed one."""
+    """A tool call and its outcome; None while it is open. `approval` is set when it needed one. `title` is what the
+    server called the tool when the call was made."""
 
     call: ToolCall
     server: str
     outcome: ToolOutcome | None
     approval: Approval | None = None
+    title: str = ""
 
     @property
     def waits(self) -> bool:
@@ -77,20 +81,24 @@ class MessageRecord:
 @dataclass(frozen=True, slots=True)
 class Page:
     """Messages of a session that follow each other, oldest first. `more`: there are further ones in the direction of
-    reading."""
+    reading; `before` is how many messages are before these on their path, where it was read."""
 
     messages: Sequence[MessageRecord]
     more: bool
+    before: int = 0
 
     def from_a_question(self) -> "Page":
         """The page from its first message of the user on; the whole page when it is a part of one turn."""
         first = next((place for place, each in enumerate(self.messages) if each.role == "user"), 0)
-        return replace(self, messages=self.messages[first:], more=self.more or first > 0)
+        messages = self.messages[first:]
+        return replace(self, messages=messages, more=self.more or first > 0, before=self.before + first)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
-    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender."""
+    """One turn. `status` is running, done, cancelled or failed; `credential` is that of its sender; `left_out` counts
+    the oldest messages of its path that its model was not sent. `parent_turn_id` is the turn that it follows, '' for
+    none; `siblings`, in a transcript, are all that follow that one."""
 
     turn_id: str
     session_id: str
@@ -104,6 +112,29 @@ class TurnRecord:
     model: str | None = None
     tool_calls: int = 0
     credential: str = ""
+    left_out: int = 0
+    parent_turn_id: str = ""
+    siblings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user asks, and the turn that this follows: '' for none, and None for the last one that is shown."""
+
+    text: str
+    parent_turn_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class MadeCall:
+    """A call that has taken effect, or may have. `execution_class` is '' where it is not known; `outcome` is None while
+    the call is open."""
+
+    turn_id: str
+    call: ToolCall
+    server: str
+    execution_class: str
+    outcome: ToolOutcome | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +159,15 @@ class Sessions(Protocol):
         """The newest first; with `before`, those that follow on that place."""
         ...
 
+    async def move_leaf(self, subject: str, session_id: str, turn_id: str) -> str:
+        """Show the path that leads to a turn, and on from it, by the newest turn at each fork. Returns its last turn.
+        Running turns go on.
+
+        Raises:
+            TurnNotFoundError: the session is another subject's, or has no such turn.
+        """
+        ...
+
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
         """The ids after `after` in their order, which no use of a session changes."""
         ...
@@ -139,8 +179,18 @@ class Archive(Protocol):
     async def transcript(
         self, subject: str, session_id: str, *, limit: int, before: int | None = None, after: int | None = None
     ) -> Transcript:
-        """The newest messages, or those before the message with the id `before`, from the beginning of a turn on; or
-        those that come after the message `after`. At most `limit`, and fewer when they are large."""
+        """The newest messages of the path that is shown, or those before the message with the id `before` on the path
+        of that, from the beginning of a turn on; or those of all paths that come after the message `after`. At most
+        `limit`, and fewer when they are large."""
+        ...
+
+    async def question(self, subject: str, session_id: str, turn_id: str) -> Asked:
+        """What a turn of the session answers."""
+        ...
+
+    async def made_calls(self, subject: str, turn_id: str, limit: int) -> Sequence[MadeCall]:
+        """The calls of a turn, and of those after it if it is on the path that is shown, that have taken effect or may
+        have, the oldest first: not those that no worker has run, nor those that may be repeated."""
         ...
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:

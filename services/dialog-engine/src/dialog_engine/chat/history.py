@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from dialog_engine.chat.archive import MessageRecord
+from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.ports import History
 from dialog_engine.context import count_of_said, newest_turns, tokens_of_message, within_sight
 from dialog_engine.model import AssistantMessage, MediaInStore, Message, ToolMessage, UserMessage
@@ -23,25 +23,27 @@ class Memory:
     max_tokens: float
 
 
-async def newest_said(history: History, session_id: str, memory: Memory) -> tuple[tuple[Message, ...], int]:
-    """The newest turns of a session within `memory`, the last one in any case, and how many older messages of the user
-    and the model there are.
+async def newest_said(
+    history: History, session_id: str, turn_id: str, memory: Memory
+) -> tuple[tuple[Message, ...], int]:
+    """The newest turns of the path to a turn within `memory`, the last one in any case, and how many older messages of
+    the user and the model that path has.
 
     Raises:
         StorageUnavailableError: they cannot be read now.
     """
     size = int(min(max(BYTES_PER_TOKEN * memory.max_tokens, LEAST_BYTES), MOST_BYTES))
-    records: Sequence[MessageRecord] = ()
+    records: tuple[MessageRecord, ...] = ()
     said: Sequence[Message] = ()
-    more = True
-    while more and not _reach(said, memory):
+    page = Page((), more=True)
+    while page.more and not _reach(said, memory):
         before = records[0].message_id if records else None
-        page = await history.page(session_id, before=before, limit=memory.max_messages + 1, size=size)
-        records, more = (*page.messages, *records), page.more
+        page = await history.page(session_id, turn_id, before=before, limit=memory.max_messages + 1, size=size)
+        records = (*page.messages, *records)
         said = messages_of(records)
     kept = recent(said, memory)
     kept = tuple([await _with_media(history, each) for each in kept])
-    return kept, (records[-1].message_id if records else 0) - count_of_said(kept)
+    return kept, page.before + len(records) - count_of_said(kept)
 
 
 def recent(said: Sequence[Message], memory: Memory) -> tuple[Message, ...]:

@@ -1,7 +1,7 @@
 """Which turns this engine runs: it renews its lease, and adopts the turns of dead engines.
 
-An engine counts as dead when its lease has not changed for LEASE_SECONDS on the monotonic clock of the engine that
-looks, while the store answered. No two clocks are compared, so a clock that is set changes nothing. A wrong decision is
+An engine counts as dead when its lease has not changed for its length on the monotonic clock of the engine that looks,
+while the store answered. No two clocks are compared, so a clock that is set changes nothing. A wrong decision is
 harmless: each write of a turn is fenced by its owner and epoch.
 """
 
@@ -10,7 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from callstream_runtime.loops import kept_running
@@ -23,14 +23,21 @@ from dialog_engine.model import ResetReason, Turn
 
 log = logging.getLogger(__name__)
 
-LEASE_SECONDS = 10.0
-RENEW_SECONDS = 2.5
-LOOK_SECONDS = 1.0
 ADOPT_AT_ONCE = 16
 """How many turns one transaction adopts, so that several engines share those of a dead one."""
 MAX_CRASHES = 5
 """A turn fails after this many owners in a row have died soon after getting it: it may be what kills them, and each
 crash affects all turns of that engine. Fewer crashes may have another cause, such as a machine without memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipTimes:
+    """The times of leases, in seconds. Every engine of a store must use the same `lease`."""
+
+    lease: float = 10.0
+    renew: float = 2.5
+    look: float = 1.0
+    """How often the leases of others are read."""
 
 
 class OwnershipObserver:
@@ -63,8 +70,10 @@ class Ownership:
         relay: OutboxRelay,
         observer: OwnershipObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
+        times: OwnershipTimes = OwnershipTimes(),
     ) -> None:
         """`clock` returns monotonic seconds."""
+        self._times = times
         self._turns = turns
         self._engines = engines
         self._relay = relay
@@ -83,7 +92,7 @@ class Ownership:
         Raises:
             StorageUnavailableError: the store cannot be written.
         """
-        released = await self._engines.register(_ms(LEASE_SECONDS))
+        released = await self._engines.register(_ms(self._times.lease))
         self._resume(await self._engines.adopt_own(None, released=released), ResetReason.RESTART)
 
     def retire(self) -> None:
@@ -102,7 +111,7 @@ class Ownership:
     async def run(self) -> None:
         """Renew the lease and look at those of others, until cancelled."""
         async with kept_running(
-            partial(self._repeat, self.renew, RENEW_SECONDS), partial(self._repeat, self.look, LOOK_SECONDS)
+            partial(self._repeat, self.renew, self._times.renew), partial(self._repeat, self.look, self._times.look)
         ):
             await asyncio.Future()
 
@@ -118,7 +127,7 @@ class Ownership:
                 return
             began = self._clock()
             try:
-                rows = await self._engines.renew(_ms(LEASE_SECONDS))
+                rows = await self._engines.renew(_ms(self._times.lease))
             except StorageUnavailableError:
                 self._observer.not_renewed()
                 raise
@@ -162,10 +171,11 @@ class Ownership:
                 self._outages.worked()
 
     def _dead(self, engines: Sequence[SeenEngine]) -> list[SeenEngine]:
-        """The engines that have released their lease, or have not renewed it for LEASE_SECONDS."""
+        """The engines that have released their lease, or have not renewed it for its length."""
         now = self._clock()
         self._seen = {engine: self._seen.get(engine, now) for engine in engines}
-        return [engine for engine, since in self._seen.items() if engine.released or now - since >= LEASE_SECONDS]
+        lease = self._times.lease
+        return [engine for engine, since in self._seen.items() if engine.released or now - since >= lease]
 
     async def _adopt_all(self, engine: SeenEngine) -> None:
         while adopted := await self._engines.adopt(engine, ADOPT_AT_ONCE):

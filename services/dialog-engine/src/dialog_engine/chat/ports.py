@@ -38,6 +38,8 @@ class TurnStore(Protocol):
             LimitExceededError: with `queue`: too many messages wait.
             SentBeforeError: the client has sent it before.
             ClientMessageReusedError: it has sent another text under that name.
+            TurnNotFoundError: the session does not have the turn that this one shall follow.
+            TooManyBranchesError: too many turns follow that one.
         """
         ...
 
@@ -207,9 +209,9 @@ class TurnLimits(Protocol):
 class History(Protocol):
     """The messages of a session."""
 
-    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
-        """The newest messages, or those before the message with the id `before`: at most `limit`, and only as many as
-        reach `size` bytes, but one at least."""
+    async def page(self, session_id: str, turn_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        """The newest messages of the path to a turn, or those before the message with the id `before` on the path to
+        that: at most `limit`, and only as many as reach `size` bytes, but one at least."""
         ...
 
     async def fetched(self, media: MediaInStore) -> MediaBlock:

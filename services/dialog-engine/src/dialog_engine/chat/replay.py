@@ -1,6 +1,7 @@
 """Rebuilds the events of a turn from what is stored of it. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
@@ -10,6 +11,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
+    ReasoningDelta,
     Reset,
     RoundComplete,
     ToolStatus,
@@ -18,13 +20,13 @@ from dialog_engine.model import (
     TurnEvent,
     TurnStarted,
 )
-from dialog_engine.tool_calls.results.steps import Steps, outcome_details, shown_arguments, status_of
-from dialog_engine.tool_calls.values import Asked
+from dialog_engine.tool_calls.results.steps import Steps, named_details, outcome_details, shown_arguments, status_of
+from dialog_engine.tool_calls.values import Approval, Asked
 
 
 def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, ...]:
-    """The committed messages of a turn, each followed by the state of its calls: the last step of a finished call, and
-    for any other that it is pending, with its approval where it needs one."""
+    """The committed messages of a turn, each after its reasoning and before the state of its calls: the last step of a
+    finished call, and for any other that it is pending. One that needs or needed approval has that too."""
     events: list[TurnEvent] = []
     rounds = 0
     for record in messages:
@@ -32,6 +34,8 @@ def replay(turn_id: str, messages: Iterable[MessageRecord]) -> tuple[TurnEvent, 
             continue
         calls = tuple(each.call for each in record.calls)
         message = AssistantMessage(record.content, calls, interrupted=record.interrupted)
+        if record.reasoning:
+            events.append(ReasoningDelta(record.reasoning))
         events.append(MessageFinished(record.message_id, message))
         if not calls:
             continue
@@ -56,16 +60,22 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:
-    approval = record.approval
+    call, approval = record.call, record.approval
     edited = approval.edited if approval else None
-    details: dict[str, Any] = {"arguments": shown_arguments(record.call) if edited is None else edited}
-    if record.outcome is not None:
-        details |= outcome_details(turn_id, record.call.correlation_id, record.outcome)
-        return [ToolStep(status_of(record.outcome), record.call, record.server, round_number, details)]
-    pending = ToolStep(ToolStatus.PENDING, record.call, record.server, round_number, details)
-    if approval is None:
-        return [pending]
+    details: dict[str, Any] = {"arguments": shown_arguments(call) if edited is None else edited}
+    if record.title:
+        details["title"] = record.title
+    pending = ToolStep(ToolStatus.PENDING, call, record.server, round_number, details)
+    asked = [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
+    if record.outcome is None:
+        return asked or [pending]
+    details |= outcome_details(turn_id, call.correlation_id, record.outcome)
+    return [*asked, ToolStep(status_of(record.outcome), call, record.server, round_number, details)]
+
+
+def _approval_step(turn_id: str, record: CallRecord, approval: Approval, round_number: int) -> ApprovalStep:
     steps = Steps(Turn(turn_id, "", ""), round_number, {record.call.correlation_id: record.server})
     if approval.decision is None:
-        return [pending, steps.asked(Asked(record.call, approval.question))]
-    return [pending, steps.decided(record.call, approval.decision)]
+        return steps.asked(Asked(record.call, approval.question))
+    decided = steps.decided(record.call, approval.decision)
+    return replace(decided, details={**decided.details, **named_details(approval.question)})

@@ -29,8 +29,6 @@ from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)
 
-FINISH_RETRY_SECONDS = 2.0
-"""How often the end of a turn is committed again while the store is unavailable."""
 _INTERNAL_ERROR = "internal error"
 
 
@@ -53,6 +51,7 @@ class RunningTurn(SideBand):
         logs: TurnLogs,
         outages: OutageLog,
         credentials: Credentials,
+        finish_retry_seconds: float,
         *,
         next_in: Callable[[str], AbstractAsyncContextManager[Attempt | None]],
         said: Sequence[Message] | None = None,
@@ -61,6 +60,7 @@ class RunningTurn(SideBand):
         """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
         sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
         is ended and not answered."""
+        self._finish_retry_seconds = finish_retry_seconds
         self.turn = turn
         self.fenced = False
         """Whether another engine has taken the turn over."""
@@ -211,7 +211,7 @@ class RunningTurn(SideBand):
         while True:
             if await self._committed_end(failure, _unseen):
                 return
-            await asyncio.sleep(FINISH_RETRY_SECONDS)
+            await asyncio.sleep(self._finish_retry_seconds)
 
     async def _committed_end(self, failure: TurnFailed, emit: Callable[[TurnEvent], None]) -> bool:
         """Commit the end, and emit its events. False when it must be tried again."""

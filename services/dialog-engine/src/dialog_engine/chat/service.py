@@ -119,16 +119,18 @@ class Draft:
         return self.answered_by.model if self.answered_by else None
 
     def message(self, *, interrupted: bool) -> AssistantMessage | None:
-        """The message so far; None when it was interrupted before any text."""
-        text = str(self.text)
-        if interrupted and not text.strip():
+        """The message so far; None when it was interrupted before any text and any reasoning."""
+        text, reasoning = str(self.text), str(self.reasoning)
+        if interrupted and not text.strip() and not reasoning.strip():
             return None
-        return AssistantMessage(text, reasoning=str(self.reasoning), interrupted=interrupted)
+        return AssistantMessage(text, reasoning=reasoning, interrupted=interrupted)
 
     def done(self, turn_id: str, reason: DoneReason) -> Done:
         """The last event, if the turn ends now."""
         by_model = dict(self.by_model)
-        return Done(turn_id, reason, self.usage, self.ttft_ms, self.model, self.calls, self._elapsed_ms(), by_model)
+        left_out = self.answered_by.left_out if self.answered_by else 0
+        elapsed = self._elapsed_ms()
+        return Done(turn_id, reason, self.usage, self.ttft_ms, self.model, self.calls, elapsed, by_model, left_out)
 
     def _spent(self, usage: Usage) -> None:
         if self.model:
@@ -241,7 +243,7 @@ class ChatService:
 
     async def _request(self, turn: Turn, said: Sequence[Message] | None) -> ChatRequest:
         if said is None:
-            kept, left_out = await newest_said(self._history, turn.session_id, self._memory)
+            kept, left_out = await newest_said(self._history, turn.session_id, turn.turn_id, self._memory)
         else:
             kept, left_out = recent(said, self._memory), 0
         return ChatRequest(kept, turn, left_out=left_out)

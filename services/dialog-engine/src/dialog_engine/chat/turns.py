@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
@@ -22,8 +22,18 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 """How often the store is asked whether a turn of another engine has ended."""
-CHECK_SECONDS = 1.0
-"""How often it is checked whether the credentials that began the running turns are revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTimes:
+    """The times of running turns, in seconds."""
+
+    check: float = 1.0
+    """How often it is checked whether the credentials that began the running turns are revoked."""
+    finish_retry: float = 2.0
+    """How often the end of a turn is committed again while the store is unavailable."""
+    look: float = 1.0
+    """How often messages that wait, and may begin, are looked for."""
 
 
 class RunningTurns:
@@ -37,7 +47,9 @@ class RunningTurns:
         control: Control,
         credentials: Credentials,
         queue: WaitingQueue,
+        times: TurnTimes = TurnTimes(),
     ) -> None:
+        self._times = times
         self._service = service
         self._store = store
         self._logs = logs
@@ -59,7 +71,7 @@ class RunningTurns:
     async def check_credentials(self) -> None:
         """End the turns whose credential is revoked, with what waits in them for approval. Runs until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            await asyncio.sleep(self._times.check)
             for running in [*self._running.values()]:
                 credential = running.turn.credential
                 if credential and await self._credentials.revoked(credential):
@@ -84,6 +96,7 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
+        parent: str | None = None,
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
         key_id: str = "",
@@ -93,7 +106,7 @@ class RunningTurns:
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `client_message_id` is how the client names the message.
+        `expires_at`. `client_message_id` is how the client names the message. `parent`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
         those that came before it: see `Turn.waits`.
@@ -114,6 +127,7 @@ class RunningTurns:
             roles=roles,
             key_id=key_id,
             credential=credential,
+            parent=parent,
             expires_at=expires_at,
         )
         set_log_ids(turn_ids(turn))
@@ -260,8 +274,9 @@ class RunningTurns:
         self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
+        retry, next_in = self._times.finish_retry, self._next_in
         return RunningTurn(
-            turn, self._service, self._logs, self._outages, self._credentials, next_in=self._next_in, **options
+            turn, self._service, self._logs, self._outages, self._credentials, retry, next_in=next_in, **options
         )
 
     def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:

@@ -19,7 +19,6 @@ from dialog_engine.errors import LimitExceededError, StorageUnavailableError
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
 LOOKED_AT = 100
 """How many sessions one look begins a message in at most."""
 
@@ -36,7 +35,8 @@ class Attempt:
 class WaitingQueue:
     """The messages that wait, as one engine sees them. Once `closed` it begins none."""
 
-    def __init__(self, store: WaitingStore, credentials: Credentials, limits: TurnLimits) -> None:
+    def __init__(self, store: WaitingStore, credentials: Credentials, limits: TurnLimits, look_seconds: float) -> None:
+        self._look_seconds = look_seconds
         self.closed = False
         self.store = store
         self._credentials = credentials
@@ -85,7 +85,7 @@ class WaitingQueue:
     async def run(self, begin: Callable[[str], Awaitable[None]]) -> None:
         """Look for what may begin, and call `begin` with its session; runs until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS * random.uniform(0.75, 1.0))
+            await asyncio.sleep(self._look_seconds * random.uniform(0.75, 1.0))
             try:
                 if not self.closed:
                     for session_id in await self.store.due(LOOKED_AT):

@@ -120,7 +120,9 @@ class GrowingLog:
     One timer per log wakes idle readers. A timer per wait would be set and cancelled for every token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle_seconds: float = events.IDLE_SECONDS) -> None:
+        """A reader for which no entry is added for `idle_seconds` gets an empty batch."""
+        self._idle_seconds = idle_seconds
         self._entries = PackedEntries()
         self._grown = asyncio.Event()
         self._released = False
@@ -144,7 +146,7 @@ class GrowingLog:
         self._grown.clear()  # readers that wait now are woken; one that comes later waits
 
     async def follow(self, after: Cursor) -> AsyncGenerator[Batch]:
-        """The entries after `after` as they are added; an empty batch when none was added for IDLE_SECONDS.
+        """The entries after `after` as they are added; an empty batch when none was added for `idle_seconds`.
 
         Raises:
             LogGoneError: an entry between `after` and the next one is missing.
@@ -173,7 +175,7 @@ class GrowingLog:
         """The timer runs while there is a reader."""
         self._readers += 1
         if self._readers == 1:
-            self._tick_in(events.IDLE_SECONDS)
+            self._tick_in(self._idle_seconds)
 
     def _remove_reader(self) -> None:
         self._readers -= 1
@@ -184,10 +186,10 @@ class GrowingLog:
         self._idle_timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _tick(self) -> None:
-        left = self._grew_at + events.IDLE_SECONDS - time.monotonic()
+        left = self._grew_at + self._idle_seconds - time.monotonic()
         if left <= 0:
             self._wake_readers()
-        self._tick_in(left if left > 0 else events.IDLE_SECONDS)
+        self._tick_in(left if left > 0 else self._idle_seconds)
 
 
 def batches_of(entries: Iterable[Entry], after: Cursor) -> Iterator[list[Frame]]:

@@ -125,8 +125,8 @@ LOGS_AT_ONCE = 200
 class _Tail(GrowingLog):
     """The entries that were read of one log, from the place of its first reader on."""
 
-    def __init__(self, start: Cursor) -> None:
-        super().__init__()
+    def __init__(self, start: Cursor, idle_seconds: float) -> None:
+        super().__init__(idle_seconds)
         self.start = self.read_up_to = start
         self.readers = 0
 
@@ -140,8 +140,9 @@ class _Tail(GrowingLog):
 class LogTails:
     """Logs that other engines write and clients of this engine follow. `run` reads each of them once."""
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, idle_seconds: float) -> None:
         self._store = store
+        self._idle_seconds = idle_seconds
         self._tails: dict[str, _Tail] = {}
         self._wanted = asyncio.Event()
         self._closed = False
@@ -164,7 +165,8 @@ class LogTails:
         if newest is not None and newest.name == DONE and not newest.is_after(after):
             return
         # The owner shows an entry before it is stored, so a reader may be ahead of Redis, and waits.
-        tail = self._tails.setdefault(turn_id, _Tail(min(after, newest.cursor) if newest else after))
+        start = min(after, newest.cursor) if newest else after
+        tail = self._tails.setdefault(turn_id, _Tail(start, self._idle_seconds))
         tail.readers += 1
         self._wanted.set()
         if self._closed:

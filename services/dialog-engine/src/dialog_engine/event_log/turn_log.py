@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dialog_engine.chat import events
@@ -14,8 +15,20 @@ COALESCE_SECONDS = 0.025
 """How long deltas of one kind are collected into one entry, from the previous entry on."""
 STORED_AT_ONCE = 500
 """How many entries one command stores: Redis serves nothing else while it runs."""
-CLOSE_SECONDS = 2.0
-"""How long the end of a turn waits until its log is stored; the log stays in memory after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogTimes:
+    """The times of the logs of turns, in seconds."""
+
+    look: float = 5.0
+    """How often every log in memory is checked: that Redis still has it, and keeps it."""
+    keep: float = 60.0
+    """How long the log of an ended turn stays in memory for clients that reconnect."""
+    close: float = 2.0
+    """How long the end of a turn waits until its log is stored; the log stays in memory after that."""
+    idle: float = events.IDLE_SECONDS
+    """How long a reader waits for an event before it gets an empty batch."""
 
 
 class LiveLog(GrowingLog, TurnLog):
@@ -25,9 +38,10 @@ class LiveLog(GrowingLog, TurnLog):
     until that time is over and become one entry; any other event is an entry at once, after the deltas that wait.
     """
 
-    def __init__(self, turn: Turn, on_growth: Callable[["LiveLog"], None]) -> None:
+    def __init__(self, turn: Turn, on_growth: Callable[["LiveLog"], None], times: LogTimes = LogTimes()) -> None:
         """`on_growth` is called after each entry and at the end; it must not block."""
-        super().__init__()
+        super().__init__(times.idle)
+        self._close_seconds = times.close
         self.turn = turn
         self.ended = False
         self.stored = 0
@@ -77,7 +91,7 @@ class LiveLog(GrowingLog, TurnLog):
     async def close(self) -> None:
         self._flush()
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(self._close_seconds):
                 if self.stored < self._count:
                     self._all_stored = asyncio.get_running_loop().create_future()
                     await self._all_stored

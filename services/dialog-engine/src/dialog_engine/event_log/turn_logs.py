@@ -14,17 +14,13 @@ from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError,
 from dialog_engine.chat.ports import TurnLogs
 from dialog_engine.event_log.growing_log import batches_of
 from dialog_engine.event_log.stored_logs import LogStore, LogTails
-from dialog_engine.event_log.turn_log import LiveLog
+from dialog_engine.event_log.turn_log import LiveLog, LogTimes
 from dialog_engine.model import Turn
 
 log = logging.getLogger(__name__)
 
 STORE_SECONDS = 0.05
 """How long entries are collected before they are stored together; clients of this engine get them at once."""
-LOOK_SECONDS = 5.0
-"""How often every log in memory is checked: that Redis still has it, and keeps it."""
-KEEP_SECONDS = 60.0
-"""How long the log of an ended turn stays in memory for clients that reconnect."""
 KEEP_UNSTORED = 1000
 """How many logs of ended turns are kept to be stored later, at most."""
 READ_SECONDS = 3.0
@@ -35,16 +31,17 @@ FIRST_EPOCH = 1
 class RedisTurnLogs(TurnLogs, TurnFrames):
     """Opens, stores and follows the logs. Without `run` nothing is stored, and only logs in memory can be followed."""
 
-    def __init__(self, store: LogStore) -> None:
+    def __init__(self, store: LogStore, times: LogTimes = LogTimes()) -> None:
         self._store = store
-        self._tails = LogTails(self._store)
+        self._times = times
+        self._tails = LogTails(self._store, times.idle)
         self._live: dict[str, LiveLog] = {}
         self._grown: dict[LiveLog, None] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
     def open(self, turn: Turn) -> LiveLog:
-        live = LiveLog(turn, self._note_growth)
+        live = LiveLog(turn, self._note_growth, self._times)
         if earlier := self._live.get(turn.turn_id):
             earlier.release_readers()
         if self._closed:
@@ -148,7 +145,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
 
     async def _keep_stored(self) -> None:
         pause = STORE_SECONDS
-        look_at = time.monotonic() + LOOK_SECONDS
+        look_at = time.monotonic() + self._times.look
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, look_at - time.monotonic())):
@@ -156,7 +153,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             await asyncio.sleep(pause)
             self._wake.clear()
             if time.monotonic() >= look_at:
-                look_at = time.monotonic() + LOOK_SECONDS
+                look_at = time.monotonic() + self._times.look
                 self._grown |= dict.fromkeys(self._live.values())
             grown, self._grown = self._grown, {}
             try:
@@ -177,7 +174,7 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         self._grown[live] = None
         self._wake.set()
         if live.ended:
-            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._drop, live)
+            asyncio.get_running_loop().call_later(self._times.keep, self._drop, live)
 
     def _drop(self, live: LiveLog) -> None:
         if self._live.get(live.turn.turn_id) is live:

@@ -41,13 +41,14 @@ from dialog_engine.http.requests import (
     within_limits,
 )
 from dialog_engine.http.services import Services
-from dialog_engine.http.streams import SEND_TIMEOUT_SECONDS
+from dialog_engine.http.streams import StreamTimes
 
-UNREAD_SECONDS = SEND_TIMEOUT_SECONDS + 5.0
-"""After how long the kernel drops a connection whose client reads nothing, with all that waits for it (on Linux).
+UNREAD_SECONDS = 5.0
+"""How long after the end of its stream the kernel drops a connection whose client reads nothing, with all that waits
+for it (on Linux).
 
 sse-starlette ends the stream of such a client, and Uvicorn then closes the connection; but closing waits for a client
-to read what is buffered. It comes later than the send timeout, so that the engine counts the client.
+to read what is buffered. The engine, which comes first, counts the client.
 """
 CUT_SECONDS = 5.0
 """How long streams may take to end when all turns have ended or were left; then they are cut."""
@@ -132,9 +133,10 @@ class Server(uvicorn.Server):
     `closing` is set before Uvicorn waits for open connections; the lifespan's end would be too late for that.
     """
 
-    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event, times: StreamTimes) -> None:
         super().__init__(config)
         self._closing = closing
+        self._unread_ms = round((times.unread + UNREAD_SECONDS) * 1000)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen. Connections inherit the options of the socket that accepts them."""
@@ -142,7 +144,7 @@ class Server(uvicorn.Server):
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(UNREAD_SECONDS * 1000))
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._unread_ms)
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -158,6 +160,7 @@ def server_of(
     grace_seconds: float,
     limits: ConnectionLimits | None = None,
     forwarded_allow_ips: str = "",
+    times: StreamTimes = StreamTimes(),
 ) -> Server:
     """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer.
 
@@ -177,4 +180,4 @@ def server_of(
         server_header=False,
         timeout_graceful_shutdown=int(grace_seconds + CUT_SECONDS),
     )
-    return Server(config, closing)
+    return Server(config, closing, times)

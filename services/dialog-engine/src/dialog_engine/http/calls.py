@@ -19,6 +19,9 @@ from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
 from dialog_engine.tool_calls.results.steps import decision_details
 from dialog_engine.tool_calls.values import Approve, Given, Refuse
 
+MAX_EFFECTS = 100
+"""How many calls are named at once."""
+
 router = APIRouter(prefix="/v1", tags=["turns"])
 
 
@@ -67,6 +70,14 @@ async def decide(
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)
+
+
+@router.get("/turns/{turn_id}/effects", responses=described.NOT_FOUND, dependencies=[Depends(large_answer)])
+async def effects(turn_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
+    """What another answer to this turn's message would leave standing: the calls of the turn, and of those after it on
+    the path that is shown, that have taken effect or may have, oldest first. Calls that may be repeated are not in it.
+    """
+    return views.effects(await engine.archive.made_calls(subject, turn_id, MAX_EFFECTS + 1), MAX_EFFECTS)
 
 
 @router.get(

@@ -14,6 +14,7 @@ _MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
 # Only the files of the page are allowed. No string becomes HTML; the one policy makes the address of the page's worker.

@@ -6,9 +6,11 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query
+from pydantic import Field
 
 from dialog_engine.errors import TurnRunningError
 from dialog_engine.http import described, views
+from dialog_engine.http.bodies import Body
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
@@ -51,12 +53,32 @@ async def messages(
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
     before: Annotated[str | None, Query(description="The `nextCursor` of the page before.")] = None,
 ) -> dict[str, Any]:
-    """The session's newest messages, oldest first, and the state of their turns. `nextCursor` is the `before` of the
-    page with the older ones, or null. A page begins with a message of the user, unless it is a part of one turn, and
-    has fewer messages than `limit` when they are large.
+    """The newest messages of the path that is shown, oldest first, and the state of their turns, each with its
+    `siblings`: all turns that follow the same one. `nextCursor` is the `before` of the page with the older ones, or
+    null. A page begins with a message of the user, unless it is a part of one turn, and has fewer messages than `limit`
+    when they are large.
     """
     place = None if before is None else _place(views.message_place, before)
-    return views.transcript(await engine.archive.transcript(subject, session_id, limit=limit, before=place))
+    found = await engine.archive.transcript(subject, session_id, limit=limit, before=place)
+    if before is not None and not found.page.messages:
+        raise _invalid("before", "must be the nextCursor of a page of this session: nothing is before this place")
+    return views.transcript(found)
+
+
+class LeafRequest(Body):
+    """Which path of a session is shown."""
+
+    turn_id: Annotated[str, Field(description="A turn of this path.")]
+
+
+@router.put("/sessions/{session_id}/leaf", responses=described.BODY | described.NOT_FOUND)
+async def move_leaf(session_id: str, body: LeafRequest, engine: Engine, subject: Subject) -> dict[str, str]:
+    """Show another path: the one to this turn, and on from it by the newest turn at each fork. A running turn goes on.
+
+    The answer has the last turn of the path, which the next message follows.
+    """
+    leaf = await engine.sessions.move_leaf(subject, session_id, body.turn_id)
+    return {"sessionId": session_id, "leafTurnId": leaf}
 
 
 @router.delete(
@@ -106,4 +128,8 @@ def _place(parse: Callable[[str], T], before: str) -> T:
     try:
         return parse(before)
     except ValueError as error:
-        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", str(error), field="before") from None
+        raise _invalid("before", str(error)) from None
+
+
+def _invalid(field: str, why: str) -> ProblemError:
+    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", why, field=field)

@@ -37,8 +37,6 @@ REBUILT_EPOCH = 1_000_000_000
 
 Both come after every epoch of a running turn.
 """
-END_SECONDS = 1.0
-"""How long the log of a turn may lack its last event after the end of the turn was committed."""
 POLL_SECONDS = 0.05
 NEWLINE = "\n"
 HEADERS = {"Cache-Control": "no-store, no-transform"}
@@ -196,7 +194,7 @@ async def of_ended(engine: Services, record: TurnRecord, after: Cursor) -> Async
         last: Frame | None = None
         with suppress(LogGoneError):
             # The end of a turn is committed first and logged after that.
-            await _last_event_logged(engine, record.turn_id)
+            await _last_event_logged(engine, record.turn_id, engine.streams.times.end)
             async with aclosing(engine.frames.kept(record.turn_id, after)) as batches:
                 async for batch in batches:
                     yield batch
@@ -219,9 +217,9 @@ def _place(engine: Services, subject: str, batch: Batch) -> AbstractAsyncContext
     return engine.large_answers.place(subject) if large else _NO_PLACE
 
 
-async def _last_event_logged(engine: Services, turn_id: str) -> None:
-    """Wait, at most END_SECONDS, until an existing log has its last event."""
-    for _ in range(round(END_SECONDS / POLL_SECONDS)):
+async def _last_event_logged(engine: Services, turn_id: str, seconds: float) -> None:
+    """Wait, at most so many seconds, until an existing log has its last event."""
+    for _ in range(round(seconds / POLL_SECONDS)):
         newest = await engine.frames.newest(turn_id)
         if newest is None or newest.name == DONE:
             return

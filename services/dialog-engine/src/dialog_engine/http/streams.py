@@ -4,12 +4,20 @@ import asyncio
 import enum
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
-SEND_TIMEOUT_SECONDS = 20.0
-"""How long a client may leave what is sent to it unread before its stream is ended. It can reconnect and resume."""
-CHECK_SECONDS = 20.0
-"""How often a stream checks the credential of its request, which may be revoked or expire meanwhile."""
+
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """The times of event streams, in seconds."""
+
+    unread: float = 20.0
+    """How long a client may leave what is sent to it unread before its stream is ended. It can reconnect and resume."""
+    check: float = 20.0
+    """How often a stream checks the credential of its request, which may be revoked or expire meanwhile."""
+    end: float = 1.0
+    """How long the log of a turn may lack its last event after the end of the turn was committed."""
 
 
 class EarlyEnd(enum.Enum):
@@ -43,7 +51,8 @@ class Streams:
     A comment is sent each `ping_seconds`, so that proxies and clients can tell a quiet stream from a dead one.
     """
 
-    def __init__(self, ping_seconds: float, on_drop: Callable[[], None]) -> None:
+    def __init__(self, ping_seconds: float, on_drop: Callable[[], None], times: StreamTimes = StreamTimes()) -> None:
+        self.times = times
         self.open: set[OpenStream] = set()
         self.ping_seconds = ping_seconds
         self.on_drop = on_drop
@@ -52,11 +61,11 @@ class Streams:
         """End each stream that its client does not read, or whose sender is not admitted any more. Runs until
         cancelled."""
         while True:
-            await asyncio.sleep(CHECK_SECONDS / 20)
+            await asyncio.sleep(min(self.times.unread, self.times.check) / 20)
             now = time.monotonic()
-            for stream in [each for each in self.open if now - each.unread_since >= SEND_TIMEOUT_SECONDS]:
+            for stream in [each for each in self.open if now - each.unread_since >= self.times.unread]:
                 stream.end(EarlyEnd.UNREAD)
-            for stream in [each for each in self.open if now - each.checked_at >= CHECK_SECONDS]:
+            for stream in [each for each in self.open if now - each.checked_at >= self.times.check]:
                 stream.checked_at = now
                 await stream.check()
                 await asyncio.sleep(0)  # many streams may be due, and a check need not wait for anything

@@ -6,17 +6,16 @@ import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic import AfterValidator, Field
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnStartedError
 from dialog_engine.http import described, sse, views, waiting
-from dialog_engine.http.bodies import Body, Text, UnicodeText, check_length, unicode_text
+from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.services import Services
@@ -30,40 +29,6 @@ CANCEL_SECONDS = 10.0
 """How long a cancel request waits for the end of its turn, which cannot be stored while the database is away."""
 
 router = APIRouter(prefix="/v1", tags=["turns"])
-
-
-class TurnRequest(Body):
-    """A user's message."""
-
-    message: Text
-    on_busy: Annotated[
-        Literal["refuse", "queue"],
-        Field(description="While another turn of the session runs: answer 409, or let the message wait."),
-    ] = "refuse"
-    client_message_id: (
-        Annotated[
-            UnicodeText,
-            Field(
-                min_length=1,
-                max_length=100,
-                description="The client's own name of this message, of which one that is sent again for up to a week"
-                " begins no second turn.",
-            ),
-        ]
-        | None
-    ) = None
-    model: Annotated[UnicodeText, Field(description="The model that answers: a name from `GET /v1/models`.")] | None = (
-        None
-    )
-    tool_mode: (
-        Annotated[UnicodeText, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
-    ) = None
-
-
-class ChatRequest(TurnRequest):
-    """A user's message, in an existing session or in a new one."""
-
-    session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(unicode_text)] | None = None
 
 
 @router.post(
@@ -196,11 +161,11 @@ async def _sent(
     """Start the turn and count it, or let its message wait; the turn of the same message if it was sent before.
 
     Raises:
-        ProblemError: the message is too long, or its choice is not allowed.
+        ProblemError: from `asked`, or the choice is not allowed.
         EngineError: from RunningTurns.start; LimitExceededError; TurnNotFoundError: the turn of a message that was sent
             before is deleted.
     """
-    check_length(body.message, engine.max_message_chars)
+    question = await asked(body, session_id, engine, sender.subject)
     traceparent = _traceparent(request)
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
@@ -209,9 +174,10 @@ async def _sent(
         return await engine.turns.start(
             sender.subject,
             session_id,
-            body.message,
+            question.text,
             traceparent,
             queue=body.on_busy == "queue",
+            parent=question.parent_turn_id,
             choice=choice,
             roles=sender.roles,
             key_id=sender.key_id,

@@ -11,7 +11,15 @@ from typing import Any
 from fastapi import Response
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript, TurnRecord
+from dialog_engine.chat.archive import (
+    CallRecord,
+    MadeCall,
+    MessageRecord,
+    SessionPlace,
+    SessionRecord,
+    Transcript,
+    TurnRecord,
+)
 from dialog_engine.chat.events import usage_view
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ApprovalStatus, ToolStatus
@@ -20,6 +28,7 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
 from dialog_engine.tool_calls.results.steps import (
     decision_details,
+    named_details,
     outcome_details,
     question_details,
     rfc3339,
@@ -97,6 +106,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "updatedAt": timestamp(record.updated_at),
         "runningTurnId": record.running_turn_id,
+        "leafTurnId": record.leaf_turn_id,
         "awaitsApproval": record.awaits_approval,
         "revision": record.revision,
         "waiting": record.waiting,
@@ -123,7 +133,7 @@ def transcript(found: Transcript) -> dict[str, Any]:
     return {
         **session_head(found.session),
         "messages": [message(each) for each in page.messages],
-        "turns": [turn(each) for each in found.turns],
+        "turns": [turn(each) | {"siblings": each.siblings} for each in found.turns],
         "waiting": [waiting(each) for each in found.waiting],
         "nextCursor": message_cursor(page.messages[0].message_id) if page.more else None,
     }
@@ -131,12 +141,17 @@ def transcript(found: Transcript) -> dict[str, Any]:
 
 def session_head(record: SessionRecord) -> dict[str, Any]:
     """What is said of a session beside its messages."""
-    return {"sessionId": record.session_id, "title": record.title, "runningTurnId": record.running_turn_id}
+    return {
+        "sessionId": record.session_id,
+        "title": record.title,
+        "runningTurnId": record.running_turn_id,
+        "leafTurnId": record.leaf_turn_id,
+    }
 
 
 def message(record: MessageRecord) -> dict[str, Any]:
-    """One message."""
-    return {
+    """One message; `reasoning` only where there is some."""
+    data: dict[str, Any] = {
         "messageId": record.message_id,
         "turnId": record.turn_id,
         "role": record.role,
@@ -145,6 +160,7 @@ def message(record: MessageRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "toolCalls": [_call(record.turn_id, call) for call in record.calls],
     }
+    return data | ({"reasoning": record.reasoning} if record.reasoning else {})
 
 
 def turn(record: TurnRecord) -> dict[str, Any]:
@@ -152,6 +168,7 @@ def turn(record: TurnRecord) -> dict[str, Any]:
     data: dict[str, Any] = {
         "turnId": record.turn_id,
         "sessionId": record.session_id,
+        "parentTurnId": record.parent_turn_id,
         "status": record.status,
         "reason": record.reason,
         "usage": usage_view(record.usage),
@@ -161,9 +178,28 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "finishedAt": timestamp(record.finished_at),
     }
+    if record.left_out:
+        data["messagesLeftOut"] = record.left_out
     if record.failure is not None:
         data["error"] = {"code": record.failure.code, "message": record.failure.message}
     return data
+
+
+def effects(calls: Sequence[MadeCall], limit: int) -> dict[str, Any]:
+    """The first `limit` of these calls, and whether there are more."""
+    return {"calls": [_effect(each) for each in calls[:limit]], "more": len(calls) > limit}
+
+
+def _effect(made: MadeCall) -> dict[str, Any]:
+    return {
+        "turnId": made.turn_id,
+        "toolCallId": made.call.tool_call_id,
+        "correlationId": made.call.correlation_id,
+        "toolName": made.call.tool_name,
+        "server": made.server,
+        "executionClass": made.execution_class or None,
+        "status": status_of(made.outcome) if made.outcome else ToolStatus.PENDING,
+    }
 
 
 def waiting(message: WaitingMessage) -> dict[str, Any]:
@@ -295,7 +331,7 @@ def approval(approval: Approval) -> dict[str, Any]:
     decision = approval.decision
     if decision is None:
         return {"approval": {"status": ApprovalStatus.ASKED} | question_details(approval.question)}
-    shown = {"approval": {"status": decision.status} | decision_details(decision)}
+    shown = {"approval": {"status": decision.status} | decision_details(decision) | named_details(approval.question)}
     return shown if decision.arguments is None else shown | {"arguments": decision.arguments}
 
 
@@ -308,6 +344,8 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
         "server": record.server,
         "arguments": shown_arguments(call),
     }
+    if record.title:
+        data["title"] = record.title
     if record.approval is not None:
         data |= approval(record.approval)
     if record.outcome is None:

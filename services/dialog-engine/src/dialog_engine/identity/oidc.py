@@ -1,5 +1,6 @@
 """Makes what the settings of OpenID Connect ask for. Imported only where they are set: its libraries take 9 MB."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dialog_engine.config.identity import IdentitySettings
@@ -19,13 +20,13 @@ class Oidc:
     sign_in: SignIn | None
 
 
-def open_oidc(settings: IdentitySettings, issuer: str) -> Oidc:
-    """Nothing is asked of the provider yet.
+def open_oidc(settings: IdentitySettings, issuer: str, now: Callable[[], float]) -> Oidc:
+    """Nothing is asked of the provider yet. `now` is the clock by which what it answers gets old.
 
     Raises:
         ConfigurationError: SESSION_KEYS_FILE cannot be used.
     """
-    provider = IdentityProvider(issuer)
+    provider = IdentityProvider(issuer, now=now)
     rule = RoleRule(settings.oidc_roles_claim, settings.oidc_operator_role)
     tokens = TokenVerifier(provider, settings.oidc_audience, rule) if settings.oidc_audience else None
     if not settings.oidc_client_id:

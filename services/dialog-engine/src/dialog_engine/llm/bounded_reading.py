@@ -18,13 +18,11 @@ MAX_RETRY_AFTER_SECONDS = 20.0
 MAX_ERROR_BYTES = 64 * 1024
 """How much of the body of an error response is read, and for how long: the SDKs read it to its end."""
 ERROR_BODY_SECONDS = 5.0
-DRAIN_SECONDS = 0.1
-"""How long the end of the response is waited for after a complete answer, so that its connection can be reused."""
 MAX_ANSWER_BYTES = 64_000_000
 """The bytes of one answer that are read, with everything that the protocol adds to its text."""
 
 
-async def bound_error(response: httpx2.Response) -> None:
+async def bound_error(response: httpx2.Response, seconds: float = ERROR_BODY_SECONDS) -> None:
     """An HTTP event hook: bounds what the SDK reads of an error response, and how long it waits before a retry."""
     if response.is_success:
         return
@@ -32,7 +30,7 @@ async def bound_error(response: httpx2.Response) -> None:
         response.headers["x-should-retry"] = "false"
     stream, read = cast("httpx2.AsyncByteStream", response.stream), b""
     with suppress(TimeoutError, httpx2.HTTPError):
-        async with asyncio.timeout(ERROR_BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             async for part in stream:
                 read += part
                 if len(read) >= MAX_ERROR_BYTES:
@@ -141,9 +139,9 @@ async def next_read(reads: AsyncIterator[bytes], decoder: Decoder, deadline: Dea
         raise LLMStreamBrokenError("the model's stream broke off before its end") from error
 
 
-async def drain(reads: AsyncIterator[bytes]) -> None:
-    """Read the end of a response, as far as it comes at once."""
+async def drain(reads: AsyncIterator[bytes], seconds: float) -> None:
+    """Read the end of a response, as far as it comes in time."""
     with suppress(TimeoutError, httpx2.HTTPError, ClientError):
-        async with asyncio.timeout(DRAIN_SECONDS):
+        async with asyncio.timeout(seconds):
             async for _ in reads:
                 pass

@@ -123,7 +123,7 @@ class ChatClient(ABC):
                         if isinstance(event, StreamEnd):
                             seen.completed(event.usage)
                         yield event
-                    await drain(reads)
+                    await drain(reads, self._timeouts.end)
             finally:
                 meter.reported = decoder.cost
                 await response.aclose()

@@ -25,12 +25,14 @@ class Timeouts:
 
     `connect` bounds each attempt to connect. `first_token` bounds the time from the request to the first piece of the
     answer, retries included: reasoning models are silent for long. `silence` bounds the time between two pieces after
-    that. Messages that only keep the connection open do not count as pieces.
+    that. Messages that only keep the connection open do not count as pieces. `end` bounds the wait for the end of the
+    response after a complete answer, so that its connection can be reused.
     """
 
     connect: float = 10.0
     first_token: float = 300.0
     silence: float = 120.0
+    end: float = 0.1
 
 
 DEFAULT_TIMEOUTS = Timeouts()

@@ -99,7 +99,7 @@ class Done:
 
     `tool_calls` counts the calls of the whole turn. `total_ms` is the time since this epoch of the turn began, on the
     same clock as `ttft_ms`; 0 for an end that is read from the store. `by_model` is the part of `usage` whose model is
-    known.
+    known. `left_out` counts the oldest messages of the session that this model was not sent.
     """
 
     turn_id: str
@@ -110,6 +110,7 @@ class Done:
     tool_calls: int = 0
     total_ms: int = 0
     by_model: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
+    left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tempfile import NamedTemporaryFile
 from typing import BinaryIO
 from urllib.parse import quote
 
-from dialog_engine.chat.ownership import LEASE_SECONDS
+from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.operators.encrypt import open_store
@@ -84,8 +84,8 @@ async def restored(settings: StoreSettings) -> int:
         StorageUnavailableError: an engine uses the store.
     """
     async with open_store(settings) as database:
-        deadline = asyncio.get_running_loop().time() + LEASE_SECONDS + 1
-        # A backup has the leases of its engines, which have run out after LEASE_SECONDS. Those of living ones have not.
+        # A backup has the leases of its engines, which have run out by then. Those of living ones have not.
+        deadline = asyncio.get_running_loop().time() + OwnershipTimes().lease + 1
         while living := await database.read(LIVING):
             if asyncio.get_running_loop().time() > deadline:
                 raise StorageUnavailableError(f"engine {living[0].engine_id} uses the store: stop all engines first")

@@ -43,11 +43,11 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Database]:
         opened: AbstractAsyncContextManager[Database] = open_sqlite(settings.outbox_path)
     else:
         from dialog_engine.storage.postgres import (  # noqa: PLC0415 -- psycopg is slow to import
-            BULK_SECONDS,
+            BULK_TIMES,
             open_postgres,
         )
 
-        opened = open_postgres(settings.database_url.get_secret_value(), 1, statement_seconds=BULK_SECONDS)
+        opened = open_postgres(settings.database_url.get_secret_value(), 1, times=BULK_TIMES)
     async with opened as database:
         await check_not_moved(database)
         yield database

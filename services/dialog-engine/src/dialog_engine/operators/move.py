@@ -16,7 +16,7 @@ from dialog_engine.operators import audit, audit_chain
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.moves import KEY, Mark, read_mark, remove_mark, write_mark
-from dialog_engine.storage.postgres import BULK_SECONDS, open_postgres, place_of
+from dialog_engine.storage.postgres import BULK_TIMES, open_postgres, place_of
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite_file import open_sqlite
 from plugins_contract.messages import new_id
@@ -78,7 +78,7 @@ async def _opened(settings: StoreSettings) -> AsyncGenerator[tuple[Database, Dat
         source = await stack.enter_async_context(_opened_file(settings))
         yield (
             source,
-            await stack.enter_async_context(open_postgres(url, 1, statement_seconds=BULK_SECONDS)),
+            await stack.enter_async_context(open_postgres(url, 1, times=BULK_TIMES)),
             place_of(url),
         )
 

@@ -21,8 +21,9 @@ _NEXT = (
 _NOTE = "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
-async def split_media(database: Database, cipher: Cipher) -> int:
-    """Split every outcome that is not split. Engines that share the store may run meanwhile. Returns how many it split.
+async def split_media(database: Database, cipher: Cipher, page_bytes: int = PAGE_BYTES) -> int:
+    """Split every outcome that is not split, in transactions of about `page_bytes`. Engines that share the store may
+    run meanwhile. Returns how many it split.
 
     Raises:
         StorageUnavailableError: the store cannot be used now.
@@ -31,7 +32,7 @@ async def split_media(database: Database, cipher: Cipher) -> int:
     store = SealedDatabase(database, cipher)
     found = await store.read("SELECT value FROM meta WHERE key = $1", MARK)
     last, count = found[0].value if found else "", 0
-    while ids := _together(await store.read(_NEXT, last)):
+    while ids := _together(await store.read(_NEXT, last), page_bytes):
 
         def unit(tx: SealedTransaction, ids: Sequence[str] = ids) -> int:
             done = sum(split_stored(tx, each) for each in ids)
@@ -44,10 +45,9 @@ async def split_media(database: Database, cipher: Cipher) -> int:
     return count
 
 
-def _together(rows: Sequence[Row]) -> list[str]:
+def _together(rows: Sequence[Row], room: int) -> list[str]:
     """The ids of the first of these outcomes, as many as are split in one transaction."""
     ids: list[str] = []
-    room = PAGE_BYTES
     for row in rows:
         ids.append(row.correlation_id)
         room -= row.size

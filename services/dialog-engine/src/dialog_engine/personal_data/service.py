@@ -18,8 +18,20 @@ from dialog_engine.errors import SessionNotFoundError, StorageUnavailableError
 log = logging.getLogger(__name__)
 
 PAGE = 100
-POLL_SECONDS = 2.0
-"""How often an engine looks for erasures that are due."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureTimes:
+    """The times of erasures, in seconds."""
+
+    look: float = 2.0
+    """How often an engine looks for erasures that are due."""
+    settle: float = 10.0
+    """How long after a deletion its traces are erased. What was on its way to Redis has arrived then: a fact that a
+    relay had in hand, the last entries of a turn's log."""
+    claim: float = 30.0
+    """When the traces are due again, if the engine that erases them dies, Redis is away, or a call of them still
+    runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +95,10 @@ class PersonalData:
     """Erases and exports the data of a subject. `key_id` names the credential that was used."""
 
     def __init__(
-        self, sessions: Sessions, archive: Archive, erasures: Erasures, traces: Traces, audit: AuditLog
+        self, sessions: Sessions, archive: Archive, erasures: Erasures, traces: Traces, audit: AuditLog, look_s: float
     ) -> None:
+        """Erasures that are due are looked for every `look_s` seconds."""
+        self._look_s = look_s
         self._sessions = sessions
         self._archive = archive
         self._erasures = erasures
@@ -115,7 +129,7 @@ class PersonalData:
             except StorageUnavailableError as error:
                 self._outages.failed(error)
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_SECONDS):
+                async with asyncio.timeout(self._look_s):
                     await self._wake.wait()
 
     async def export(self, subject: str, *, key_id: str = "") -> AsyncGenerator[Transcript]:

@@ -2,7 +2,7 @@
 
 A row is offered by the commit that wrote it, or, where that was missed, found by polling the table. Of calls that are
 held back only the id is kept in memory; their rows are read again when they may be published. Rows that were seen are
-not read again for LOOK_BACK_SECONDS: `_seen` is the highest sequence number that is known.
+not read again for a while (`RelayTimes.look_back`): `_seen` is the highest sequence number that is known.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import logging
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -21,14 +22,24 @@ from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 1.0
 BACKLOG_KNOWN_SECONDS = 5.0
 """How long the last known length of the stream is used."""
-FACTS_SECONDS = 0.05
-"""How long facts are collected before they are published together: no turn waits for them."""
-LOOK_BACK_SECONDS = 30.0
-"""How often the table is read again from its beginning. On PostgreSQL a lower sequence number may be committed after a
-higher one, and a commit whose answer was lost offers nothing: this finds both."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTimes:
+    """The times of the relay, in seconds."""
+
+    poll: float = 1.0
+    """How often the table is read, and the ledger asked about calls that block others."""
+    facts: float = 0.05
+    """How long facts are collected before they are published together: no turn waits for them."""
+    mark: float = 0.1
+    """How long published rows are collected before they are marked in one commit. Most calls are answered by then, and
+    their rows are deleted."""
+    look_back: float = 30.0
+    """How often the table is read again from its beginning. On PostgreSQL a lower sequence number may be committed
+    after a higher one, and a commit whose answer was lost offers nothing: this finds both."""
 
 
 class _Request(msgspec.Struct):
@@ -41,8 +52,9 @@ _request_decoder = msgspec.json.Decoder(_Request)
 class PublishQueue:
     """The rows that are to be published, with the scheduling of the calls among them."""
 
-    def __init__(self, outbox: Outbox, window: int, *, look_back_seconds: float = LOOK_BACK_SECONDS) -> None:
+    def __init__(self, outbox: Outbox, window: int, times: RelayTimes) -> None:
         """`window`: see `FairScheduler`."""
+        self._times = times
         self._outbox = outbox
         self._outages = OutageLog(log, "the outbox")
         self._window = window
@@ -55,7 +67,6 @@ class PublishQueue:
         """Sequence numbers of calls that were answered as refused, whose answers are not in the table yet."""
         self._unmarked: list[str] = []
         self._seen = 0
-        self._look_back_seconds = look_back_seconds
         self._look_back_at = 0.0
         self._counted = False
         self._backlog = 0
@@ -193,7 +204,7 @@ class PublishQueue:
             self._offered[row.event_type, row.event_id] = row
             return
         if not self._facts:
-            self._facts_at = asyncio.get_running_loop().time() + FACTS_SECONDS
+            self._facts_at = asyncio.get_running_loop().time() + self._times.facts
         self._facts.append(row)
 
     def _end(self, correlation_id: str) -> None:
@@ -230,9 +241,9 @@ class PublishQueue:
     async def _look(self, limit: int) -> None:
         """Poll the table for rows that were not offered: from before the start, or postponed and due again."""
         now = asyncio.get_running_loop().time()
-        self.look_at = now + POLL_SECONDS
+        self.look_at = now + self._times.poll
         if now >= self._look_back_at:
-            self._look_back_at, self._seen = now + self._look_back_seconds, 0
+            self._look_back_at, self._seen = now + self._times.look_back, 0
         page = limit + len(self._in_hand)
         try:
             if not self._counted:

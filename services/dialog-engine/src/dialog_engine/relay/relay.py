@@ -21,7 +21,7 @@ from dialog_engine.chat.outbox import TOOL_CALL_FINISHED, TURN_FINISHED, Outbox,
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.relay.blocking import BlockingCalls
 from dialog_engine.relay.offers import Offers
-from dialog_engine.relay.publish_queue import LOOK_BACK_SECONDS, POLL_SECONDS, PublishQueue
+from dialog_engine.relay.publish_queue import PublishQueue, RelayTimes
 from dialog_engine.relay.refusals import Refusals, check_sealed, rejected
 from plugins_contract.encryption import Cipher, DecryptionError, seal_request
 from plugins_contract.keys import Keys
@@ -43,9 +43,6 @@ log = logging.getLogger(__name__)
 BATCH = 64
 FACTS_KEPT = 100_000
 """About how many entries a stream of facts keeps."""
-MARK_SECONDS = 0.1
-"""How long published rows are collected before they are marked in one commit. Most calls are answered by then, and
-their rows are deleted."""
 RETRY_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 """The first and the longest pause while Redis is unavailable."""
@@ -66,11 +63,12 @@ class Relay(Publisher, OutboxRelay):
         cipher: Cipher,
         backlog_limit: int = 0,
         subject_window: int = 0,
-        look_back_seconds: float = LOOK_BACK_SECONDS,
+        times: RelayTimes = RelayTimes(),
         observer: CallObserver | None = None,
     ) -> None:
         """Calls are refused above `backlog_limit` waiting calls, and held back above `subject_window` of one subject; 0
         disables either."""
+        self._times = times
         self._outbox = outbox
         self._outages = OutageLog(log, "the outbox, for marks,")
         self._redis = redis
@@ -81,12 +79,12 @@ class Relay(Publisher, OutboxRelay):
         self._backlog_limit = backlog_limit
         self._observer = observer or CallObserver()
         self._cipher = cipher
-        self._queue = PublishQueue(outbox, subject_window, look_back_seconds=look_back_seconds)
+        self._queue = PublishQueue(outbox, subject_window, times)
         self._refusals = Refusals(outbox, self._queue, calls, self._observer)
         self._refused: list[tuple[OutboxRow, Overloaded]] = []
         self._published: dict[tuple[str, str], OutboxRow] = {}
         self._offers = Offers(outbox, ledger)
-        self._blocking = BlockingCalls(redis, keys, self._queue)
+        self._blocking = BlockingCalls(redis, keys, self._queue, times.poll)
         self._wake = asyncio.Event()
         self._mark = asyncio.Event()
         self._pause = 0.0
@@ -123,7 +121,7 @@ class Relay(Publisher, OutboxRelay):
         self._wake.set()
 
     def begun(self, correlation_id: str) -> None:
-        """A call has begun or ended. When this is missed, the ledger is asked after POLL_SECONDS."""
+        """A call has begun or ended. When this is missed, the ledger is asked at the next poll."""
         if self._queue.begun(correlation_id):
             self._wake.set()
 
@@ -284,7 +282,7 @@ class Relay(Publisher, OutboxRelay):
         """Mark published rows in groups. When a mark is lost, its row is published again, which is idempotent."""
         while True:
             await self._mark.wait()
-            await asyncio.sleep(MARK_SECONDS)
+            await asyncio.sleep(self._times.mark)
             self._mark.clear()
             rows = self._published.copy()
             try:
@@ -294,7 +292,7 @@ class Relay(Publisher, OutboxRelay):
             except StorageUnavailableError as error:
                 # They stay in hand: otherwise facts would be published again and again while the disk is full.
                 self._outages.failed(error)
-                await asyncio.sleep(POLL_SECONDS)
+                await asyncio.sleep(self._times.poll)
                 self._mark.set()
                 continue
             self._forget(rows)

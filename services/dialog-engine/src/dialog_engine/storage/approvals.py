@@ -41,6 +41,7 @@ _UNDECIDED = (
     " (SELECT 1 FROM tool_calls c WHERE c.correlation_id = approvals.correlation_id AND c.outcome IS NULL)"
 )
 _DECIDE = f"UPDATE approvals SET decision = $decision{_UNDECIDED}"
+_CLASS = "UPDATE tool_calls SET execution_class = $1 WHERE correlation_id = $2"
 _ASK_AGAIN = f"UPDATE approvals SET question = $question{_UNDECIDED}"
 _STATES = (
     "SELECT a.correlation_id, a.question, a.decision, c.outcome, o.payload FROM approvals a"
@@ -103,6 +104,7 @@ class SqlApprovals(ApprovalStore):
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
                 offered_to = None if _may_have_run(tx, call.correlation_id) else NEVER_OFFERED
+                tx.change(_CLASS, addressed.execution_class, call.correlation_id)
                 add_requests(tx, turn, [addressed], [offered_to], owner)
             if outcome is not None:
                 answer_call(tx, turn, call, outcome, owner)

@@ -1,15 +1,26 @@
 """Sessions, messages and turns as the model and users read them. Nothing here reads a whole session."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 
 import msgspec
 
-from dialog_engine.chat.archive import Archive, CallRecord, MessageRecord, Page, Transcript, TurnRecord
+from dialog_engine.chat.archive import (
+    Archive,
+    Asked,
+    CallRecord,
+    MadeCall,
+    MessageRecord,
+    Page,
+    Transcript,
+    TurnRecord,
+)
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
 from dialog_engine.model import MediaInStore, ToolCall, Turn, TurnFailed, Usage
+from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREVIOUS
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
@@ -17,6 +28,7 @@ from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.storage.waiting import waiting_in
 from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.results.texts import whole_of
 from dialog_engine.tool_calls.values import Approval, Decision, Question, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -26,13 +38,13 @@ PAGE_BYTES = 1_000_000
 LARGE = 256 * 1024
 """Bytes of an outcome that is read by itself, because it may have media that are not split off."""
 _CALL = (
-    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server,"
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.tool_title,"
     f" c.outcome IS NOT NULL AS ended, CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END AS outcome,"
     " a.question, a.decision"
 )
 _MESSAGES = (
-    f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {_CALL} FROM {{}}"
-    " LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {PATH_BEFORE} AS before,"
+    f" {_CALL} FROM {{}} JOIN turns t ON t.turn_id = m.turn_id LEFT JOIN tool_calls c ON c.message_id = m.message_id"
     " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " WHERE {} ORDER BY m.number, m.message_id, c.ordinal"
 )
@@ -43,8 +55,7 @@ _CALL_BYTES = 1_000
 # A walk from message to message: what lies beyond the page is not even measured.
 _PAGE = (
     "WITH RECURSIVE page (number, room, places) AS ("
-    "SELECT {0}(number), CAST($3 AS bigint), CAST($4 AS bigint) FROM messages WHERE session_id = $1 AND number {1} $2"
-    " UNION ALL SELECT (SELECT {0}(number) FROM messages WHERE session_id = $1 AND number {1} page.number), page.room"
+    "SELECT {}, CAST($3 AS bigint), CAST($4 AS bigint) UNION ALL SELECT {}, page.room"
     " - (SELECT max(length(content) + length(reasoning)) FROM messages WHERE session_id = $1 AND number = page.number)"
     f" - coalesce((SELECT sum({_CALL_BYTES} + length(c.arguments) + CASE WHEN length(c.outcome) <= {LARGE}"
     " THEN length(c.outcome) ELSE 0 END) FROM messages m"
@@ -54,8 +65,11 @@ _PAGE = (
 _IN_PAGE = _MESSAGES.format(
     "page CROSS JOIN messages m", "m.session_id = $1 AND m.number = page.number AND page.room > 0"
 )
-_OLDER, _NEWER = (_PAGE.format(*way) + _IN_PAGE for way in (("max", "<"), ("min", ">")))
-_BEYOND = 2**62
+_NEXT = "(SELECT min(number) FROM messages WHERE session_id = $1 AND number > {})"
+_STEP_BACK = PREVIOUS.format("page.number")
+_NEWER = _PAGE.format(_NEXT.format("$2"), _NEXT.format("page.number")) + _IN_PAGE
+_OLDER = _PAGE.format(PREVIOUS.format("$2"), _STEP_BACK) + _IN_PAGE
+_NEWEST = _PAGE.format("(SELECT max(number) FROM messages WHERE turn_id = $2)", _STEP_BACK) + _IN_PAGE
 # Of several calls with one id those that wait for approval first, then the newest.
 _ASKED = (
     f"SELECT {_CALL} FROM tool_calls c JOIN approvals a ON a.correlation_id = c.correlation_id"
@@ -65,8 +79,27 @@ _ASKED = (
 _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
-    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential"
+    " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential, left_out,"
+    f" {PARENT} AS parent"
     " FROM turns t JOIN sessions s USING (session_id)"
+)
+_CHILDREN = (
+    "SELECT parent_turn_id, turn_id FROM turns WHERE session_id = $1 AND parent_turn_id IN ({})"
+    " ORDER BY created_at, turn_id"
+)
+_ASKED_IN = (
+    f"SELECT m.turn_id, m.role, m.content, {PARENT} AS parent FROM turns t JOIN sessions s USING (session_id)"
+    " JOIN messages m ON m.turn_id = t.turn_id WHERE t.turn_id = $1 AND t.session_id = $2 AND s.subject = $3"
+    " ORDER BY m.number LIMIT 1"
+)
+_MADE = (
+    PATH.format(f"(SELECT {LEAF} FROM sessions s WHERE s.session_id = $1)", "$2")
+    + f"SELECT c.turn_id, c.execution_class, {_CALL} FROM (SELECT turn_id FROM path"
+    " WHERE EXISTS (SELECT 1 FROM path WHERE turn_id = $2) UNION SELECT CAST($2 AS TEXT)) AS gone"
+    " JOIN tool_calls c ON c.turn_id = gone.turn_id LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
+    f" WHERE coalesce(c.ran, 1) = 1 AND c.server <> '{OWN_SERVER}' AND c.execution_class <> 'repeatable'"
+    " AND (c.execution_class <> '' OR c.outcome IS NOT NULL OR a.correlation_id IS NULL)"
+    " ORDER BY c.message_id, c.ordinal LIMIT $3"
 )
 
 
@@ -85,7 +118,8 @@ class SqlArchive(Archive, History):
         if not found:
             raise SessionNotFoundError(f"there is no session {session_id}")
         if after is None:
-            page = (await self.page(session_id, before=before, limit=limit, size=PAGE_BYTES)).from_a_question()
+            leaf = found[0].leaf_turn_id
+            page = (await self.page(session_id, leaf, before=before, limit=limit, size=PAGE_BYTES)).from_a_question()
         else:
             newer = await self._messages(await self._store.read(_NEWER, session_id, after, PAGE_BYTES, limit))
             page = Page(newer, more=bool(newer))
@@ -93,9 +127,30 @@ class SqlArchive(Archive, History):
         rows = await self._store.read(
             f"{_TURN} WHERE turn_id IN ({placeholders(1, len(ids))}) ORDER BY t.created_at, turn_id", *ids
         )
+        turns = await self._with_siblings(session_id, [*map(_turn_record, rows)])
         session = session_record(found[0])
         waiting = await waiting_in(self._store, subject, session_id) if session.waiting else ()
-        return Transcript(session, page, [*map(_turn_record, rows)], waiting)
+        return Transcript(session, page, turns, waiting)
+
+    async def _with_siblings(self, session_id: str, turns: Sequence[TurnRecord]) -> list[TurnRecord]:
+        parents = sorted({each.parent_turn_id for each in turns})
+        siblings = defaultdict[str, list[str]](list)
+        query = _CHILDREN.format(placeholders(2, len(parents)))
+        for row in await self._store.read(query, session_id, *parents):
+            siblings[row.parent_turn_id].append(row.turn_id)
+        return [replace(each, siblings=siblings[each.parent_turn_id] or [each.turn_id]) for each in turns]
+
+    async def question(self, subject: str, session_id: str, turn_id: str) -> Asked:
+        rows = await self._store.read(_ASKED_IN, turn_id, session_id, subject)
+        if not rows:
+            raise TurnNotFoundError(f"session {session_id} has no turn {turn_id}")
+        return Asked(rows[0].content, rows[0].parent)
+
+    async def made_calls(self, subject: str, turn_id: str, limit: int) -> Sequence[MadeCall]:
+        turn = await self.turn(subject, turn_id)
+        rows = await self._store.read(_MADE, turn.session_id, turn_id, limit)
+        calls = zip(rows, await self._calls(rows), strict=True)
+        return [MadeCall(row.turn_id, each.call, each.server, row.execution_class, each.outcome) for row, each in calls]
 
     async def turn(self, subject: str, turn_id: str) -> TurnRecord:
         rows = await self._store.read(f"{_TURN} WHERE turn_id = $1 AND subject = $2", turn_id, subject)
@@ -136,10 +191,13 @@ class SqlArchive(Archive, History):
         rows = await self._store.read(query, correlation_id)
         return msgspec.json.decode(rows[0].whole, type=WholeResult) if rows else None
 
-    async def page(self, session_id: str, *, before: int | None, limit: int, size: int) -> Page:
-        rows = await self._store.read(_OLDER, session_id, before or _BEYOND, size, limit)
-        messages = await self._messages(rows)
-        return Page(messages, more=bool(messages) and messages[0].message_id > 1)
+    async def page(self, session_id: str, turn_id: str, *, before: int | None, limit: int, size: int) -> Page:
+        if before is None:
+            rows = await self._store.read(_NEWEST, session_id, turn_id, size, limit)
+        else:
+            rows = await self._store.read(_OLDER, session_id, before, size, limit)
+        left = rows[0].before if rows else 0
+        return Page(await self._messages(rows), more=left > 0, before=left)
 
     async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
         return await self._messages(await self._store.read(_OF_TURN, turn_id))
@@ -192,7 +250,8 @@ def _call(row: Row, outcome: ToolOutcome | None) -> CallRecord:
     extra, question = row.extra, row.question
     echoed = msgspec.json.decode(extra) if extra else None
     call = ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, echoed, row.tool)
-    return CallRecord(call, row.server, outcome, _approval(question, row.decision) if question else None)
+    approval = _approval(question, row.decision) if question else None
+    return CallRecord(call, row.server, outcome, approval, row.tool_title)
 
 
 def _approval(question: bytes, decision: bytes | None) -> Approval:
@@ -219,4 +278,6 @@ def _turn_record(row: Row) -> TurnRecord:
         row.model,
         row.tool_calls,
         row.credential,
+        row.left_out,
+        row.parent,
     )

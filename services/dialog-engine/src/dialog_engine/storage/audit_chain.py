@@ -67,8 +67,11 @@ def next_seal(key: bytes, before: Seal, at: int, last_seq: int, events: Sequence
 class AuditChain:
     """Seals events, and deletes those that are older than their retention. Any number of engines share one chain."""
 
-    def __init__(self, database: Database, key: bytes) -> None:
-        """`key` is that of the digests: see `read_digest_key`."""
+    def __init__(
+        self, database: Database, key: bytes, sealed_at_once: int = SEALED_AT_ONCE, pruned_at_once: int = PRUNED_AT_ONCE
+    ) -> None:
+        """`key` is that of the digests: see `read_digest_key`. The others are how many events a transaction takes."""
+        self._sealed_at_once, self._pruned_at_once = sealed_at_once, pruned_at_once
         self._database = database
         self._key = key
         self._seen: Row | None = None
@@ -115,7 +118,7 @@ class AuditChain:
                 " ORDER BY seq LIMIT $3",
                 head.last_seq,
                 last_seq,
-                SEALED_AT_ONCE,
+                self._sealed_at_once,
             )
             if not events:
                 return head
@@ -150,7 +153,7 @@ class AuditChain:
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def prune(self, retention_ms: int) -> bool:
-        """Delete the oldest seals whose events are all older than this, with these: PRUNED_AT_ONCE events at most.
+        """Delete the oldest seals whose events are all older than this, with these: `pruned_at_once` at most.
 
         The last of these seals is kept without its events, as the anchor of the chain. Returns whether any event was
         deleted.
@@ -158,11 +161,10 @@ class AuditChain:
         Raises:
             StorageUnavailableError: the store cannot be read or written now.
         """
-        oldest = await self._database.read(
-            "SELECT seq, at, now_ms() AS now FROM audit ORDER BY seq LIMIT $1", PRUNED_AT_ONCE
-        )
+        count = self._pruned_at_once
+        oldest = await self._database.read("SELECT seq, at, now_ms() AS now FROM audit ORDER BY seq LIMIT $1", count)
         old = [event.seq for event in takewhile(lambda event: event.at < event.now - retention_ms, oldest)]
-        return bool(old) and await self._database.write(lambda tx: _prune(tx, old[-1]))
+        return bool(old) and await self._database.write(lambda tx: _prune(tx, old[-1], count))
 
 
 def _add(tx: Transaction, seal: Seal) -> None:
@@ -173,12 +175,12 @@ def _add(tx: Transaction, seal: Seal) -> None:
     )
 
 
-def _prune(tx: Transaction, last_seq: int) -> bool:
+def _prune(tx: Transaction, last_seq: int, count: int) -> bool:
     [oldest] = tx.execute(
         "SELECT max(number) AS anchor, max(last_seq) AS pruned_to FROM"
         " (SELECT number, last_seq FROM audit_seals ORDER BY number LIMIT $1)"
         " AS oldest WHERE last_seq <= $2",
-        PRUNED_AT_ONCE + 1,
+        count + 1,
         last_seq,
     )
     if oldest.anchor is None:

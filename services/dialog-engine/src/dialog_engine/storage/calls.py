@@ -14,7 +14,7 @@ from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.exposure import gateway
-from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, CallStore
+from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, NO_TITLES, CallStore
 from dialog_engine.tool_calls.values import Question, WholeResult, timed
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
@@ -33,8 +33,8 @@ _ADD_MESSAGE = (
 )
 _ADD_CALL = (
     "INSERT INTO tool_calls (correlation_id, message_id, turn_id, ordinal, tool_call_id, name, server, arguments, tool,"
-    " extra, created_at) VALUES ($correlation_id, $message_id, $turn_id, $ordinal, $tool_call_id, $name, $server,"
-    " $arguments, $tool, $extra, now_ms())"
+    " tool_title, extra, execution_class, created_at) VALUES ($correlation_id, $message_id, $turn_id, $ordinal,"
+    " $tool_call_id, $name, $server, $arguments, $tool, $tool_title, $extra, $execution_class, now_ms())"
 )
 _ANSWER = (
     "UPDATE tool_calls SET outcome = $outcome, answered_at = now_ms(), ran = $ran"
@@ -75,6 +75,7 @@ class SqlCalls(CallStore):
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NO_QUESTIONS,
         servers: Mapping[str, str] = NO_SERVERS,
+        titles: Mapping[str, str] = NO_TITLES,
         *,
         cost: Usage = NO_COST,
         model: str = "",
@@ -82,6 +83,7 @@ class SqlCalls(CallStore):
         offered_to = self._store.offers_to(requests)
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
+        classes = {request.correlation_id: request.execution_class for request in requests}
         spent = {
             "input_tokens": cost.input_tokens,
             "output_tokens": cost.output_tokens,
@@ -104,7 +106,9 @@ class SqlCalls(CallStore):
                         "server": of_call.get(call.correlation_id, ""),
                         "arguments": call.arguments,
                         "tool": call.tool,
+                        "tool_title": titles.get(call.correlation_id, ""),
                         "extra": msgspec.json.encode(call.extra) if call.extra else None,
+                        "execution_class": classes.get(call.correlation_id, ""),
                     }
                     for ordinal, call in enumerate(message.tool_calls)
                 ],

@@ -18,7 +18,7 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.personal_data.retention import Idle, OldSessions
-from dialog_engine.personal_data.service import ErasedSession, Erasures, Left
+from dialog_engine.personal_data.service import ErasedSession, Erasures, ErasureTimes, Left
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.session_changes import digest_of, keep_deleted
 from dialog_engine.storage.store import Store, StoreTransaction
@@ -29,11 +29,6 @@ DELETED_AT_ONCE = 20
 """How many sessions one transaction deletes."""
 BUSY_MS = 2_000
 """When a session with a running turn is looked at again."""
-SETTLE_MS = 10_000
-"""How long after a deletion its traces are erased. What was on its way to Redis has arrived then: a fact that a relay
-had in hand, the last entries of a turn's log."""
-CLAIM_MS = 30_000
-"""When the traces are due again, if the engine that erases them dies, Redis is away, or a call of them still runs."""
 TOGETHER_MS = 60_000
 """How long deletions of one subject that follow each other are waited for, to erase their traces in one pass."""
 ERASED_AT_ONCE = 10_000
@@ -69,8 +64,10 @@ class _Traces(msgspec.Struct, frozen=True):
 class SqlErasures(Erasures, OldSessions):
     """The erasures of all subjects."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, times: ErasureTimes = ErasureTimes()) -> None:
         self._store = store
+        self._settle_ms = round(times.settle * 1000)
+        self._claim_ms = round(times.claim * 1000)
 
     async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> Left:
         requested_by = self._digest(subject)
@@ -83,7 +80,7 @@ class SqlErasures(Erasures, OldSessions):
             asked = "SELECT 1 FROM erasures WHERE session_id = $1 AND subject = $2"
             if not found and not tx.execute(asked, session_id, requested_by):
                 raise SessionNotFoundError(f"there is no session {session_id}")
-            _delete(tx, found, key_id)
+            _delete(tx, found, self._settle_ms, key_id)
             return _left(tx, requested_by)
 
         return await self._store.write(unit)
@@ -105,11 +102,11 @@ class SqlErasures(Erasures, OldSessions):
     async def due(self) -> Sequence[ErasedSession]:
         if not await self._store.read("SELECT 1 FROM erasures WHERE due_at <= now_ms() LIMIT 1"):
             return []
-        while await self._store.write(_delete_due):
+        while await self._store.write(partial(_delete_due, settle_ms=self._settle_ms)):
             pass
 
         def unit(tx: StoreTransaction) -> list[Row]:
-            return tx.execute(_CLAIM.format(tx.skip_locked), CLAIM_MS, TOGETHER_MS, ERASED_AT_ONCE)
+            return tx.execute(_CLAIM.format(tx.skip_locked), self._claim_ms, TOGETHER_MS, ERASED_AT_ONCE)
 
         found = [
             (row.session_id, msgspec.json.decode(row.traces, type=_Traces)) for row in await self._store.write(unit)
@@ -148,7 +145,7 @@ class SqlErasures(Erasures, OldSessions):
             found = tx.execute(_LOCK.format(old), *ids, idle_ms)
             running = {row.session_id for row in tx.execute(_RUNNING.format(these), *ids)}
             over = [row for row in found if row.session_id not in running]
-            _delete(tx, over, outcome="retention")
+            _delete(tx, over, self._settle_ms, outcome="retention")
             return len(over)
 
         return await self._store.write(unit)
@@ -162,7 +159,7 @@ class SqlErasures(Erasures, OldSessions):
         return digest_of(self._store.trail, subject)
 
 
-def _delete_due(tx: StoreTransaction) -> int:
+def _delete_due(tx: StoreTransaction, settle_ms: int) -> int:
     """Delete the next sessions that were asked for and have no running turn. Returns how many were looked at."""
     ids = [row.session_id for row in tx.execute(_DUE.format(tx.skip_locked), DELETED_AT_ONCE)]
     found = tx.execute(_LOCK.format(f"session_id IN ({placeholders(1, len(ids))})"), *ids)
@@ -173,12 +170,12 @@ def _delete_due(tx: StoreTransaction) -> int:
     )
     gone = set(ids) - {row.session_id for row in found}  # deleted by somebody else, such as a job of an operator
     tx.execute_many("DELETE FROM erasures WHERE session_id = $1", [(each,) for each in sorted(gone)])
-    _delete(tx, [row for row in found if row.session_id not in running])
+    _delete(tx, [row for row in found if row.session_id not in running], settle_ms)
     return len(ids)
 
 
-def _delete(tx: StoreTransaction, sessions: Sequence[Row], key_id: str = "", outcome: str = "") -> None:
-    """Delete sessions that are locked and have no running turn, and keep the ids of their traces.
+def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_id: str = "", outcome: str = "") -> None:
+    """Delete sessions that are locked and have no running turn, and keep the ids of their traces, due in `settle_ms`.
 
     Facts of them that are not published carry the subject and perhaps the text: they are deleted too.
     """
@@ -210,7 +207,7 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], key_id: str = "", out
     left: list[tuple[object, ...]] = []
     for row in sessions:
         traces = _Traces(row.created_at, frozenset(turns[row.session_id]), frozenset(calls[row.session_id]))
-        left.append((row.session_id, digests[row.session_id], SETTLE_MS, msgspec.json.encode(traces)))
+        left.append((row.session_id, digests[row.session_id], settle_ms, msgspec.json.encode(traces)))
     tx.execute_many(_DELETED, left)
     done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
     tx.audit(*(done(subject=row.subject, session_id=row.session_id) for row in sessions))

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -37,13 +38,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 DIALECT = "postgres"
 OLDEST_SERVER = 150_000
-CONNECT_SECONDS = 3
-"""How long one attempt to connect may take."""
-START_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
-"""The pauses between the attempts of a start to use the server, which may be restarting. Attempts are counted, not
-seconds, because on a busy machine one of them may fail only for want of processor time."""
-POOL_SECONDS = 3.0
-"""How long a unit waits for a connection before it fails with StorageUnavailableError."""
 SILENT_SECONDS = 0.7
 """How long the server may answer nothing to this engine until the units that clients wait for are given up: clients get
 503 within a second. A slow server that answers other statements is not silent, so it is asked something before."""
@@ -51,18 +45,9 @@ ASKED_SECONDS = 0.3
 """After how much silence the server is asked, so that one slow statement is not taken for silence."""
 REFUSED_SECONDS = 0.5
 """How long units fail at once after one has waited for a connection in vain."""
-STATEMENT_SECONDS = 5
-"""How long one statement may take, its waits for locks included."""
-BULK_SECONDS = 600
-"""How long one statement of an operator's command may take: it may write a whole table."""
-ANSWER_SECONDS = 8.0
-"""How long a server may neither take nor send anything. Longer than STATEMENT_SECONDS, so that a working server ends a
-statement itself."""
 IDLE_SECONDS = 3
 """How long a transaction may be idle. An engine that stops in the middle of one keeps its turns from being adopted.
-Shorter than STATEMENT_SECONDS, so that statements that wait for its locks do not time out before."""
-RESOLVE_SECONDS = 10.0
-"""How long the server is asked about a lost COMMIT."""
+Shorter than a statement may take, so that statements that wait for its locks do not time out before."""
 RESOLVE_PAUSE_SECONDS = 0.2
 _LOST_CONNECTIONS = {
     "keepalives_idle": 5,
@@ -85,6 +70,30 @@ SLOT_MS = 86_400_000
 _MIGRATION_LOCK = 0x63616C6C  # an arbitrary key: "call" in ASCII
 
 
+@dataclass(frozen=True, slots=True)
+class PostgresTimes:
+    """How long an engine waits for its server, in seconds."""
+
+    connect: int = 3
+    """How long one attempt to connect may take."""
+    start_pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    """The pauses between the attempts of a start to use the server, which may be restarting. Attempts are counted, not
+    seconds, because on a busy machine one of them may fail only for want of processor time."""
+    pool: float = 3.0
+    """How long a unit waits for a connection before it fails with StorageUnavailableError."""
+    statement: int = 5
+    """How long one statement may take, its waits for locks included."""
+    answer: float = 8.0
+    """How long a server may neither take nor send anything. Longer than a statement may take, so that a working server
+    ends that itself."""
+    resolve: float = 10.0
+    """How long the server is asked about a lost COMMIT."""
+
+
+BULK_TIMES = PostgresTimes(statement=600, answer=603)
+"""For an operator's command, one statement of which may write a whole table."""
+
+
 class _SilentError(psycopg.OperationalError):
     """The server is connected and does not answer."""
 
@@ -100,7 +109,7 @@ class PostgresConnection(psycopg.Connection[TupleRow]):
     """The row of this connection in `commits`, once it has written."""
     pulse = Pulse()
     """Of the whole engine, once the pool has made the connection."""
-    answer_seconds = ANSWER_SECONDS
+    answer_seconds = PostgresTimes().answer
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
@@ -172,8 +181,11 @@ class _CommitLostError(Exception):
 class PostgresDatabase(Database):
     """A shared database, created by `open_postgres`."""
 
-    def __init__(self, pool: "ConnectionPool[PostgresConnection]", threads: ThreadPoolExecutor, pulse: Pulse) -> None:
+    def __init__(
+        self, pool: ConnectionPool[PostgresConnection], threads: ThreadPoolExecutor, pulse: Pulse, times: PostgresTimes
+    ) -> None:
         self._pool = pool
+        self._times = times
         self._threads = threads
         self._pulse = pulse
         self._asking = threading.Lock()
@@ -289,7 +301,7 @@ class PostgresDatabase(Database):
         Raises:
             StorageUnavailableError: it was not, or this is unknown.
         """
-        ends_at = time.monotonic() + RESOLVE_SECONDS
+        ends_at = time.monotonic() + self._times.resolve
         while time.monotonic() < ends_at:
             with contextlib.suppress(StorageUnavailableError):
                 # The lock waits for a transaction that has not ended yet.
@@ -384,22 +396,21 @@ def _plain(error: Exception) -> str:
 
 @contextlib.asynccontextmanager
 async def open_postgres(
-    url: str, pool_size: int, *, statement_seconds: int | None = None
+    url: str, pool_size: int, *, times: PostgresTimes = PostgresTimes()
 ) -> AsyncGenerator[PostgresDatabase]:
     """Connect, check the server, and create or migrate the tables.
 
-    A statement may take `statement_seconds`, by default STATEMENT_SECONDS; a migration as long as it takes.
+    The time of a statement does not bound a migration, which takes as long as it takes.
 
     Raises:
         ConfigurationError: DATABASE_URL or the database must be changed; the text says what.
         StorageUnavailableError: it could not be used, in several attempts.
     """
     where, pulse = place_of(url), Pulse()
-    seconds = statement_seconds or STATEMENT_SECONDS
 
     def configure(connection: PostgresConnection) -> None:
         connection.pulse = pulse
-        connection.answer_seconds = ANSWER_SECONDS - STATEMENT_SECONDS + seconds
+        connection.answer_seconds = times.answer
 
     pool = ConnectionPool[PostgresConnection](
         url,
@@ -407,15 +418,16 @@ async def open_postgres(
         kwargs={
             "autocommit": True,
             "cursor_factory": psycopg.RawCursor,
-            "connect_timeout": CONNECT_SECONDS,
-            "options": f"-c statement_timeout={seconds}s -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
+            "connect_timeout": times.connect,
+            "options": f"-c statement_timeout={times.statement}s"
+            f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
             "application_name": "dialog-engine",
             **_LOST_CONNECTIONS,
         },
         min_size=1,
         max_size=pool_size,
-        timeout=POOL_SECONDS,
-        reconnect_timeout=POOL_SECONDS,
+        timeout=times.pool,
+        reconnect_timeout=times.pool,
         configure=configure,
         open=False,
         name="dialog-engine",
@@ -423,9 +435,9 @@ async def open_postgres(
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are logged where they matter
     threads = ThreadPoolExecutor(pool_size, thread_name_prefix="postgres")
     try:
-        await _prepared(url, where)
+        await _prepared(url, where, times)
         await asyncio.to_thread(pool.open)
-        yield PostgresDatabase(pool, threads, pulse)
+        yield PostgresDatabase(pool, threads, pulse, times)
     finally:
         await asyncio.to_thread(threads.shutdown)  # waits for units that were submitted
         await asyncio.to_thread(pool.close)
@@ -451,27 +463,27 @@ def place_of(url: str) -> str:
     )
 
 
-async def _prepared(url: str, where: str) -> None:
+async def _prepared(url: str, where: str, times: PostgresTimes) -> None:
     """Run `_prepare`, again if the server cannot be used yet."""
     outage = OutageLog(log, "the database")
-    for pause in START_PAUSES_SECONDS:
+    for pause in times.start_pauses:
         try:
-            await asyncio.to_thread(_prepare, url, where)
+            await asyncio.to_thread(_prepare, url, where, times.connect)
         except _NotYetError as error:
             outage.failed(error)
             await asyncio.sleep(pause)
         else:
             outage.worked()
             return
-    await asyncio.to_thread(_prepare, url, where)
+    await asyncio.to_thread(_prepare, url, where, times.connect)
 
 
-def _prepare(url: str, where: str) -> None:
+def _prepare(url: str, where: str, connect_seconds: int) -> None:
     try:
         with psycopg.connect(
             url,
             autocommit=True,
-            connect_timeout=CONNECT_SECONDS,
+            connect_timeout=connect_seconds,
             **cast("Any", _LOST_CONNECTIONS),
         ) as connection:
             _check_server(connection)
@@ -493,11 +505,14 @@ def _prepare(url: str, where: str) -> None:
         raise unavailable(f"DATABASE_URL: {where} cannot be used: {text}") from None
 
 
+def check_version(version: int) -> None:
+    """Raises ConfigurationError when the server, with this number of its version, is too old."""
+    if version < OLDEST_SERVER:
+        raise ConfigurationError(f"DATABASE_URL: the server is PostgreSQL {version // 10_000}: 15 or newer is needed")
+
+
 def _check_server(connection: "psycopg.Connection[Any]") -> None:
-    if connection.info.server_version < OLDEST_SERVER:
-        raise ConfigurationError(
-            f"DATABASE_URL: the server is PostgreSQL {connection.info.server_version // 10_000}: 15 or newer is needed"
-        )
+    check_version(connection.info.server_version)
     for setting, loss in (("synchronous_commit", "acknowledged messages"), ("fsync", "the whole database")):
         [value] = connection.execute(f"SHOW {setting}".encode()).fetchall()
         if value[0] == "off":

@@ -42,10 +42,10 @@ async def note_all_sealed(database: Database, cipher: Cipher) -> None:
         cipher.strict = True
 
 
-async def follow_all_sealed(database: Database, cipher: Cipher) -> None:
+async def follow_all_sealed(database: Database, cipher: Cipher, look_seconds: float = LOOK_SECONDS) -> None:
     """Look for that until cancelled: `dialog-engine encrypt` may run beside engines."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(look_seconds)
         with contextlib.suppress(StorageUnavailableError):
             if not cipher.strict:
                 await note_all_sealed(database, cipher)

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 
 from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
+from dialog_engine.errors import TurnNotFoundError
+from dialog_engine.storage import branches
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.store import Store
+from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import add_session
 from plugins_contract.messages import new_id
 
 SESSION = (
-    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision,"
+    f"SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision, {branches.LEAF} AS leaf_turn_id,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
@@ -20,6 +22,7 @@ SESSION = (
 )
 """Sessions as `session_record` reads them."""
 _NEWEST = SessionPlace(2**62)
+_MOVE_LEAF = f", leaf_turn_id = $leaf_turn_id, leaf_moved_after = {branches.NEWEST.format('$session_id')}"
 
 
 class SqlSessions(Sessions):
@@ -45,6 +48,19 @@ class SqlSessions(Sessions):
         )
         return [*map(session_record, rows)]
 
+    async def move_leaf(self, subject: str, session_id: str, turn_id: str) -> str:
+        found = await self._store.read(branches.END_OF_BRANCH, turn_id, session_id, subject)
+        if not found:
+            raise TurnNotFoundError(f"session {session_id} has no turn {turn_id}")
+        leaf: str = found[0].turn_id
+
+        def unit(tx: StoreTransaction) -> None:
+            if not tx.change_session(session_id, _MOVE_LEAF, leaf_turn_id=leaf):
+                raise TurnNotFoundError(f"session {session_id} has no turn {turn_id}")
+
+        await self._store.write(unit)
+        return leaf
+
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
         query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
         return [row.session_id for row in await self._store.read(query, subject, after, limit)]
@@ -60,6 +76,7 @@ def session_record(row: Row) -> SessionRecord:
         row.running_turn_id,
         bool(row.awaits_approval),
         row.revision,
+        row.leaf_turn_id,
         row.waiting,
         row.held or "",
     )

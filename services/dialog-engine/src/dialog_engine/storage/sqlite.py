@@ -160,7 +160,10 @@ def _translated(error: Exception) -> Exception:
 class SqliteDatabase(Database):
     """An open file: see `sqlite_file.open_sqlite`."""
 
-    def __init__(self, writer: SqliteConnection, reader: SqliteConnection, calls_in_flight: Callable[[], int]) -> None:
+    def __init__(
+        self, writer: SqliteConnection, reader: SqliteConnection, calls_in_flight: Callable[[], int], max_pause_ms: int
+    ) -> None:
+        self._max_pause_ms = max_pause_ms
         self._writer = writer
         self._reader = reader
         self._calls_in_flight = calls_in_flight
@@ -242,7 +245,7 @@ class SqliteDatabase(Database):
             self._refused = False
         elif any(isinstance(write.error, StorageUnavailableError) for write in writes):
             self._refused = True
-        pause_ms = min(self._calls_in_flight() // CALLS_PER_MS, MAX_PAUSE_MS)
+        pause_ms = min(self._calls_in_flight() // CALLS_PER_MS, self._max_pause_ms)
         self._not_before = asyncio.get_running_loop().time() + pause_ms / 1000
         self._visiting = False
         if self._waiting:

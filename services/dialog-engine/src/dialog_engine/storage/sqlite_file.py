@@ -8,13 +8,15 @@ from pathlib import Path
 
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage import schemas
-from dialog_engine.storage.sqlite import SqliteConnection, SqliteDatabase, as_sqlite
+from dialog_engine.storage.sqlite import MAX_PAUSE_MS, SqliteConnection, SqliteDatabase, as_sqlite
 
 DIALECT = "sqlite"
 
 
 @contextlib.asynccontextmanager
-async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0) -> AsyncGenerator[SqliteDatabase]:
+async def open_sqlite(
+    path: Path, calls_in_flight: Callable[[], int] = lambda: 0, max_pause_ms: int = MAX_PAUSE_MS
+) -> AsyncGenerator[SqliteDatabase]:
     """Open the file, creating it and its folder if missing; its writer runs while the context is open.
 
     `calls_in_flight` returns how many tool calls the engine waits for: see `MAX_PAUSE_MS`.
@@ -34,7 +36,7 @@ async def open_sqlite(path: Path, calls_in_flight: Callable[[], int] = lambda: 0
             await reader.run(lambda connection: connection.execute("PRAGMA query_only=ON"))
         except (OSError, sqlite3.Error) as error:
             raise StorageUnavailableError(f"OUTBOX_PATH {path} cannot be used: {error}") from error
-        database = SqliteDatabase(writer, reader, calls_in_flight)
+        database = SqliteDatabase(writer, reader, calls_in_flight, max_pause_ms)
         try:
             yield database
         finally:

@@ -5,6 +5,7 @@ from dialog_engine.chat.ports import Ended, TurnStore
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
+from dialog_engine.storage import branches
 from dialog_engine.storage.beginnings import begin_turn, note_sent
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
@@ -25,8 +26,8 @@ _FIRST = (
 _FINISH = (
     "UPDATE turns SET status = $status, reason = $reason, input_tokens = $input_tokens, output_tokens = $output_tokens,"
     " estimated = $estimated, ttft_ms = $ttft_ms, model = coalesce($model, model), error_code = $error_code,"
-    " error_message = $error_message, finished_at = now_ms() WHERE turn_id = $turn_id AND owner = $owner"
-    " AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
+    " error_message = $error_message, left_out = $left_out, finished_at = now_ms() WHERE turn_id = $turn_id"
+    " AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
 )
 _ADD_SESSION = (
     "INSERT INTO sessions (session_id, subject, title, created_at, updated_at, revision)"
@@ -53,6 +54,8 @@ class SqlTurns(TurnStore):
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
                 _touch_session(tx, turn.session_id, turn.subject, text)
+                if turn.parent is not None:
+                    branches.open_branch(tx, turn.session_id, turn.parent)
                 if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
                         raise TurnRunningError(ahead[0].turn_id)
@@ -84,6 +87,7 @@ class SqlTurns(TurnStore):
                 model=done.model,
                 error_code=failure.code if failure else None,
                 error_message=failure.message if failure else None,
+                left_out=done.left_out,
                 turn_id=turn.turn_id,
                 owner=tx.engine_id,
                 epoch=turn.epoch,

@@ -12,6 +12,7 @@ from dialog_engine.chat.waiting_messages import MAX_WAITING, Candidate, HeldReas
 from dialog_engine.errors import LimitExceededError, TurnNotFoundError, TurnStartedError
 from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.beginnings import begin_turn
+from dialog_engine.storage.branches import begin_behind
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.store import SealedDatabase, Store, StoreTransaction
 
@@ -23,11 +24,11 @@ ASKED_AT_ONCE = 500
 
 _WAITS = "session_id = $session_id AND withdrawn_at IS NULL"
 _ADD = (
-    "INSERT INTO waiting_messages (turn_id, session_id, subject, place, waiting_text, chosen_model, tool_mode,"
-    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at)"
-    " VALUES ($turn_id, $session_id, $subject,"
-    f" (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS}), $waiting_text, $chosen_model,"
-    " $tool_mode, $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms())"
+    "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode,"
+    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, place)"
+    " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $parent_turn_id,"
+    " $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(),"
+    f" (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS}))"
 )
 _COLUMNS = (
     "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.parent_turn_id, w.traceparent, w.roles,"
@@ -99,6 +100,7 @@ def begin_next(
     turn = candidate.turn
     if turn.parent is None and (last := tx.execute(_LAST, session_id)):
         turn = replace(turn, parent=last[0].turn_id)  # what it was queued behind, whatever path is shown
+    begin_behind(tx, session_id, turn.turn_id, turn.parent or "")
     begin_turn(tx, turn, taken[0].waiting_text)
     tx.free(session_id)
     return True

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 from jsonschema.exceptions import ValidationError
 
-from dialog_engine.tool_calls.bounded_validation import UnusableSchemaError, read_errors
+from dialog_engine.tool_calls.bounded_validation import THREAD_SECONDS, UnusableSchemaError, read_errors
 from plugins_contract.catalog import ToolEntry
 
 log = logging.getLogger(__name__)
@@ -84,15 +84,16 @@ MAX_MESSAGE = 500
 """Characters of one message."""
 
 
-def validate(tool: ToolEntry, arguments: dict[str, Any]) -> str | None:
+def validate(tool: ToolEntry, arguments: dict[str, Any], thread_seconds: float = THREAD_SECONDS) -> str | None:
     """A message that says how `arguments` break the schema of `tool`, field by field; None when they fit it.
 
     Nothing is corrected silently: a number that is written as text is reported to the model.
 
-    A schema that is invalid, refers to something outside of it, or takes too long to apply, accepts nothing.
+    A schema that is invalid, refers to something outside of it, or takes too long to apply, accepts nothing; outside of
+    the event loop that is `thread_seconds` of processor time.
     """
     try:
-        return read_errors(tool.input_schema, arguments, validation_messages)
+        return read_errors(tool.input_schema, arguments, validation_messages, thread_seconds)
     except UnusableSchemaError as error:
         reason = str(error)[:MAX_MESSAGE]
         if len(_unusable) >= MAX_UNUSABLE:

@@ -94,7 +94,9 @@ async def validating(decide: Callable[P, T], *args: P.args, **kwargs: P.kwargs) 
         return await asyncio.to_thread(decide, *args, **kwargs)
 
 
-def read_errors(schema: Mapping[str, Any], value: object, read: Callable[[Iterator[ValidationError]], T]) -> T:
+def read_errors(
+    schema: Mapping[str, Any], value: object, read: Callable[[Iterator[ValidationError]], T], thread_seconds: float
+) -> T:
     """What `read` returns for the errors of `value` under `schema`. Outside of `validating` a thread's limit applies.
 
     Raises:
@@ -103,7 +105,7 @@ def read_errors(schema: Mapping[str, Any], value: object, read: Callable[[Iterat
     known = _known(msgspec.json.encode(schema))
     if known.too_slow:
         raise UnusableSchemaError(TOO_SLOW)
-    limit = _limit.get(None) or _Limit(time.thread_time() + THREAD_SECONDS)
+    limit = _limit.get(None) or _Limit(time.thread_time() + thread_seconds)
     try:
         with _limited(limit):
             return read(known.validator.iter_errors(value))

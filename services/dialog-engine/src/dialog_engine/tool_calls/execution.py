@@ -50,6 +50,11 @@ class _Plan:
         """The servers of all calls whose tool is known, by correlation id."""
         return {each.call.correlation_id: each.tool.server for each in self.calls if each.tool}
 
+    @property
+    def titles(self) -> dict[str, str]:
+        """What the servers call the tools of these calls, where they do, by correlation id."""
+        return {each.call.correlation_id: each.tool.title for each in self.calls if each.tool and each.tool.title}
+
 
 class ToolExecution:
     """Runs all calls of a round at the same time. A failure of a tool is a result like any other.
@@ -153,12 +158,13 @@ class ToolExecution:
             {each.call.correlation_id: each.outcome for each in planned.answered},
             {correlation_id: each.question for correlation_id, each in asked.items()},
             planned.servers,
+            planned.titles,
             cost=ctx.reply.usage,
             model=ctx.reply.model,
         )
         ctx.band.emit(MessageFinished(message_id, message))
         for each in planned.calls:
-            ctx.band.emit(steps.pending(each.call, each.tool.title if each.tool else None))
+            ctx.band.emit(steps.pending(each.call, planned.titles.get(each.call.correlation_id)))
             if isinstance(each, Unrunnable):
                 if each.outcome.error is not None:
                     self._rounds.on_refused(ctx.turn, each.call, each.outcome.error)

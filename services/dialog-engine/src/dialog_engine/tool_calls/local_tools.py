@@ -71,21 +71,21 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
     )
 
 
-async def answered(tool: LocalTool, turn: Turn, plan: Runnable) -> Unrunnable:
-    """The call of that tool with its outcome."""
+async def answered(tool: LocalTool, turn: Turn, plan: Runnable, seconds: float = ANSWER_SECONDS) -> Unrunnable:
+    """The call of that tool with its outcome, a failure when there is none within `seconds`."""
     started = time.monotonic()
-    outcome = await _outcome(tool, turn, plan.arguments)
+    outcome = await _outcome(tool, turn, plan.arguments, seconds)
     took = round((time.monotonic() - started) * 1000)
     return Unrunnable(plan.call, msgspec.structs.replace(outcome, duration_ms=took, attempts=1), plan.tool)
 
 
-async def _outcome(tool: LocalTool, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+async def _outcome(tool: LocalTool, turn: Turn, arguments: dict[str, Any], seconds: float) -> ToolOutcome:
     name = tool.entry.name
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
+        async with asyncio.timeout(seconds):
             return await tool.answer(turn, arguments)
     except TimeoutError:
-        message = f"{name} had no answer within {ANSWER_SECONDS:g} seconds"
+        message = f"{name} had no answer within {seconds:g} seconds"
         return ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, message)
     except Exception:
         log.exception("local tool %s failed in turn %s", name, turn.turn_id)

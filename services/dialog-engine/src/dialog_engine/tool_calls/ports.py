@@ -15,6 +15,7 @@ from plugins_contract.outcomes import ToolError, ToolOutcome
 
 NO_QUESTIONS: Mapping[str, Question] = {}
 NO_SERVERS: Mapping[str, str] = {}
+NO_TITLES: Mapping[str, str] = {}
 NO_COST = Usage()
 
 OWN_SERVER = "callstream"
@@ -90,6 +91,7 @@ class CallStore(Protocol):
         answered: Mapping[str, ToolOutcome],
         questions: Mapping[str, Question] = NO_QUESTIONS,
         servers: Mapping[str, str] = NO_SERVERS,
+        titles: Mapping[str, str] = NO_TITLES,
         *,
         cost: Usage = NO_COST,
         model: str = "",
@@ -97,8 +99,9 @@ class CallStore(Protocol):
         """Commit the assistant's message with its calls, and an outbox row per request, in one transaction.
 
         By correlation id, `answered` holds the outcomes of calls that are not requested, `questions` those that wait
-        for approval and get no outbox row, and `servers` the servers of calls whose tool is known. `cost` is the
-        usage of the message, and is added to the turn's; `model` wrote it. Returns the id of the message.
+        for approval and get no outbox row, `servers` the servers of calls whose tool is known, and `titles` what they
+        call those tools. `cost` is the usage of the message, and is added to the turn's; `model` wrote it. Returns the
+        id of the message.
         """
         ...
 

@@ -32,6 +32,7 @@ from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.session_changes import go_on_with_revisions
 from dialog_engine.storage.sqlite_file import open_sqlite
 from dialog_engine.storage.store import EngineDatabase
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.encryption import Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.rights import Rights
@@ -52,6 +53,7 @@ class Base:
     """Settings, connections and the store, which every other part uses."""
 
     settings: Settings
+    times: EngineTimes
     keys: Keys
     clock: RedisClock
     metrics: Metrics
@@ -68,7 +70,7 @@ class Base:
     prices: WatchedFile[Prices] | None
 
 
-async def open_base(stack: contextlib.AsyncExitStack, settings: Settings) -> Base:
+async def open_base(stack: contextlib.AsyncExitStack, settings: Settings, times: EngineTimes) -> Base:
     """Connect, open the store and read the files of keys. The stack closes them.
 
     Raises:
@@ -101,6 +103,7 @@ async def open_base(stack: contextlib.AsyncExitStack, settings: Settings) -> Bas
         raise ConfigurationError(f"PRICES_FILE: {error}") from None
     return Base(
         settings,
+        times,
         keys,
         clock,
         metrics,

@@ -62,6 +62,7 @@ def calls_of(base: Base) -> Calls:
         subject_window=settings.limits.subject_window,
         observer=observer,
         cipher=base.cipher,
+        times=base.times.relay,
     )
     mailbox = Mailbox(
         base.connections.mailbox,
@@ -72,6 +73,7 @@ def calls_of(base: Base) -> Calls:
         waiting,
         publisher=relay,
         cipher=base.cipher,
+        times=base.times.mailbox,
     )
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.tools.mcp_request_timeout_ms

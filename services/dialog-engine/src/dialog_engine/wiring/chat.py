@@ -108,18 +108,20 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
             settings.models.options.history_max_tokens or max(rooms_of(settings.models).values()),
         ),
     )
-    logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher))
+    times = base.times
+    logs = RedisTurnLogs(LogStore(base.connections.commands, base.keys, base.cipher), times.logs)
     observed_logs = ObservedLogs(logs, metrics, base.subjects)
     stream_opened = partial(base.subjects.opened, "streams")
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     waiting = SqlWaiting(store)
-    queue = WaitingQueue(waiting, credentials, consumption)
-    turns = RunningTurns(service, turn_store, observed_logs, control, credentials, queue)
+    queue = WaitingQueue(waiting, credentials, consumption, times.turns.look)
+    turns = RunningTurns(service, turn_store, observed_logs, control, credentials, queue, times.turns)
     engines = SqlEngines(base.engine)
-    ownership = Ownership(turns, engines, relay=calls.relay, observer=ObservedOwnership(metrics))
-    sessions, erasures = SqlSessions(store), SqlErasures(store)
+    observer = ObservedOwnership(metrics)
+    ownership = Ownership(turns, engines, relay=calls.relay, observer=observer, times=times.ownership)
+    sessions, erasures = SqlSessions(store), SqlErasures(store, times.erasures)
     feed = SessionFeed(SqlSessionChanges(store, base.trail), lambda: calls.tools.servers)
-    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store)
+    personal_data = PersonalData(sessions, archive, erasures, _traces(base), store, times.erasures.look)
     return Chat(
         turns,
         waiting,

@@ -24,9 +24,10 @@ from dialog_engine.wiring.calls import calls_of
 from dialog_engine.wiring.chat import Chat, open_chat
 from dialog_engine.wiring.identity import identity_of
 from dialog_engine.wiring.services import services_of
+from dialog_engine.wiring.times import EngineTimes
 
 
-def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
+def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = EngineTimes()) -> FastAPI:
     """The ASGI application, whose lifespan builds and shuts down the engine.
 
     Set `closing` to shut down: running turns get their grace period, and then event streams end.
@@ -35,14 +36,15 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
         ConfigurationError: a file of keys cannot be used; the text says why.
     """
 
-    identity = identity_of(settings)
+    identity = identity_of(settings, times.provider_now)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
         async with contextlib.AsyncExitStack() as stack:
             if identity.close:
                 stack.push_async_callback(identity.close)
-            yield {"services": await stack.enter_async_context(run_engine(settings, closing, identity.credentials))}
+            engine = run_engine(settings, closing, identity.credentials, times)
+            yield {"services": await stack.enter_async_context(engine)}
 
     return create_app(
         lifespan,
@@ -56,14 +58,16 @@ def build_app(settings: Settings, closing: asyncio.Event) -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Credentials) -> AsyncGenerator[Services]:
+async def run_engine(
+    settings: Settings, closing: asyncio.Event, credentials: Credentials, times: EngineTimes = EngineTimes()
+) -> AsyncGenerator[Services]:
     """A running engine, until `closing` is set.
 
     Raises:
         ConfigurationError, StorageUnavailableError: it cannot start; the text says why.
     """
     async with contextlib.AsyncExitStack() as stack:
-        base = await open_base(stack, settings)
+        base = await open_base(stack, settings, times)
         calls = calls_of(base)
         chat = await open_chat(stack, base, calls, credentials)
         turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
@@ -100,7 +104,7 @@ async def run_engine(settings: Settings, closing: asyncio.Event, credentials: Cr
         await stack.enter_async_context(kept_running(chat.ownership.run))
         grace_seconds = settings.http.shutdown_grace_seconds
         await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
-        streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped)
+        streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped, times.streams)
         await stack.enter_async_context(kept_running(streams.check))
         store_gauges = StoreGauges(base.outbox, chat.erasures, chat.waiting, base.chain, base.metrics)
         stack.push_async_callback(store_gauges.close)

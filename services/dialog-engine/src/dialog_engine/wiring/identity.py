@@ -24,7 +24,7 @@ class Identity:
     close: Callable[[], Awaitable[None]] | None = None
 
 
-def identity_of(settings: Settings) -> Identity:
+def identity_of(settings: Settings, provider_now: Callable[[], float]) -> Identity:
     """Read the keys and open what the settings of the identity ask for.
 
     Raises:
@@ -43,7 +43,7 @@ def identity_of(settings: Settings) -> Identity:
     from dialog_engine.http.sign_in_routes import sign_in_router  # noqa: PLC0415 -- these take a tenth of a second
     from dialog_engine.identity.oidc import open_oidc  # noqa: PLC0415 -- and 9 MB
 
-    oidc = open_oidc(settings.identity, settings.identity.oidc_issuer)
+    oidc = open_oidc(settings.identity, settings.identity.oidc_issuer, provider_now)
     authenticator = Authenticator(keys, attempts, oidc.tokens)
     admission = Admission(authenticator, oidc.sign_in, operations_port=port)
     routers = [sign_in_router(oidc.sign_in)] if oidc.sign_in else []

@@ -135,11 +135,11 @@ export class Api {
       body,
     });
 
-  /** Starts a turn; the response is its event stream. Refused while another one runs. */
-  chat = (sessionId: string | null, message: string, choice: Choice) =>
+  /** Starts a turn; the response is its event stream. Refused while another one runs. `name` is as for `queue`. */
+  chat = (sessionId: string | null, message: string, choice: Choice, name: string) =>
     this.#request("/v1/chat", {
       method: "POST",
-      body: { sessionId, message, ...choice },
+      body: { sessionId, message, clientMessageId: name, ...choice },
       accept: "text/event-stream",
     });
 

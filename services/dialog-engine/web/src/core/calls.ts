@@ -5,6 +5,16 @@ import type { Call } from "./types";
 /** The statuses after which nothing of a call changes. */
 export const ENDED: ReadonlySet<string> = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
 
+export const answered = (call: Call): boolean => ENDED.has(call.status);
+
+const PROBLEMS: ReadonlySet<string> = new Set(["failed", "timeout", "unknown"]);
+
+/** Whether a call was refused by the person who was asked: that is an answer, and no failure. */
+export const refusedByPerson = (call: Call): boolean => call.status === "refused" && call.approval?.status === "refused";
+
+/** Whether a person is to know how a call ended. */
+export const isProblem = (call: Call): boolean => PROBLEMS.has(call.status) || (call.status === "refused" && !refusedByPerson(call));
+
 /** Whether a call waits for a person. */
 export const needsApproval = (call: Call): boolean => call.approval?.status === "asked" && !ENDED.has(call.status);
 

@@ -31,6 +31,8 @@ export class Chat {
   #scope = new AbortController();
   /** The messages that are being queued, of which the engine has not said yet that it has them. */
   unanswered = new Set<{ sessionId: string | null; text: string }>();
+  /** The names of texts of which it is not known whether the engine has them: sent again, each is accepted once. */
+  #names = new Map<string, string>();
   /** Whether a message that waited has begun, of which nothing is on the screen yet. */
   #begun = false;
   /** Whether the conversation that was opened last has come, or is still asked for. */
@@ -90,7 +92,7 @@ export class Chat {
       if (!signal.aborted) this.#store.dispatch({ type: "rejected" });
       onRejected(signal.aborted ? sent.from : this.#store.state.sessionId);
     };
-    this.#store.dispatch({ type: "submitted", text });
+    this.#store.dispatch({ type: "submitted", text, at: Date.now() });
     await this.#attempt(signal, async () => {
       const queue = () => {
         this.#store.dispatch({ type: "rejected" });
@@ -150,7 +152,7 @@ export class Chat {
       const { waiting = [], runningTurnId } = await this.#api.newest(sessionId);
       if (this.#store.state.sessionId !== sessionId) return;
       const waits = new Set(waiting.map(({ turnId }) => turnId));
-      this.#begun ||= this.#store.state.waiting.some(({ turnId }) => !waits.has(turnId));
+      this.#begun ||= this.#store.state.waiting.some(({ turnId }) => turnId && !waits.has(turnId));
       this.#store.dispatch({ type: "waiting", waiting });
       if (runningTurnId || this.#begun) await this.join();
     } catch (error) {
@@ -187,11 +189,14 @@ export class Chat {
     const { sessionId } = this.#store.state;
     if (!sessionId) return onRejected(sessionId);
     const sent = { sessionId, text };
-    const name = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    const name = this.#nameOf(text);
+    const { waiting } = this.#store.state;
+    this.#store.dispatch({ type: "waiting", waiting: [...waiting, { turnId: null, message: text, held: null }] });
     const { signal } = new AbortController(); // it is sent also when another conversation is opened
     this.unanswered.add(sent);
     try {
       await withRetries(() => this.#api.queue(sessionId, text, choice, name), signal, this.#onError);
+      this.#names.delete(text);
     } catch (error) {
       onRejected(sessionId);
       this.#onError(error);
@@ -199,6 +204,12 @@ export class Chat {
       this.unanswered.delete(sent);
     }
     await this.sync();
+  }
+
+  #nameOf(text: string): string {
+    const name = this.#names.get(text) ?? crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    this.#names.set(text, name);
+    return name;
   }
 
   /** Runs `work` and shows its error, unless the user has left in the meantime. */
@@ -222,7 +233,8 @@ export class Chat {
       ({ sessionId } = await this.#api.createSession());
       if (!signal.aborted) this.#store.dispatch({ type: "named", sessionId });
     }
-    const response = await this.#api.chat(sessionId, text, choice);
+    const response = await this.#api.chat(sessionId, text, choice, this.#nameOf(text));
+    this.#names.delete(text);
     if (signal.aborted) response.body?.cancel();
     return { turnId: response.headers.get("X-Turn-Id") ?? "", response };
   }

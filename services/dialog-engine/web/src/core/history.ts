@@ -1,8 +1,8 @@
-/** Stored messages as items of the conversation. */
+/** Stored messages as items of the conversation: the same as those of the events of their turns. */
 
 import { callKey, settled } from "./calls";
 import { add } from "./items";
-import type { History, NewItem, Outcome, State, StoredMessage, StoredTurn } from "./types";
+import type { History, NewItem, State, StoredMessage, StoredTurn } from "./types";
 
 /**
  * Stored messages as items. Answers of the running turn are left out: its events are read from the start.
@@ -18,31 +18,34 @@ export function fromHistory(
   const items = shown.flatMap((message, at) => {
     const next = shown[at + 1]?.turnId ?? following;
     const last = next !== message.turnId && message.turnId !== runningTurnId;
-    return [...itemsOf(message), ...(last ? endOf(message, turn.get(message.turnId)) : [])];
+    const ended = message.turnId === runningTurnId ? undefined : turn.get(message.turnId);
+    return [...itemsOf(message, ended), ...(last ? endOf(message, ended) : [])];
   });
-  const outcome = runningTurnId ? null : outcomeOf(turns.at(-1));
-  const start: State = { ...state, sessionId, title: title ?? "", outcome, older: nextCursor };
+  const start: State = { ...state, sessionId, title: title ?? "", older: nextCursor };
   return items.reduce((sofar, item) => add(sofar, item), start);
 }
 
-/** What stands below the last message of an ended turn: why it failed or ended early, or that it has no answer. */
-function endOf({ role, interrupted }: StoredMessage, turn: StoredTurn | undefined): NewItem[] {
-  if (turn?.error) return [{ kind: "error", ...turn.error, turnId: turn.turnId }];
-  if (role === "user") return [{ kind: "note", reason: "unanswered" }];
-  return interrupted || !turn || !endedEarly(turn.reason) ? [] : [{ kind: "note", reason: turn.reason }];
+/** What stands below the last message of an ended turn: why it failed, its end, or that it has no answer. */
+function endOf({ role }: StoredMessage, turn: StoredTurn | undefined): NewItem[] {
+  if (!turn?.reason) return role === "user" ? [{ kind: "note", reason: "unanswered" }] : [];
+  const { turnId, reason, usage, ttftMs, model, error } = turn;
+  return [
+    ...(error ? [{ kind: "error" as const, ...error, turnId }] : []),
+    { kind: "end", turnId, reason, usage, ttftMs, model },
+  ];
 }
 
-/** Whether this reason of an end is to be explained. */
-export const endedEarly = (reason: string | undefined): boolean =>
-  Boolean(reason) && reason !== "stop" && reason !== "error";
-
-const outcomeOf = (turn: StoredTurn | undefined): Outcome | null =>
-  turn?.reason ? { reason: turn.reason, usage: turn.usage, ttftMs: turn.ttftMs, model: turn.model } : null;
-
-function itemsOf({ role, content, turnId, messageId, toolCalls = [], interrupted }: StoredMessage): NewItem[] {
-  if (role === "user") return [{ kind: "user", text: content, turnId }];
+function itemsOf(message: StoredMessage, turn: StoredTurn | undefined): NewItem[] {
+  const { role, content, reasoning, turnId, messageId, toolCalls = [], interrupted, createdAt } = message;
+  const leftOut = turn?.messagesLeftOut;
+  if (role === "user")
+    return [
+      { kind: "user", text: content, turnId, ...(createdAt && { at: Date.parse(createdAt) }) },
+      ...(leftOut ? [{ kind: "note" as const, reason: "left_out", count: leftOut, turnId }] : []),
+    ];
   if (role !== "assistant") return [];
   return [
+    ...(reasoning ? [{ kind: "reasoning" as const, text: reasoning, open: false, turnId }] : []),
     ...(content ? [{ kind: "answer" as const, text: content, open: false, turnId, messageId }] : []),
     ...toolCalls.map((call) => ({
       kind: "tool" as const,
@@ -50,6 +53,6 @@ function itemsOf({ role, content, turnId, messageId, toolCalls = [], interrupted
       call: settled({ ...call, past: true }),
       turnId,
     })),
-    ...(interrupted ? [{ kind: "note" as const, reason: "interrupted" }] : []),
+    ...(interrupted && !turn?.reason ? [{ kind: "note" as const, reason: "interrupted", turnId }] : []),
   ];
 }

@@ -10,7 +10,6 @@ export const initial: Readonly<State> = Object.freeze({
   items: [],
   turn: null,
   waiting: [],
-  outcome: null,
   older: null,
   created: 0,
 });
@@ -35,3 +34,7 @@ export const replace = (state: State, at: number, changes: object): State => ({
   ...state,
   items: state.items.with(at, { ...state.items[at], ...changes } as Item),
 });
+
+/** The text of the answer among these items of a turn, in Markdown. */
+export const answerOf = (items: Item[]): string =>
+  items.flatMap((item) => (item.kind === "answer" ? [item.text] : [])).join("\n\n");

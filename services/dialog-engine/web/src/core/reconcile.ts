@@ -16,6 +16,7 @@ export function reconcile(before: Item[], items: Item[]): Item[] {
 function identity(item: Item): string | null {
   if (item.kind === "user" && item.turnId) return `user ${item.turnId}`;
   if (item.kind === "answer" && item.messageId) return `answer ${item.messageId}`;
+  if (item.kind === "end" && item.turnId) return `end ${item.turnId}`;
   return item.kind === "tool" ? `tool ${item.callKey}` : null;
 }
 

@@ -5,7 +5,7 @@
  */
 
 import { callKey, ENDED, settled } from "./calls";
-import { endedEarly, fromHistory } from "./history";
+import { fromHistory } from "./history";
 import { add, blank, close, initial, replace } from "./items";
 import { reconcile } from "./reconcile";
 import { compareIds } from "./sse";
@@ -42,7 +42,7 @@ export function reduce(state: State, action: Action): State {
     case "older": // the messages before those on the screen
       return withOlder(state, action.history);
     case "submitted":
-      return add({ ...state, phase: "sending", outcome: null }, { kind: "user", text: action.text });
+      return add({ ...state, phase: "sending" }, { kind: "user", text: action.text, ...(action.at && { at: action.at }) });
     case "named": // a new conversation has got its id
       return { ...state, sessionId: action.sessionId };
     case "rejected": // the message was not accepted: it goes back to where it was written
@@ -50,7 +50,7 @@ export function reduce(state: State, action: Action): State {
     case "waiting":
       return { ...state, waiting: action.waiting };
     case "attached":
-      return { ...state, phase: "running", outcome: null, turn: begin(action.turnId), items: withTurn(state, action.turnId) };
+      return { ...state, phase: "running", turn: begin(action.turnId), items: withTurn(state, action.turnId) };
     case "detached": // the turn cannot be followed any more
       return { ...close(state), ...IDLE };
     case "connection":
@@ -199,6 +199,6 @@ function callFrom(call: Call | null, { type: _, ...step }: StreamEvent["data"]):
 
 function onDone(state: State, { reason, usage, ttftMs, model }: Outcome): State {
   const items = state.items.map((item) => (item.kind === "tool" ? { ...item, call: settled(item.call) } : item));
-  const ended: State = { ...close({ ...state, items }), ...IDLE, outcome: { reason, usage, ttftMs, model } };
-  return endedEarly(reason) ? add(ended, { kind: "note", reason }) : ended;
+  const ended = add(close({ ...state, items }), { kind: "end", reason, usage, ttftMs, model });
+  return { ...ended, ...IDLE };
 }

@@ -1,7 +1,8 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
 import { ENDED, needsApproval } from "./calls";
-import type { Call, Item, State, ToolsInfo } from "./types";
+import { answerOf } from "./items";
+import type { Call, EndItem, Item, Outcome, State, ToolsInfo } from "./types";
 import { visible } from "./visible";
 
 /**
@@ -60,8 +61,9 @@ const NOTES = new Map([
   ["max_rounds", "The limit of tool rounds was reached, so the model answered with what it had."],
 ]);
 
-/** Why an answer ended early, or that the model did not get the beginning of the conversation. */
+/** Why an answer ended early, or that the model did not get the beginning of the conversation; empty for an ordinary end. */
 export function noteText(reason: string, count = 0): string {
+  if (reason === "stop" || reason === "error") return "";
   if (reason !== "left_out") return NOTES.get(reason) ?? `The answer ended early: ${reason}.`;
   const which = count === 1 ? "its oldest message" : `its ${count} oldest messages`;
   return `This conversation is long: the model was not sent ${which}.`;
@@ -112,9 +114,20 @@ export function announcements(before: State, after: State): string[] {
     const earlier = known.get(item.key);
     if (item !== earlier) spoken.push(...itemSentences(item, earlier));
   }
-  if (before.phase === "running" && after.outcome && !before.outcome)
-    spoken.push(after.outcome.reason === "cancelled" ? "The answer was stopped." : "The answer is finished.");
+  const end = after.items.at(-1);
+  if (before.phase === "running" && end?.kind === "end" && !known.has(end.key)) spoken.push(...endSentences(end, after.items));
   return spoken;
+}
+
+/** How many characters of an answer are spoken when it ends; the rest is there to be read. */
+const MOST_SPOKEN = 4_000;
+
+/** That the answer has ended, and the answer itself, which is spoken only then. */
+function endSentences({ reason }: EndItem, items: Item[]): string[] {
+  const text = answerOf(items.slice(items.findLastIndex(({ kind }) => kind === "user") + 1));
+  const words = text.replace(/[*_`#>|~]+/g, " ").replace(/\s+/g, " ").trim();
+  const said = words.length > MOST_SPOKEN ? `${words.slice(0, MOST_SPOKEN)}…` : words;
+  return [reason === "cancelled" ? "The answer was stopped." : "The answer is finished.", ...(said ? [said] : [])];
 }
 
 function itemSentences(item: Item, earlier: Item | undefined): string[] {
@@ -122,14 +135,14 @@ function itemSentences(item: Item, earlier: Item | undefined): string[] {
   if (item.kind !== "tool") return [];
   const { call } = item;
   const before = earlier?.kind === "tool" ? earlier.call : null;
-  const news = call.past ? [] : [...(call.status === before?.status ? [] : [toolSentence(call)]), ...delaySentence(call, before)];
+  const news = call.past ? [] : [...(call.status === before?.status || !isSpoken(call) ? [] : [toolSentence(call)]), ...delaySentence(call, before)];
   return call.approval?.status === before?.approval?.status ? news : [...news, ...approvalSentence(call)];
 }
 
-function toolSentence(call: Call): string {
-  const code = call.error?.code ? `, ${call.error.code}` : "";
-  return `Tool ${toolLabel(call)}: ${statusWord(call.status)}${code}.`;
-}
+/** Of the steps of a call those that a listener needs: that it runs, and how it ended. */
+const isSpoken = ({ status }: Call): boolean => status === "running" || ENDED.has(status);
+
+const toolSentence = (call: Call): string => `Tool ${toolLabel(call)}: ${statusWord(call.status)}.`;
 
 /** Why a call is held up, once for each reason, and that it continues. */
 function delaySentence(call: Call, before: Call | null): string[] {
@@ -142,6 +155,19 @@ function delaySentence(call: Call, before: Call | null): string[] {
 function approvalSentence(call: Call): string[] {
   if (needsApproval(call)) return [`Tool ${toolLabel(call)} needs your approval.`];
   return ["approved", "edited"].includes(call.approval?.status ?? "") && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
+}
+
+/** What a person checks before asking again for a call of which nobody knows whether it has taken effect. */
+export const whatToCheck = (call: Call): string =>
+  `It may have taken effect. Before you ask again, check at ${visible(call.server || "its server")} whether ${toolLabel(call)} has done what these arguments say.`;
+
+/** What an answer cost, as the line below it says it. */
+export function endFacts({ usage, ttftMs, model }: Outcome): string {
+  const said = model ? [model.slice(model.indexOf(":") + 1)] : [];
+  if (ttftMs !== undefined && Number.isFinite(ttftMs)) said.push(`First word after ${duration(ttftMs)}`);
+  if (usage?.outputTokens || usage?.inputTokens)
+    said.push(`${usage.estimated ? "≈ " : ""}${usage.inputTokens ?? 0} tokens in, ${usage.outputTokens ?? 0} out`);
+  return said.join(" · ");
 }
 
 /** How much time is left, as a card says it. */

@@ -63,17 +63,19 @@ interface Keyed {
   key: string;
   turnId?: string | null;
 }
-/** `turnId` is that of its answer, once known. */
-export type UserItem = Keyed & { kind: "user"; text: string };
+/** `turnId` is that of its answer, once known; `at` when it was sent, in Unix milliseconds. */
+export type UserItem = Keyed & { kind: "user"; text: string; at?: number };
 /** `open` while pieces still arrive. */
 export type ReasoningItem = Keyed & { kind: "reasoning"; text: string; open: boolean };
 /** `messageId` is that of the finished message. */
 export type AnswerItem = Keyed & { kind: "answer"; text: string; open: boolean; messageId?: number };
 export type ToolItem = Keyed & { kind: "tool"; callKey: string; call: Call };
 export type ErrorItem = Keyed & { kind: "error"; code: string; message: string };
-/** Why an answer ended early; or that `count` messages were left out. */
+/** That `count` messages were left out, or that there is no answer. */
 export type NoteItem = Keyed & { kind: "note"; reason: string; count?: number };
-export type Item = UserItem | ReasoningItem | AnswerItem | ToolItem | ErrorItem | NoteItem;
+/** The end of a turn, and what it cost. */
+export type EndItem = Keyed & { kind: "end" } & Outcome;
+export type Item = UserItem | ReasoningItem | AnswerItem | ToolItem | ErrorItem | NoteItem | EndItem;
 type Without<T> = T extends Keyed ? Omit<T, "key"> : never;
 export type NewItem = Without<Item>;
 
@@ -84,9 +86,12 @@ export interface Outcome {
   model?: string;
 }
 
-/** A message that waits for the turns before it; `held`: why it does not begin until its user says so. */
+/**
+ * A message that waits for the turns before it, without a `turnId` while it is sent to the engine; `held`: why it does
+ * not begin until its user says so.
+ */
 export interface Waiting {
-  turnId: string;
+  turnId: string | null;
   message: string;
   held: string | null;
 }
@@ -103,8 +108,6 @@ export interface State {
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
   /** The messages that wait in the conversation, as the engine has them, in their order. */
   waiting: Waiting[];
-  /** Of the turn that ended last. */
-  outcome: Outcome | null;
   /** The cursor of the messages before those on the screen. */
   older: string | null;
   /** How many items were ever created: the source of keys. */
@@ -116,7 +119,7 @@ export type Action =
   | { type: "cleared" | "rejected" | "detached" }
   | { type: "loading" | "named"; sessionId: string }
   | { type: "loaded" | "older"; history: History }
-  | { type: "submitted"; text: string }
+  | { type: "submitted"; text: string; at?: number }
   | { type: "waiting"; waiting: Waiting[] }
   | { type: "attached"; turnId: string }
   | { type: "connection"; connection: State["connection"] }
@@ -125,12 +128,15 @@ export type Action =
 
 export interface StoredTurn extends Outcome {
   turnId: string;
+  messagesLeftOut?: number;
   error?: { code: string; message: string };
 }
 
 export interface StoredMessage {
   role: string;
   content: string;
+  reasoning?: string;
+  createdAt?: string;
   turnId: string;
   messageId?: number;
   toolCalls?: Call[];

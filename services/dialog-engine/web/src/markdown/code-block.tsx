@@ -1,8 +1,14 @@
-/** A block of code with its language and Copy from the first line on; coloured once it is whole. */
+/**
+ * A block of code with its head from the first line on: language, wrapping and Copy. It is coloured once it is whole, and
+ * folded beyond 40 lines, also while it grows: nothing jumps at the end.
+ */
 
+import { useState } from "preact/hooks";
 import { CopyButton } from "../views/copy-button";
 import { useLaidOut } from "./laid-out";
 import type { Run } from "./workshop";
+
+const MOST_LINES = 40;
 
 interface Props {
   text: string;
@@ -13,15 +19,27 @@ interface Props {
 
 export function CodeBlock({ text, language, open }: Props) {
   const runs = useLaidOut("highlight", open || !language ? null : { text, language });
+  const [wraps, setWraps] = useState(false);
+  const [whole, setWhole] = useState(false);
+  const lines = text.replace(/\n$/, "").split("\n").length;
+  const long = lines > MOST_LINES;
   return (
-    <div class="code" dir="ltr" data-testid="code-block">
+    <div class={`code${wraps ? " wraps" : ""}${long && !whole ? " folded" : ""}`} dir="ltr" data-testid="code-block">
       <div class="code-head">
-        <span>{language}</span>
+        <span class="code-language">{language}</span>
+        <button type="button" class="quiet copy" aria-pressed={wraps} data-testid="wrap-code" onClick={() => setWraps(!wraps)}>
+          Wrap lines
+        </button>
         <CopyButton label="Copy" testId="copy-code" text={() => text} />
       </div>
       <pre tabIndex={0}>
         <code class={language ? `language-${language}` : undefined}>{runs ? runs.map(coloured) : text}</code>
       </pre>
+      {long && (
+        <button type="button" class="quiet code-more" aria-expanded={whole} data-testid="unfold-code" onClick={() => setWhole(!whole)}>
+          {whole ? "Show fewer lines" : `Show all ${lines} lines`}
+        </button>
+      )}
     </div>
   );
 }

@@ -16,6 +16,7 @@ import { Drafts } from "./drafts";
 import { onceSoon } from "./frames";
 import { Keys } from "./keys";
 import { Notices } from "./notices";
+import { Notifications } from "./notifications";
 import { digestOf, Tabs } from "./person";
 import { byTouch } from "./pointer";
 import { Question } from "./questions";
@@ -30,6 +31,7 @@ const NO_FILES = "Files cannot be attached yet. What you wrote is still here: pa
 export class Page {
   store = new Store();
   notices = new Notices();
+  notifications = new Notifications();
   keys: Keys = new Keys((key) => this.api.check(key));
   api: Api = new Api(this.keys, (request) => this.notices.answered(request));
   drafts = new Drafts();
@@ -210,6 +212,8 @@ export class Page {
   #heard(event: FeedEvent): void {
     const { sessionId, phase } = this.store.state;
     if (event.type === "session") {
+      const before = this.#list.all.find((session) => session.sessionId === event.session.sessionId);
+      this.notifications.changed(before, event.session);
       this.#list.put(event.session);
       if (event.session.sessionId !== sessionId) return;
       if (event.session.waiting || this.store.state.waiting.length) this.#chat.sync();

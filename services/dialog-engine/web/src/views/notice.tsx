@@ -21,20 +21,13 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
   return (
     <>
       <Icon name="alert" />
-      <div class="notice-text">
-        <p class="notice-title">
-          <span>{headline}</span>
-          {code && <code class="chip bad">{code}</code>}
-        </p>
-        {fields.length > 0 && code !== "UNAUTHORIZED" && (
-          <ul>
-            {fields.map(({ field, message }, index) => (
-              <li key={index} data-testid="notice-field">
-                <code>{field}</code> {message}
-              </li>
-            ))}
-          </ul>
-        )}
+      <div class="notice-text" data-code={code}>
+        <p class="notice-title">{headline}</p>
+        {fields.map(({ message }, index) => (
+          <p key={index} data-testid="notice-field">
+            {sentence(message)}
+          </p>
+        ))}
       </div>
       {action && (
         <button type="button" class="outlined" data-testid="notice-action" onClick={action.act}>
@@ -48,10 +41,12 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
   );
 }
 
-/** When fields of a request are to blame the headline is the title, with the fields below. */
+/** The words of an error, and below them what the engine says of the fields to blame, without their names. */
 function inWords(error: unknown): { headline: string; code: string; fields: FieldProblem[] } {
   if (typeof error === "string") return { headline: error, code: "", fields: [] };
-  if (!(error instanceof ApiError)) return { headline: `The page failed: ${error}`, code: "", fields: [] };
-  const { title, code, fields } = error;
-  return { headline: fields.length && code !== "UNAUTHORIZED" ? title : wordsOf(error), code, fields };
+  if (!(error instanceof ApiError)) return { headline: `The page failed. Reload it: what you wrote is kept. (${error})`, code: "", fields: [] };
+  const { code, fields } = error;
+  return { headline: wordsOf(error), code, fields: code === "UNAUTHORIZED" ? [] : fields };
 }
+
+const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}`.replace(/[^.!?]$/, "$&.");

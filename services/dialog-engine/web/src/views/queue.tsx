@@ -29,7 +29,7 @@ export function WaitingMessage({ waiting: { turnId, message, held }, running, ac
   const [edited, setEdited] = useState<string | null>(null);
   const save = (event: Event) => {
     event.preventDefault();
-    if (edited?.trim()) actions.edit(turnId, edited.trim());
+    if (turnId && edited?.trim()) actions.edit(turnId, edited.trim());
     setEdited(null);
   };
   if (edited !== null)
@@ -54,16 +54,18 @@ export function WaitingMessage({ waiting: { turnId, message, held }, running, ac
       <div class="bubble" dir="auto">
         {message}
       </div>
-      <p class="hint">
-        {held ? (HELD.get(held) ?? "It was not sent.") : "Waits for the answers above."}{" "}
-        {running ? (
-          <Action word="Stop and send" id="queued-stop-and-send" act={() => actions.sendNow(turnId, true)} />
-        ) : (
-          <Action word="Send now" id="queued-send" act={() => actions.sendNow(turnId, false)} />
-        )}
-        <Action word="Edit" id="queued-edit" act={() => setEdited(message)} />
-        <Action word="Withdraw" id="queued-withdraw" act={() => actions.withdraw(turnId)} />
-      </p>
+      {turnId && (
+        <p class="hint">
+          {held ? (HELD.get(held) ?? "It was not sent.") : "Waits for the answers above."}{" "}
+          {running ? (
+            <Action word="Stop and send" id="queued-stop-and-send" act={() => actions.sendNow(turnId, true)} />
+          ) : (
+            <Action word="Send now" id="queued-send" act={() => actions.sendNow(turnId, false)} />
+          )}
+          <Action word="Edit" id="queued-edit" act={() => setEdited(message)} />
+          <Action word="Withdraw" id="queued-withdraw" act={() => actions.withdraw(turnId)} />
+        </p>
+      )}
     </article>
   );
 }

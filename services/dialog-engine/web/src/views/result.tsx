@@ -1,7 +1,10 @@
 /** The outcome of a tool call. Texts of tools are shown as text, never as markup. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { toolLabel } from "../core/status";
+import { refusedByPerson } from "../core/calls";
+import { toolLabel, whatToCheck } from "../core/status";
+import { effectOf } from "../core/words";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
 export type FetchBlob = (url: string) => Promise<Blob>;
@@ -10,27 +13,29 @@ const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 const WEB = /^https?:\/\//i;
 const SHORT = 60;
 
+interface TextProps {
+  result: Result;
+  media: FetchBlob;
+  label: string;
+}
+
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
   return (
     <>
-      {error && (
+      {error && !refusedByPerson(call) && (
         <>
           <h3>Outcome</h3>
-          <div class="tool-error" data-testid="tool-error">
-            <p>{error.message ?? ""}</p>
-            {error.code && (
-              <code class="chip bad" data-testid="tool-error-code">
-                {error.code}
-              </code>
-            )}
+          <div class="tool-error" data-testid="tool-error" data-code={error.code}>
+            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).join(" ")}</p>
+            {call.status === "unknown" && <p data-testid="tool-check">{whatToCheck(call)}</p>}
           </div>
         </>
       )}
       {result && (
         <>
           <h3>Result</h3>
-          <Text result={result} media={media} />
+          <Text result={result} media={media} label={`Result of ${toolLabel(call)}`} />
           {result.links && result.links.length > 0 && <Links list={result.links} />}
           {result.media?.map((each, index) =>
             IMAGE.test(each.mimeType) ? (
@@ -45,37 +50,31 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   );
 }
 
-/** The text, and below a shortened one a button that loads it whole if it has a URL. */
-function Text({ result, media }: { result: Result; media: FetchBlob }) {
-  const [whole, setWhole] = useState<string | null>(null);
-  const [word, setWord] = useState("Show all");
-  const load = async (url: string) => {
-    setWord("Loading…");
-    try {
-      setWhole(await (await media(url)).text());
-    } catch {
-      setWord("Loading failed. Try again");
-    }
+/** The text, and below it a button that opens it large, and whole where only a part is shown. */
+function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
+  const [large, setLarge] = useState<ComponentChildren>(null);
+  const openLarge = async () => {
+    const { Large } = await import("./large");
+    const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
+    setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
   };
-  const url = result.textUrl;
-  const alone = !(result.media?.length || result.links?.length);
+  const alone = !(parts?.length || links?.length);
   return (
     <>
-      {(result.text || alone || whole !== null) && (
+      {(text || alone) && (
         <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>
-          {whole ?? pretty(result.text || "(empty)")}
+          {pretty(text || "(empty)")}
         </pre>
       )}
-      {result.truncated && whole === null && (
+      {(text || textUrl) && (
         <p class="hint">
-          The result is long; a part of it is shown.{" "}
-          {url && (
-            <button type="button" class="quiet" data-testid="tool-show-all" disabled={word === "Loading…"} onClick={() => load(url)}>
-              {word}
-            </button>
-          )}
+          {truncated && "The result is long; a part of it is shown. "}
+          <button type="button" class="quiet" data-testid="tool-open-large" onClick={openLarge}>
+            {truncated ? "Show all" : "Open large"}
+          </button>
         </p>
       )}
+      {large}
     </>
   );
 }
@@ -133,11 +132,9 @@ function Picture({ mimeType, url, label, media }: Shown & { label: string }) {
 function Download({ mimeType, url, media }: Shown) {
   const [failed, setFailed] = useState(false);
   const save = async () => {
-    const source = await objectUrl(media, url, "application/octet-stream").catch(() => null);
-    if (!source) return setFailed(true);
-    const link = document.createElement("a");
-    Object.assign(link, { href: source, download: "result" });
-    link.click();
+    const blob = await media(url).catch(() => null);
+    if (!blob) return setFailed(true);
+    download(blob, "result");
   };
   return (
     <button type="button" class="quiet" data-testid="tool-download" onClick={save}>
@@ -148,6 +145,15 @@ function Download({ mimeType, url, media }: Shown) {
 
 const objectUrl = async (media: FetchBlob, url: string, type: string): Promise<string> =>
   URL.createObjectURL(new Blob([await media(url)], { type }));
+
+/** Saves bytes as a file of that name. */
+export function download(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  const href = URL.createObjectURL(new Blob([blob], { type: "application/octet-stream" }));
+  Object.assign(link, { href, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(href), 60_000);
+}
 
 /** JSON with indentation, or on one line if it is short; any other text as it is. */
 export function pretty(value: unknown): string {

@@ -62,6 +62,19 @@ function Foot({ page }: { page: Page }) {
       <button type="button" class="quiet" data-testid="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>
         Forget the API key
       </button>
+      {page.notifications.possible && (
+        <label class="hint switch">
+          <input
+            type="checkbox"
+            data-testid="notify"
+            checked={page.notifications.on.value}
+            onChange={({ currentTarget }) =>
+              page.notifications.switch().then(() => (currentTarget.checked = page.notifications.on.value))
+            }
+          />{" "}
+          Notify me when an answer ends or asks
+        </label>
+      )}
       <span class="hint" data-testid="tools" hidden={!tools}>
         {tools}
       </span>

@@ -1,9 +1,10 @@
 /** One tool call as a card: its arguments, its state and its result. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ENDED, needsApproval } from "../core/calls";
+import { answered, isProblem, needsApproval, refusedByPerson } from "../core/calls";
 import { delayReason, duration, statusWord, toolLabel } from "../core/status";
 import type { Call, ToolItem } from "../core/types";
+import { mainArgument } from "../core/turns";
 import { visible } from "../core/visible";
 import { ApprovalPart, type Decide } from "./approval";
 import { Icon, type IconName } from "./icon";
@@ -25,29 +26,39 @@ const ICONS = new Map<string, IconName>([
   ["refused", "cross"],
 ]);
 
+/** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
+const opensItself = (call: Call): boolean => needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length);
+
 export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; actions: ToolActions }) {
   const waits = needsApproval(call);
   const summary = useRef<HTMLElement>(null);
-  const [open, setOpen] = useState(!call.past || call.status !== "succeeded" || Boolean(call.result?.media?.length));
+  const [chosen, setChosen] = useState<boolean | null>(null);
   const asked = waits ? (call.approval?.hash ?? "") : null;
   useEffect(() => {
-    if (asked !== null) setOpen(true);
+    if (asked !== null) setChosen(null);
   }, [asked]);
+  const open = chosen ?? opensItself(call);
   const decide: Decide = (body) => actions.decide(turnId ?? "", call.correlationId ?? "", body);
   return (
     <details
       class="tool"
+      aria-label={`Call of ${toolLabel(call)}`}
       data-testid="tool-card"
       data-status={call.status}
       data-tool={call.toolName}
       data-approval={call.approval?.status ?? ""}
       open={open}
-      onToggle={({ currentTarget }) => setOpen(currentTarget.open)}
+      onToggle={({ currentTarget }) => currentTarget.open !== open && setChosen(currentTarget.open)}
     >
       <summary ref={summary}>
         <Head call={call} waits={waits} />
       </summary>
-      <Progress call={call} />
+      <div class="tool-progress" hidden={call.status !== "running"}>
+        <Bar call={call} testId="tool-progress" />
+        <p class="tool-message" data-testid="tool-message">
+          {call.progress?.message ?? ""}
+        </p>
+      </div>
       <p class="tool-delay" data-testid="tool-delay">
         {waits ? "" : delayReason(call)}
       </p>
@@ -58,13 +69,13 @@ export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; acti
         </pre>
       </div>
       {call.approval && <ApprovalPart call={call} decide={decide} next={summary} />}
-      <div class="tool-body">{ENDED.has(call.status) && <Outcome call={call} media={actions.media} />}</div>
+      <div class="tool-body">{answered(call) && <Outcome call={call} media={actions.media} />}</div>
     </details>
   );
 }
 
 function Head({ call, waits }: { call: Call; waits: boolean }) {
-  const attempt = (call.attempt ?? 1) > 1 && !ENDED.has(call.status) ? ` (attempt ${call.attempt})` : "";
+  const attempt = (call.attempt ?? 1) > 1 && !answered(call) ? ` (attempt ${call.attempt})` : "";
   return (
     <>
       <span class="mark">
@@ -75,13 +86,14 @@ function Head({ call, waits }: { call: Call; waits: boolean }) {
           {toolLabel(call)}
         </bdi>
         <bdi class="tool-server">{visible(call.server ?? "")}</bdi>
+        <bdi class="tool-argument">{mainArgument(call)}</bdi>
         <bdi class="tool-server" data-testid="tool-quoted-title">
           {call.title ? `“${visible(call.title)}”` : ""}
         </bdi>
       </span>
       <span class="tool-state">
         <span class="tool-status" data-testid="tool-status">
-          {waits ? "Needs approval" : statusWord(call.status) + attempt}
+          {waits ? "Needs approval" : refusedByPerson(call) ? "You refused it" : statusWord(call.status) + attempt}
         </span>
         <span class="tool-duration" data-testid="tool-duration">
           {call.durationMs === undefined ? "" : duration(call.durationMs)}
@@ -92,20 +104,15 @@ function Head({ call, waits }: { call: Call; waits: boolean }) {
   );
 }
 
-function Progress({ call }: { call: Call }) {
-  const { value, total, message } = call.progress ?? {};
+export function Bar({ call, testId }: { call: Call; testId: string }) {
+  const { value, total } = call.progress ?? {};
   const known = Number.isFinite(value) && total !== undefined && total > 0;
   return (
-    <div class="tool-progress" hidden={call.status !== "running"}>
-      <progress
-        data-testid="tool-progress"
-        aria-label={`Progress of ${toolLabel(call)}`}
-        key={String(known) /* without a value it is another element: Preact would leave a value of 0 */}
-        {...(known ? { max: total, value } : {})}
-      />
-      <p class="tool-message" data-testid="tool-message">
-        {message ?? ""}
-      </p>
-    </div>
+    <progress
+      data-testid={testId}
+      aria-label={`Progress of ${toolLabel(call)}`}
+      key={String(known) /* without a value it is another element: Preact would leave a value of 0 */}
+      {...(known ? { max: total, value } : {})}
+    />
   );
 }

@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from plugins_contract.catalog import BreakerState
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
 
-MIN_COUNTED_TIMEOUT_SECONDS = 1.0
 MIN_COUNTED_TIMEOUT_SHARE = 0.5
-"""A timeout after less time than this, or less of the call's time, is no health signal: the call had spent its time
-waiting elsewhere, on the stream or for a slot."""
+"""A timeout after less of the call's time, or after less than the policy's `min_counted_timeout`, is no health signal:
+the call had spent its time waiting elsewhere, on the stream or for a slot."""
 
 
 MAX_LATE = 3
@@ -55,6 +54,7 @@ class ConnectionPolicy:
     list_timeout: float = 30.0
     drain_timeout: float = 2.0
     """How long calls of a lost session may still end by themselves."""
+    min_counted_timeout: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Late:
 
 
 def health_signal(
-    result: CallResult | None, *, seconds: float, granted_s: float, lost: bool
+    result: CallResult | None, policy: ConnectionPolicy, *, seconds: float, granted_s: float, lost: bool
 ) -> Healthy | Failing | Late | None:
     """What a call's result says about its server; None when it says nothing, as for a cancelled call (no result).
 
@@ -93,7 +93,7 @@ def health_signal(
         case Ambiguous(reason) | NotSent(reason):
             return None if lost else Failing(reason)
         case TimedOut(sent, quiet_s):
-            long_enough = seconds >= MIN_COUNTED_TIMEOUT_SECONDS and (
+            long_enough = seconds >= policy.min_counted_timeout and (
                 quiet_s is not None or seconds >= MIN_COUNTED_TIMEOUT_SHARE * granted_s
             )
             return Late("no answer in time") if sent and long_enough and not lost else None

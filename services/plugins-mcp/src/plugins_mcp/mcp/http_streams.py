@@ -43,10 +43,12 @@ _KEPT_FIELDS = ("content-type", "mcp-session-id")
 
 
 @asynccontextmanager
-async def open_http(target: Http | Sse, listener: TransportListener) -> AsyncGenerator[Connection]:
+async def open_http(
+    target: Http | Sse, listener: TransportListener, notification_seconds: float = NOTIFICATION_TIMEOUT_SECONDS
+) -> AsyncGenerator[Connection]:
     """The ways to a remote server, open while the context is. A server that is away is noticed at the first request."""
     async with http_client(target) as http:
-        below = _Requests(http, listener.lost, answers_in_body=isinstance(target, Http))
+        below = _Requests(http, listener.lost, notification_seconds, answers_in_body=isinstance(target, Http))
 
         def direct(negotiated: Negotiated) -> PostDispatcher | None:
             # Older servers keep a session, in whose streams they also send requests: the SDK reads those.
@@ -82,8 +84,11 @@ class _Requests(httpx2.AsyncBaseTransport):
     stream (SSE). `on_lost` is called when the session has ended.
     """
 
-    def __init__(self, http: HttpClient, on_lost: Callable[[], None], *, answers_in_body: bool) -> None:
+    def __init__(
+        self, http: HttpClient, on_lost: Callable[[], None], notification_seconds: float, *, answers_in_body: bool
+    ) -> None:
         self._http = http
+        self._notification_seconds = notification_seconds
         self._on_lost = on_lost
         self._answers_in_body = answers_in_body
 
@@ -102,7 +107,7 @@ class _Requests(httpx2.AsyncBaseTransport):
 
     async def _post(self, request: httpx2.Request, outbound: Outbound, send_state: SendState) -> httpx2.Response:
         waits = outbound.expects_answer and self._answers_in_body
-        seconds = None if waits else NOTIFICATION_TIMEOUT_SECONDS
+        seconds = None if waits else self._notification_seconds
         response = await self._http.post(
             request.url, request.content, _fields(request), send_state, read_seconds=seconds
         )

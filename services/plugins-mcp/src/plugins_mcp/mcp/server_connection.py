@@ -50,6 +50,7 @@ class ServerConnection:
         self.session: Session | None = None
         self._late = LateCalls(policy)
         self._spec = spec
+        self._policy = policy
         self._on_change = on_change
         self._breaker_state = self.breaker.state
         self._decided = asyncio.Event()
@@ -226,7 +227,7 @@ class ServerConnection:
             return
         if current and isinstance(result, NotSent):
             self.breaker.lost()  # the owner finds out more; other calls wait for that instead of failing the same way
-        match health_signal(result, seconds=seconds, granted_s=granted_s, lost=not current):
+        match health_signal(result, self._policy, seconds=seconds, granted_s=granted_s, lost=not current):
             case Healthy() if current:
                 self._answered(call.source)
             case Failing(reason, retry_after):

@@ -106,8 +106,13 @@ def question_details(question: Question) -> dict[str, Any]:
         "hash": question.hash,
         "expiresAt": rfc3339(question.expires_at),
     }
+    return details | named_details(question)
+
+
+def named_details(question: Question) -> dict[str, Any]:
+    """What the server calls the tool that a step with an approval is about, where that is known."""
     named = {"tool": question.tool, "title": question.title}
-    return details | {key: value for key, value in named.items() if value}
+    return {key: value for key, value in named.items() if value}
 
 
 def decision_details(decision: Decision) -> dict[str, Any]:

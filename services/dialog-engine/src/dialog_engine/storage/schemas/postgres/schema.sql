@@ -1,4 +1,4 @@
--- Version 13. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 15. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -14,12 +14,14 @@ CREATE TABLE engines (
 );
 
 CREATE TABLE sessions (
-    session_id TEXT PRIMARY KEY,
-    subject    TEXT NOT NULL,
-    title      TEXT NOT NULL DEFAULT '',
-    created_at bigint NOT NULL,
-    updated_at bigint NOT NULL,
-    revision   bigint NOT NULL DEFAULT 0 -- of its last change: see next_revision
+    session_id       TEXT PRIMARY KEY,
+    subject          TEXT NOT NULL,
+    title            TEXT NOT NULL DEFAULT '',
+    created_at       bigint NOT NULL,
+    updated_at       bigint NOT NULL,
+    revision         bigint NOT NULL DEFAULT 0, -- of its last change: see next_revision
+    leaf_turn_id     TEXT, -- the end of the path that is shown; NULL: the newest turn
+    leaf_moved_after TEXT -- the newest turn when it was set: one that begins later is the end
 );
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
 CREATE INDEX sessions_by_revision ON sessions (revision);
@@ -47,12 +49,15 @@ CREATE TABLE turns (
     tool_mode      TEXT NOT NULL DEFAULT '',
     roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     credential     TEXT NOT NULL DEFAULT '', -- of the sender; empty: it cannot be revoked
+    left_out       bigint NOT NULL DEFAULT 0, -- how many of the oldest messages its model was not sent
     created_at     bigint NOT NULL,
-    finished_at    bigint
+    finished_at    bigint,
+    parent_turn_id TEXT, -- the turn that it follows; '' when there is none; NULL: the turn before it in the session
+    path_before    bigint -- the messages before it on its path; NULL: all those before it in the session
 );
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
-CREATE INDEX turns_by_session ON turns (session_id);
+CREATE INDEX turns_by_parent ON turns (session_id, parent_turn_id);
 CREATE INDEX running_turns_by_owner ON turns (owner) WHERE status = 'running';
 
 -- Of the version before: empty, unless one of its engines runs beside this release.
@@ -123,11 +128,13 @@ CREATE TABLE tool_calls (
     server         TEXT NOT NULL,
     arguments      TEXT NOT NULL,
     tool           TEXT NOT NULL DEFAULT '', -- the one that is meant, where the name is the gateway's
+    tool_title     TEXT NOT NULL DEFAULT '', -- what its server called it
     extra          bytea,
     outcome        bytea,
     created_at     bigint NOT NULL,
     answered_at    bigint,
-    ran            bigint -- whether a worker has run it, or may have; NULL: not known
+    ran            bigint, -- whether a worker has run it, or may have; NULL: not known
+    execution_class TEXT NOT NULL DEFAULT '' -- of its request; '' while there is none, or not known
 );
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);

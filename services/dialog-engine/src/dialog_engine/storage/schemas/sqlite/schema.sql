@@ -1,4 +1,4 @@
--- Version 16. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 18. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -14,12 +14,14 @@ CREATE TABLE engines (
 ) STRICT;
 
 CREATE TABLE sessions (
-    session_id TEXT PRIMARY KEY,
-    subject    TEXT NOT NULL,
-    title      TEXT NOT NULL DEFAULT '',
-    created_at INTEGER NOT NULL,
-    updated_at INTEGER NOT NULL,
-    revision   INTEGER NOT NULL DEFAULT 0 -- of its last change: see next_revision
+    session_id       TEXT PRIMARY KEY,
+    subject          TEXT NOT NULL,
+    title            TEXT NOT NULL DEFAULT '',
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL,
+    revision         INTEGER NOT NULL DEFAULT 0, -- of its last change: see next_revision
+    leaf_turn_id     TEXT, -- the end of the path that is shown; NULL: the newest turn
+    leaf_moved_after TEXT -- the newest turn when it was set: one that begins later is the end
 ) STRICT;
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
 CREATE INDEX sessions_by_revision ON sessions (revision);
@@ -47,12 +49,15 @@ CREATE TABLE turns (
     tool_mode      TEXT NOT NULL DEFAULT '',
     roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     credential     TEXT NOT NULL DEFAULT '', -- of the sender; empty: it cannot be revoked
+    left_out       INTEGER NOT NULL DEFAULT 0, -- how many of the oldest messages its model was not sent
     created_at     INTEGER NOT NULL,
-    finished_at    INTEGER
+    finished_at    INTEGER,
+    parent_turn_id TEXT, -- the turn that it follows; '' when there is none; NULL: the turn before it in the session
+    path_before    INTEGER -- the messages before it on its path; NULL: all those before it in the session
 ) STRICT;
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
-CREATE INDEX turns_by_session ON turns (session_id);
+CREATE INDEX turns_by_parent ON turns (session_id, parent_turn_id);
 CREATE INDEX running_turns_by_owner ON turns (owner) WHERE status = 'running';
 
 -- Of the version before: empty, unless one of its engines runs beside this release.
@@ -123,11 +128,13 @@ CREATE TABLE tool_calls (
     server         TEXT NOT NULL,
     arguments      TEXT NOT NULL,
     tool           TEXT NOT NULL DEFAULT '', -- the one that is meant, where the name is the gateway's
+    tool_title     TEXT NOT NULL DEFAULT '', -- what its server called it
     extra          BLOB,
     outcome        BLOB,
     created_at     INTEGER NOT NULL,
     answered_at    INTEGER,
-    ran            INTEGER -- whether a worker has run it, or may have; NULL: not known
+    ran            INTEGER, -- whether a worker has run it, or may have; NULL: not known
+    execution_class TEXT NOT NULL DEFAULT '' -- of its request; '' while there is none, or not known
 ) STRICT;
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);

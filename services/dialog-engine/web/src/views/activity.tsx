@@ -1,0 +1,62 @@
+/** What is done or was done for an answer, in one line; opened, each call has a line. */
+
+import { useEffect, useState } from "preact/hooks";
+import { duration } from "../core/status";
+import { runningLine, runningOf, summaryOf } from "../core/turns";
+import type { Item, ReasoningItem } from "../core/types";
+import { Icon } from "./icon";
+import { useKept } from "./kept";
+import { Bar, Tool, type ToolActions } from "./tool";
+
+interface Props {
+  /** What is in it when it is open. */
+  folded: Item[];
+  /** All of the turn. */
+  items: Item[];
+  live: boolean;
+  actions: ToolActions;
+}
+
+export function Activity({ folded, items, live, actions }: Props) {
+  const running = live ? runningOf(folded) : null;
+  const lines = useKept(folded, (item) =>
+    item.kind === "tool" ? <Tool key={item.key} item={item} actions={actions} /> : <Reasoning key={item.key} item={item as ReasoningItem} />,
+  );
+  return (
+    <details class="activity" aria-label="What was done" data-testid="activity">
+      <summary data-testid="activity-summary">
+        {running ? (
+          <>
+            <Icon name="busy" />
+            <bdi>{runningLine(running)}</bdi>
+            <Clock key={running.item.key} />
+            <span class="hint">{running.item.call.progress?.message}</span>
+          </>
+        ) : (
+          <span>{summaryOf(items)}</span>
+        )}
+        <Icon name="chevron" />
+        {running && <Bar call={running.item.call} testId="activity-progress" />}
+      </summary>
+      <div class="activity-lines">{lines}</div>
+    </details>
+  );
+}
+
+/** The time since it is on the screen, in whole seconds. */
+function Clock() {
+  const [began] = useState(Date.now);
+  const [now, setNow] = useState(began);
+  useEffect(() => {
+    const clock = setInterval(() => setNow(Date.now()), 1_000);
+    return () => clearInterval(clock);
+  }, []);
+  const seconds = Math.floor((now - began) / 1_000);
+  return <span class="clock">{seconds ? duration(seconds * 1_000).replace(".0 s", " s") : ""}</span>;
+}
+
+const Reasoning = ({ item: { text } }: { item: ReasoningItem }) => (
+  <p class="reasoning" dir="auto" data-testid="reasoning">
+    {text}
+  </p>
+);

@@ -1,0 +1,123 @@
+"""A turn on the page: the question, one line of what was done, and the answer; the same after a reload as live."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from dialog_engine.model import FinishReason
+from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, ToolOutcome
+from tests.e2e.chat_page import ChatPage
+from tests.e2e.scripted_engine import ScriptedEngine
+from tests.e2e.scripts import Call, Done, Fail, Script, Think, Wait, answer, message, text
+from tests.marks import exhaustive, promise
+
+pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
+
+WEATHER = Call("weather__get", {"days": 2, "city": "Paris"}, "weather", title="Weather today")
+PAY = Call("bank__pay", {"amount": 5}, "bank", title="Pay", approval=ApprovalPolicy.ALWAYS)
+LOST = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "Its worker died.")
+SAYS = """() => {
+  const all = document.querySelector("#conversation");
+  return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
+}"""
+
+
+def says(chat: ChatPage) -> tuple[str, list[tuple[str, bool]]]:
+    """The text of all turns, and which parts of them are open."""
+    return chat.page.evaluate(SAYS)
+
+
+def nothing(chat: ChatPage, engine: ScriptedEngine) -> None:
+    """What is done before the turn ends."""
+
+
+def stops(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.stop.click()
+
+
+def stops_a_call(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.card(WEATHER.name).expect_status("running")
+    chat.stop.click()
+
+
+def loses_a_call(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.after_stop = {WEATHER.name: LOST}
+    stops_a_call(chat, engine)
+
+
+def stops_a_text(chat: ChatPage, engine: ScriptedEngine) -> None:
+    expect(chat.answers).to_have_text("Half of")
+    chat.stop.click()
+
+
+def stops_a_thought(chat: ChatPage, engine: ScriptedEngine) -> None:
+    expect(chat.page.get_by_test_id("reasoning")).to_have_text("Hm.")
+    chat.stop.click()
+
+
+def refuses(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.page.get_by_test_id("approval-reason").fill("Not today.")
+    chat.page.get_by_test_id("refuse").click()
+
+
+def approves(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.page.get_by_test_id("approve").click()
+
+
+def restarts(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.card(WEATHER.name).expect_status("running")
+    engine.restart()
+    engine.open_gate("more")
+
+
+RAIN = [*WEATHER.begun(), WEATHER.succeeded("Rain.")]
+RUNNING = [*WEATHER.begun(), Wait("more"), WEATHER.succeeded("Rain.", took=12), *answer("It **rains**.")]
+ENDS: dict[str, tuple[Script, Callable[[ChatPage, ScriptedEngine], None], str]] = {
+    "success": (
+        [
+            Think("Paris?"),
+            message("I look.", WEATHER),
+            *WEATHER.begun(),
+            WEATHER.succeeded("Rain."),
+            *answer("It rains."),
+        ],
+        nothing,
+        "Reasoning · 1 tool · 12 ms",
+    ),
+    "stopped before a word": ([Wait("never")], stops, "You stopped this answer."),
+    "stopped in a thought": ([Think("Hm."), Wait("never")], stops_a_thought, "You stopped this answer."),
+    "stopped in a text": ([*text("Half of"), Wait("never")], stops_a_text, "≈"),
+    "stopped in a call": (RUNNING, stops_a_call, "1 tool"),
+    "unknown after a stop": (RUNNING, loses_a_call, "check at weather whether get"),
+    "model failed": ([*text("Half of"), Fail("The model is gone.")], nothing, "The model is gone."),
+    "call failed": (
+        [*WEATHER.begun(), WEATHER.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Too slow."), *answer("No.")],
+        nothing,
+        "Too slow.",
+    ),
+    "refused": ([message("", PAY), *answer("Then not.")], refuses, "Not today."),
+    "approved": ([*PAY.begun(), PAY.succeeded("Paid.", took=7), *answer("Paid.")], approves, "Approved."),
+    "unknown": ([*PAY.begun(), PAY.answered(LOST), *answer("Who knows.")], approves, "check at bank whether pay"),
+    "cut": ([message("Once"), Done(FinishReason.LENGTH)], nothing, "cut at the model's length limit"),
+    "adopted": (RUNNING, restarts, "1 tool"),
+}
+
+
+@promise("a conversation says the same after a reload as live, with the same parts open")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_reload_shows_what_was_seen_live(chat: ChatPage, engine: ScriptedEngine, end: str) -> None:
+    script, meanwhile, words = ENDS[end]
+    engine.scripts["go"] = script
+    chat.open()
+    chat.ask("go")
+    meanwhile(chat, engine)
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
+    chat.expect_idle()
+    live = says(chat)
+    assert words in live[0]
+    chat.page.reload()
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
+    assert says(chat) == live

@@ -1,0 +1,27 @@
+"""The page has its own words for every code that the API can answer with."""
+
+import re
+from collections.abc import Iterator
+
+from dialog_engine.errors import EngineError
+from plugins_contract.errors import ErrorCode
+from tests.support.processes import ROOT
+
+ENGINE = ROOT / "services/dialog-engine"
+PROBLEM = re.compile(r'roblem(?:Error)?\(\s*HTTPStatus\.\w+,\s*"([A-Z_]+)"')
+
+
+def kinds(of: type[EngineError]) -> Iterator[type[EngineError]]:
+    yield of
+    for each in of.__subclasses__():
+        yield from kinds(each)
+
+
+def test_every_code_of_the_api_has_its_words_on_the_page() -> None:
+    sources = [file.read_text() for file in (ENGINE / "src/dialog_engine/http").glob("*.py")]
+    problems = {code for source in sources for code in PROBLEM.findall(source)}
+    assert len(problems) >= 7
+    words, effects = (ENGINE / "web/src/core/words.ts").read_text().split("const EFFECTS")
+    known, of_calls = (set(re.findall(r'^  \["([A-Z_]+)", ', part, re.MULTILINE)) for part in (words, effects))
+    assert known - {"UNREACHABLE"} == problems | {each.code for each in kinds(EngineError)}
+    assert of_calls == set(ErrorCode)
