@@ -89,7 +89,8 @@ def test_another_answer_is_asked_for_with_the_calls_that_stay_and_goes_on_at_the
 def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:
-    engine.scripts |= {"one": answer("One."), "eins": [*text("Ei"), Wait("more"), message("Eins.")]}
+    going = [*text("Ei"), Wait("more"), message("Eins.")]
+    engine.scripts |= {"one": answer("One."), "eins": going, "two": answer("Two.")}
     chat.open()
     chat.ask("one")
     chat.expect_idle()
@@ -97,7 +98,11 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     expect(chat.answers).to_have_text("Ei")
     chat.page.get_by_test_id("version-before").click()
     expect(chat.answers).to_have_text("One.")
+    chat.ask("two")
+    expect(chat.queued).to_be_visible()
     engine.open_gate("more")
+    expect(chat.answers).to_have_text(["One.", "Two."])
+    expect(chat.questions).to_have_text(["one", "two"])
     chat.page.get_by_test_id("version-next").click()
     expect(chat.answers).to_have_text("Eins.")
     chat.expect_idle()

@@ -105,7 +105,7 @@ export class Api {
     this.#json<History>(`/v1/sessions/${encodeURIComponent(sessionId)}/messages?limit=1`);
 
   /** Lets a message wait for the turns before it. `name` is the same when it is sent again: it is accepted once. */
-  queue = (sessionId: string, message: string, choice: Choice, name: string) =>
+  queue = (sessionId: string, message: string, choice: Choice & { parentTurnId?: string }, name: string) =>
     this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/turns`, {
       method: "POST",
       body: { message, onBusy: "queue", clientMessageId: name, ...choice },

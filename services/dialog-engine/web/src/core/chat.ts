@@ -236,12 +236,16 @@ export class Chat {
     if (!sessionId) return onRejected(sessionId);
     const sent = { sessionId, text };
     const name = this.#nameOf(text);
-    const { waiting } = this.#store.state;
+    const { waiting, phase } = this.#store.state;
     this.#store.dispatch({ type: "waiting", waiting: [...waiting, { turnId: null, message: text, held: null }] });
     const { signal } = new AbortController(); // it is sent also when another conversation is opened
     this.unanswered.add(sent);
     try {
-      await withRetries(() => this.#api.queue(sessionId, text, choice, name), signal, this.#onError);
+      const queue = async () => {
+        const place = phase === "running" ? {} : await this.#besideRunning(sessionId);
+        await this.#api.queue(sessionId, text, { ...choice, ...place }, name);
+      };
+      await withRetries(queue, signal, this.#onError);
       this.#names.delete(text);
     } catch (error) {
       onRejected(sessionId);
@@ -252,8 +256,14 @@ export class Chat {
     await this.sync();
   }
 
+  /** Where a message belongs that is written while a turn of another path runs: to the path that is shown. */
+  async #besideRunning(sessionId: string): Promise<{ parentTurnId?: string }> {
+    const { runningTurnId, leafTurnId } = await this.#api.newest(sessionId);
+    return runningTurnId && leafTurnId && runningTurnId !== leafTurnId ? { parentTurnId: leafTurnId } : {};
+  }
+
   #nameOf(text: string): string {
-    const name = this.#names.get(text) ?? crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+    const name = this.#names.get(text) ?? newName();
     this.#names.set(text, name);
     return name;
   }
