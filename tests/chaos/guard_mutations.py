@@ -140,8 +140,8 @@ MUTATIONS = {
         (
             Edit(
                 f"{ENGINE}/storage/turns.py",
-                "AND owner = $owner\"\n    \" AND epoch = $epoch AND status = 'running' RETURNING finished_at",
-                "AND $owner <> ''\"\n    \" AND $epoch > 0 RETURNING finished_at",
+                "AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at",
+                "AND $owner <> '' AND $epoch > 0 RETURNING finished_at",
             ),
         ),
     ),
@@ -168,7 +168,7 @@ MUTATIONS = {
         (
             Edit(
                 f"{ENGINE}/chat/service.py",
-                "if interrupted and not text.strip():",
+                "if interrupted and not text.strip() and not reasoning.strip():",
                 "if interrupted:",
             ),
         ),
