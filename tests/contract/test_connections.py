@@ -304,6 +304,17 @@ async def test_every_kind_of_client_notices_within_8_seconds_that_its_server_is_
     assert max(noticed.values()) < 8.2, noticed
 
 
+async def test_a_quiet_channel_is_no_silent_server(redis_url: str) -> None:
+    listener = blocking_client(redis_url, block_seconds=LISTEN_SECONDS)
+    async with command_client(redis_url) as client, listener, aclosing(messages(listener, "channel")) as heard:
+        assert await anext(heard) is None
+        next_one = asyncio.ensure_future(anext(heard))
+        _, waiting = await asyncio.wait([next_one], timeout=2.3 * LISTEN_SECONDS)
+        assert waiting, next_one.exception()
+        await client.publish("channel", b"news")
+        assert await next_one == b"news"
+
+
 async def test_following_a_channel_subscribes_again_after_an_outage(own_redis: LocalServer) -> None:
     received: list[bytes | None] = []
     listener = blocking_client(own_redis.url, block_seconds=LISTEN_SECONDS)

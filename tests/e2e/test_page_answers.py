@@ -121,3 +121,57 @@ def test_a_reload_shows_what_was_seen_live(chat: ChatPage, engine: ScriptedEngin
     chat.page.reload()
     expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
     assert says(chat) == live
+
+
+@promise("the user can see the whole of a result, as nothing but text")
+def test_a_result_opens_large_as_a_table_a_tree_a_diff_or_text(chat: ChatPage, engine: ScriptedEngine) -> None:
+    rows = '[{"name": "a", "size": 1}, {"name": "<b>", "more": {"deep": true}}]'
+    diff = "@@ -1 +1 @@\n-old\n+new"
+    results = {"demo__rows": rows, "demo__diff": diff, "demo__words": "No more."}
+    calls = [Call(name) for name in results]
+    steps = [step for call in calls for step in (*call.begun(), call.succeeded(results[call.name]))]
+    engine.scripts["go"] = [message("", *calls), *steps, *answer("Here.")]
+    chat.open()
+    chat.ask("go")
+    chat.expect_idle()
+    chat.page.get_by_test_id("activity-summary").click()
+    large = chat.page.get_by_test_id("large-result")
+    seen: list[list[str]] = []
+    for call in calls:
+        card = chat.card(call.name)
+        card.root.locator("summary").click()
+        card.part("open-large").click()
+        views = large.get_by_role("group", name="Shown as").get_by_role("button")
+        expect(large.get_by_test_id("copy-large")).to_be_visible()
+        expect(large).not_to_contain_text("Loading")
+        seen.append(views.all_inner_texts())
+        if call is calls[0]:
+            expect(large.locator("td")).to_have_text(["a", "1", "", "<b>", "", '{"deep":true}'])
+            large.get_by_role("button", name="Tree").click()
+            large.locator("summary").nth(2).click()
+            expect(large.locator(".leaf").last).to_have_text('name: "<b>"')
+            large.get_by_role("button", name="Text").click()
+            expect(large.locator("pre")).to_have_text(rows)
+        if call is calls[1]:
+            expect(large.locator(".hljs-addition")).to_have_text("+new\n")
+        chat.page.keyboard.press("Escape")
+        expect(large).to_have_count(0)
+    assert seen == [["Table", "Tree", "Text"], ["Diff", "Text"], []]
+
+
+def test_long_code_is_folded_and_wraps_when_that_is_asked_for(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*text("```js\n", "let x = 1;\n" * 45), Wait("more"), *text("let y = 2;\n```")]
+    chat.open()
+    chat.ask("go")
+    block, unfold = chat.page.get_by_test_id("code-block"), chat.page.get_by_test_id("unfold-code")
+    expect(unfold).to_have_text("Show all 45 lines")
+    height = block.evaluate("block => block.offsetHeight")
+    engine.open_gate("more")
+    chat.expect_idle()
+    expect(unfold).to_have_text("Show all 46 lines")
+    assert block.evaluate("block => block.offsetHeight") == height
+    unfold.click()
+    expect(unfold).to_have_text("Show fewer lines")
+    expect(chat.page.get_by_test_id("copy-code")).to_be_in_viewport()  # its head stays in sight
+    chat.page.get_by_test_id("wrap-code").click()
+    expect(block.locator("pre")).to_have_css("white-space", "pre-wrap")

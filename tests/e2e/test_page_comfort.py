@@ -143,17 +143,32 @@ def test_text_has_enough_contrast(chat: ChatPage, engine: ScriptedEngine, scheme
     assert poor_contrasts(chat.page) == []
 
 
-def test_code_can_be_copied(chat: ChatPage, context: BrowserContext, engine: ScriptedEngine) -> None:
+HTML = """async () => {
+    const [copied] = await navigator.clipboard.read();
+    return (await copied.getType('text/html')).text();
+}"""
+
+
+def test_code_and_answers_can_be_copied_as_text_and_as_what_is_seen(
+    chat: ChatPage, context: BrowserContext, engine: ScriptedEngine
+) -> None:
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    engine.scripts["go"] = answer("Try\n\n```python\nprint(1)\n```")
+    engine.scripts["go"] = answer("**Try**\n\n```python\nprint(1)\n```")
     chat.open()
     chat.ask("go")
+    chat.page.get_by_test_id("copy-question").click()
+    expect(chat.page.get_by_test_id("copy-question").locator("svg")).to_be_visible()
+    assert chat.page.evaluate("navigator.clipboard.readText()") == "go"
     chat.page.get_by_test_id("copy-code").click()
     expect(chat.page.get_by_test_id("copy-code")).to_have_text("Copied")
     assert chat.page.evaluate("navigator.clipboard.readText()") == "print(1)\n"
     chat.page.get_by_test_id("copy-answer").click()
     expect(chat.page.get_by_test_id("copy-answer")).to_have_text("Copied")
-    assert chat.page.evaluate("navigator.clipboard.readText()") == "Try\n\n```python\nprint(1)\n```"
+    assert chat.page.evaluate("navigator.clipboard.readText()") == "**Try**\n\n```python\nprint(1)\n```"
+    html = chat.page.evaluate(HTML)
+    assert "<strong>Try</strong>" in html
+    assert "button" not in html
+    assert "Wrap lines" not in html
 
 
 def test_the_page_scrolls_with_the_answer(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -195,7 +210,8 @@ def test_older_messages_are_loaded_above_what_is_in_sight(chat: ChatPage, engine
     older = chat.page.get_by_test_id("older")
     expect(chat.answers).to_have_count(1)
     for count in (2, 3):
-        older.click()
+        chat.answers.first.hover()
+        chat.page.mouse.wheel(0, -100_000)
         expect(chat.answers).to_have_count(count)
         expect(chat.answers.get_by_text("Paragraph 0.").nth(1)).to_be_in_viewport()
     expect(older).to_be_hidden()

@@ -243,13 +243,15 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
     events = await place.engine.events("POST", "/v1/chat", json={"message": "Hi"}, headers=ann)
     ids = {"session_id": events[0].data["sessionId"], "turn_id": events[0].data["turnId"]}
     before = (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json()
-    bodies: dict[str, Any] = {"turns": {"message": "Hi"}, "0": {"decision": "refuse"}}
+    hi, leaf = {"message": "Hi"}, {"turnId": ids["turn_id"]}
+    bodies: dict[str, Any] = {"POST turns": hi, "PATCH {turn_id}": hi, "PUT leaf": leaf}
+    bodies["POST {tool_call_id}"] = {"decision": "refuse"}
     named = [(method, path) for method, path in closed(place.engine) if "{session_id}" in path or "{turn_id}" in path]
     others = [bearer(place.bob), bearer(place.provider.token()), cookie(session(place))]
     for method, path in named:
         for headers in others:
             address = filled(path, **ids)
-            body = bodies.get(address.rpartition("/")[2]) if method == "POST" else None
+            body = bodies.get(f"{method} {path.rpartition('/')[2]}")
             answer = await client.request(method, address, headers=headers, json=body)
             assert answer.status_code == 404, (method, path, answer.text)
     assert len(named) >= 9

@@ -29,6 +29,7 @@ async def test_the_development_echo_is_offered_only_where_it_is_switched_on(
         await wait_until(lambda: caller.command("SISMEMBER", caller.keys.catalog, "none"), what="the catalog")
         assert bool(await caller.command("SISMEMBER", caller.keys.catalog, NAME)) is switched_on
         assert (WARNING in caplog.text) is switched_on
+        assert "'none' is not used" not in caplog.text  # its operator's wish is no warning
         if switched_on:
             outcome = await caller.outcome(await caller.call(TOOL, server=NAME, text="hello"))
             assert (outcome.state, outcome.content) == (CallState.SUCCEEDED, (TextBlock("hello"),))

@@ -235,6 +235,22 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
     assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
 
 
+async def test_calls_of_an_earlier_life_count_against_the_window(engine: Engine, workers: Workers) -> None:
+    async with at_work(engine.relay.run):
+        engine.asks("a", WINDOW + 5)
+        await engine.settled(WINDOW)
+        await wait_until(lambda: len(engine.outbox.left) == 5)
+
+    engine.relay = engine.born_again()
+    async with at_work(engine.relay.run, engine.hear):
+        await wait_until(lambda: engine.relay.held == 5)
+        later = engine.asks("a")
+        await engine.settled(WINDOW)
+        async with workers.working():
+            await wait_until(lambda: len(workers.begun) == WINDOW + 6)
+    assert workers.of("a")[-SLOTS:].count(later[0].event_id) == 1
+
+
 async def test_rows_that_were_not_offered_are_held_back_too_and_read_once(engine: Engine) -> None:
     engine.commits("a", 10 * BATCH)
     async with at_work(engine.relay.run):

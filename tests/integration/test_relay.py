@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from callstream_runtime.connections import command_client
@@ -20,9 +21,11 @@ from dialog_engine.relay.publish_queue import RelayTimes
 from dialog_engine.relay.relay import BATCH, Relay
 from dialog_engine.relay.routes import check_routes
 from plugins_contract.encryption import CLEAR, open_request
+from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
 from plugins_contract.messages import EVENT_TYPE, decode_request
+from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
 from tests.marks import promise
 from tests.support.servers import LocalServer
@@ -432,6 +435,21 @@ async def test_a_call_that_was_answered_as_refused_never_runs(redis_url: str, wi
             bench.relay.offer([bench.outbox.answer(refused.event_id)])
             await wait_until(bench.empty)
         assert await bench.backlog() == 0
+
+
+async def test_the_answer_of_the_ledger_is_delivered(bench: Bench) -> None:
+    deadline = await bench.deadline()
+    stopped, taken = request(deadline), request(deadline)
+    outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "stopped")
+    await bench.ledger.cancel(stopped, outcome)
+    await bench.ledger.enqueue(msgspec.structs.replace(taken, arguments={}))
+    async with at_work(bench.relay.run):
+        bench.relay.offer([bench.outbox.call(stopped), bench.outbox.call(taken)])
+        await wait_until(lambda: len(bench.answers) == 2)
+
+    assert bench.answers[stopped.correlation_id] == [replies.AlreadyFinished(outcome)]
+    assert bench.answers[taken.correlation_id] == [replies.Conflict()]
+    assert await bench.backlog() == 1
 
 
 @promise("an event type without a route fails at the start")

@@ -340,3 +340,18 @@ async def test_a_long_outage_does_not_fill_the_memory(own_redis: LocalServer) ->
             await wait_until(lambda: archive.stored(ended[-1].turn.turn_id))
             await wait_until(archive.stored)
         assert await archive.stored("turn-0") == []
+
+
+async def test_a_shutdown_releases_readers_after_the_last_entry(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("a"))
+        await wait_until(archive.stored)
+        here, elsewhere = (asyncio.create_task(read(logs)) for logs in (archive.logs, archive.elsewhere))
+        await wait_until(lambda: archive.store.polled)
+        log.append(TextDelta("b"))
+        archive.logs.release_readers()
+        assert text(await here) == text(await read(archive.logs)) == "ab"
+        await wait_until(lambda: log.stored == 2)
+        archive.elsewhere.release_readers()
+        assert "ab".startswith(text(await elsewhere))

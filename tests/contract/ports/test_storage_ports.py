@@ -8,6 +8,7 @@ from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import Ended
 from dialog_engine.model import (
     AssistantMessage,
+    Choice,
     Done,
     DoneReason,
     ToolCall,
@@ -73,7 +74,9 @@ async def test_a_turn_ends_once(storage: EngineStore) -> None:
 @promise("a stopped reply is counted: what was reported, the rest as an estimate that is marked")
 @promise("a turn says how many calls it had, also after a restart")
 async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: EngineStore) -> None:
-    ended, running = await begun(storage, "one"), await begun(storage, "two")
+    ended, choice = await begun(storage, "one"), Choice("openai:x", "native")
+    running = Turn(new_id(), new_id(), "ada", traceparent="00-trace", choice=choice, roles=("a", "b"), credential="key")
+    await storage.turns.begin(running, "two", new_session=True)
     await storage.turns.finish(ended, None, done(ended), None)
     await storage.calls.add_round(running, AssistantMessage("", (call(1),)), [], {}, cost=Usage(5, 2, estimated=True))
     await storage.calls.add_round(running, AssistantMessage("", (call(2),)), [], {}, cost=Usage(9, 1))
@@ -82,7 +85,7 @@ async def test_the_next_life_finds_the_turns_that_run_and_no_others(storage: Eng
     [later] = await storage.engines.adopt_own(None)
 
     spent = Usage(14, 3, estimated=True)
-    assert left.turn == Turn(running.turn_id, running.session_id, "ada", 2, 2, "00-trace", spent, calls=2)
+    assert left.turn == replace(running, epoch=2, rounds=2, usage=spent, calls=2)
     assert later.turn == replace(left.turn, epoch=3)
 
 
