@@ -292,8 +292,8 @@ export class Page {
   }
 
   async #learn(): Promise<void> {
-    const about = await this.api.about();
-    this.choices.offer(await this.api.models());
+    const [about, offer] = await Promise.all([this.api.about(), this.api.models()]);
+    this.choices.offer(offer);
     this.about.value = about;
   }
 
