@@ -207,7 +207,7 @@ def test_random_actions_with_reloads_lose_nothing_and_tell_no_other_story(
         session = chat.page.url.rpartition("/")[2]
         if session in asked:
             expect(chat.page.get_by_test_id("facts")).to_contain_text(["tokens"] * len(asked[session]))
-            assert (says(chat), chat.questions.all_inner_texts()) == (live[session], asked[session])
+            assert (says(chat), chat.questions.all_text_contents()) == (live[session], asked[session])
 
     for number in range(ACTIONS):
         match random.choice(["ask", "ask", "reload", "new", "open"]):
