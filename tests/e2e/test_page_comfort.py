@@ -210,7 +210,8 @@ def test_older_messages_are_loaded_above_what_is_in_sight(chat: ChatPage, engine
     older = chat.page.get_by_test_id("older")
     expect(chat.answers).to_have_count(1)
     for count in (2, 3):
-        older.click()
+        chat.answers.first.hover()
+        chat.page.mouse.wheel(0, -100_000)
         expect(chat.answers).to_have_count(count)
         expect(chat.answers.get_by_text("Paragraph 0.").nth(1)).to_be_in_viewport()
     expect(older).to_be_hidden()

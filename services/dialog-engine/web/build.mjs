@@ -23,6 +23,7 @@ const COMMON = {
   target: "es2022",
   entryNames: "[name]-[hash]",
   chunkNames: "[name]-[hash]",
+  alias: { "linkify-it": "./src/markdown/no-linkify.ts" },
   jsx: "automatic",
   jsxImportSource: "preact",
   logLevel: "warning",

@@ -1,6 +1,7 @@
 """WaitingStore, and how turns begin and end around it: one suite for SQLite and for PostgreSQL."""
 
 import asyncio
+import threading
 from dataclasses import replace
 
 import pytest
@@ -19,11 +20,13 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
 from dialog_engine.storage import beginnings, waiting
+from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.outbox import mark_restored
 from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
 
@@ -111,24 +114,62 @@ async def test_what_no_end_has_begun_is_begun_by_one_engine(storage: EngineStore
     assert await storage.waiting.waiting([turn.turn_id]) == set()
 
 
+async def blocked(storage: EngineStore, number: int) -> None:
+    """Wait until so many units wait for the lock of a session; in SQLite they wait in their order in any case."""
+    waiting_for_locks = (
+        "SELECT count(*) AS units FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+
+    async def wait() -> bool:
+        [row] = await storage.database.read(waiting_for_locks)
+        return row.units == number
+
+    if "Postgres" in type(storage.database).__name__:
+        await wait_until(wait, what=f"{number} units that wait")
+    else:
+        await asyncio.sleep(0)
+
+
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")
-@pytest.mark.parametrize("first", ["end", "message"])
-async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(storage: EngineStore, first: str) -> None:
+@pytest.mark.parametrize(
+    ("order", "reason", "becomes"),
+    [
+        ("end, message", DoneReason.STOP, (True, 0, 0)),
+        ("message, end", DoneReason.STOP, (False, 1, 1)),
+        ("message, end", DoneReason.CANCELLED, (False, 0, 1)),
+    ],
+)
+async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(
+    storage: EngineStore, order: str, reason: DoneReason, becomes: tuple[bool, int, int]
+) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
-    sent, other = message(running.session_id), EngineStore(storage.database, "other")
+    session, sent, other = running.session_id, message(running.session_id), EngineStore(storage.database, "other")
+    locked, go_on = threading.Event(), threading.Event()
 
-    async def ended() -> None:
-        await storage.end(running)
+    def holding(tx: Transaction) -> None:
+        tx.change("UPDATE sessions SET updated_at = updated_at WHERE session_id = $1", session)
+        locked.set()
+        go_on.wait(30)
 
-    async def came() -> None:
-        await other.turns.begin(sent, "Next", queue=True)
+    holder = asyncio.create_task(storage.database.write(holding))
+    await asyncio.to_thread(locked.wait, 30)
+    tasks: list[asyncio.Task[object]] = []
+    for number, unit in enumerate(order.split(", "), 1):
+        done = Done(running.turn_id, reason, Usage(), None)
+        work = (
+            storage.turns.finish(running, None, done, None)
+            if unit == "end"
+            else other.turns.begin(sent, "Next", queue=True)
+        )
+        tasks.append(asyncio.create_task(work))
+        await blocked(storage, number)
+    go_on.set()
+    await asyncio.gather(holder, *tasks)
 
-    units = [ended, came] if first == "end" else [came, ended]
-    await asyncio.gather(*(unit() for unit in units))
-
-    runs = await storage.turns.is_running(sent.turn_id)
-    due = await storage.waiting.due(9)
-    assert (runs, due) in ((True, []), (False, [running.session_id]))
+    due = len(await storage.waiting.due(9))
+    waits = await storage.waiting.of_session("ada", session)
+    assert (await storage.turns.is_running(sent.turn_id), due, len(waits)) == becomes
+    assert [each.held for each in waits] == (["STOPPED"] if reason is DoneReason.CANCELLED else [""] * len(waits))
 
 
 @promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")

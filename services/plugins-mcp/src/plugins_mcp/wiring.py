@@ -31,15 +31,8 @@ from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import (
-    ECHO,
-    ConnectionPolicy,
-    EchoServer,
-    McpServers,
-    ServersFile,
-    read_servers_file,
-    single_server,
-)
+from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.facts import Facts
 from plugins_mcp.observe.gauges import Gauges

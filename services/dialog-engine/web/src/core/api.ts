@@ -1,6 +1,6 @@
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
-import type { About, Choice, History, Offer, Session } from "./types";
+import type { About, Choice, History, MadeCall, Offer, Session } from "./types";
 
 const SIGN_IN = "/sign-in";
 
@@ -125,7 +125,19 @@ export class Api {
     this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}${stop ? "?stop=true" : ""}`, { method: "DELETE" });
 
   turn = (turnId: string, signal: AbortSignal) =>
-    this.#json<{ status: string }>(`/v1/turns/${encodeURIComponent(turnId)}`, { signal });
+    this.#json<{ status: string; parentTurnId?: string }>(`/v1/turns/${encodeURIComponent(turnId)}`, { signal });
+
+  /** The calls of a turn, and of those after it, whose effects stay when another answer is shown in its place. */
+  effects = (turnId: string) =>
+    this.#json<{ calls: MadeCall[]; more: boolean }>(`/v1/turns/${encodeURIComponent(turnId)}/effects`);
+
+  /** Shows another path of the conversation: to this turn, and on from it. */
+  moveLeaf = (sessionId: string, turnId: string) =>
+    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/leaf`, { method: "PUT", body: { turnId } });
+
+  /** Begins a turn in another branch. Refused while another one runs. */
+  branch = (sessionId: string, body: object) =>
+    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/turns`, { method: "POST", body });
 
   cancel = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
 

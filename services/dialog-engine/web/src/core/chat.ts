@@ -75,8 +75,7 @@ export class Chat {
   async join(): Promise<void> {
     const { phase, sessionId } = this.#store.state;
     if (phase !== "idle" || !sessionId) return;
-    const signal = this.#leave();
-    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
+    await this.#reload(sessionId);
   }
 
   /**
@@ -106,6 +105,46 @@ export class Chat {
       const { sessionId } = this.#store.state;
       if (sessionId) await this.#watch(sessionId, turn, signal);
     });
+  }
+
+  /**
+   * Answers another text in the place of a question, or (null) the same one once more: a branch, which is shown from then
+   * on. False when it was not accepted.
+   */
+  async branch(turnId: string, text: string | null, choice: Choice): Promise<boolean> {
+    const { sessionId } = this.#store.state;
+    if (!sessionId) return false;
+    const { signal } = new AbortController(); // it is sent also when another conversation is opened
+    try {
+      const { parentTurnId } = text === null ? {} : await this.#api.turn(turnId, signal);
+      const asked = text === null ? { regenerateOf: turnId } : { message: text, parentTurnId };
+      const body = { ...asked, ...choice, clientMessageId: newName() };
+      await withRetries(() => this.#api.branch(sessionId, body), signal, this.#onError);
+    } catch (error) {
+      this.#onError(error);
+      return false;
+    }
+    this.#reload(sessionId);
+    return true;
+  }
+
+  /** Shows another version of a turn, here and in every other tab. */
+  async show(turnId: string): Promise<void> {
+    const { sessionId } = this.#store.state;
+    if (!sessionId) return;
+    try {
+      await this.#api.moveLeaf(sessionId, turnId);
+      await this.#reload(sessionId);
+    } catch (error) {
+      this.#onError(error);
+    }
+  }
+
+  /** Shows the path of the conversation that ends with this turn by now, if it is not what is shown. */
+  async turnTo(leafTurnId: string): Promise<void> {
+    const { sessionId, phase, items } = this.#store.state;
+    if (!sessionId || (phase !== "idle" && phase !== "running")) return;
+    if (items.findLast(({ kind }) => kind === "user")?.turnId !== leafTurnId) await this.#reload(sessionId);
   }
 
   /** Asks the engine to stop the running turn. The stream stays open: it says what really happened. */
@@ -176,6 +215,13 @@ export class Chat {
     } finally {
       this.#onSessions();
     }
+  }
+
+  /** Shows the conversation as it is now, and follows its running turn. */
+  async #reload(sessionId: string): Promise<void> {
+    if (this.#store.state.sessionId !== sessionId) return;
+    const signal = this.#leave();
+    await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
 
   #leave(): AbortSignal {
@@ -292,8 +338,11 @@ export class Chat {
     this.#begun = false;
     const history = await withRetries(() => this.#api.messages(sessionId, signal), signal, this.#onError);
     this.#store.dispatch({ type: "loaded", history });
-    return history.runningTurnId ? { turnId: history.runningTurnId, response: null } : null;
+    const { runningTurnId, leafTurnId = runningTurnId } = history; // a turn of another path is not followed
+    return runningTurnId && runningTurnId === leafTurnId ? { turnId: runningTurnId, response: null } : null;
   }
 }
 
+/** A client's name of a message: one that is sent again is accepted once. */
+const newName = (): string => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
 const needsKey = (error: unknown): boolean => error instanceof ApiError && error.status === 401;

@@ -21,7 +21,9 @@ export function fromHistory(
     const ended = message.turnId === runningTurnId ? undefined : turn.get(message.turnId);
     return [...itemsOf(message, ended), ...(last ? endOf(message, ended) : [])];
   });
-  const start: State = { ...state, sessionId, title: title ?? "", older: nextCursor };
+  const several = turns.flatMap(({ turnId, siblings = [] }) => (siblings.length > 1 ? [[turnId, siblings] as const] : []));
+  const versions = { ...state.versions, ...Object.fromEntries(several) };
+  const start: State = { ...state, sessionId, title: title ?? "", older: nextCursor, versions };
   return items.reduce((sofar, item) => add(sofar, item), start);
 }
 

@@ -10,6 +10,7 @@ export const initial: Readonly<State> = Object.freeze({
   items: [],
   turn: null,
   waiting: [],
+  versions: {},
   older: null,
   created: 0,
 });

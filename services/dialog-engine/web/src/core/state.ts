@@ -82,14 +82,17 @@ function reconciled(state: State, next: State): State {
   const items = reconcile(state.items, next.items);
   // The newest page was loaded again: what stands before its first turn stays.
   const first = next.older === null ? -1 : state.items.findIndex(({ turnId }) => turnId && turnId === items[0]?.turnId);
-  return first > 0 ? { ...next, items: [...state.items.slice(0, first), ...items], older: state.older } : { ...next, items };
+  if (first <= 0) return { ...next, items };
+  const versions = { ...state.versions, ...next.versions };
+  return { ...next, items: [...state.items.slice(0, first), ...items], older: state.older, versions };
 }
 
 /** The state with an older page of the conversation above what it shows. */
 function withOlder(state: State, history: History): State {
   const following = state.items.find(({ turnId }) => turnId)?.turnId ?? undefined;
-  const { items, created, older } = fromHistory(blank(state), history, following);
-  return { ...state, items: [...items, ...state.items], created, older };
+  const start = { ...blank(state), versions: state.versions };
+  const { items, created, older, versions } = fromHistory(start, history, following);
+  return { ...state, items: [...items, ...state.items], created, older, versions };
 }
 
 /** One event of the running turn. An id that was seen already changes nothing: a replay never shows anything twice. */

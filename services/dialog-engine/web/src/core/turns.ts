@@ -2,7 +2,7 @@
 
 import { answered, isProblem } from "./calls";
 import { duration, toolLabel } from "./status";
-import type { Call, Item, ToolItem } from "./types";
+import type { Call, Item, State, ToolItem } from "./types";
 import { visible } from "./visible";
 
 /** It is the same object for as long as nothing in it changes. `live`: more of it may come. */
@@ -10,10 +10,12 @@ export interface Turn {
   key: string;
   items: Item[];
   live: boolean;
+  /** Of its question and its answer, where there are several: all of them, this one too. */
+  versions: string[] | undefined;
 }
 
 /** The turns of `items`; those that were in `before` are the same objects when nothing changed. `live` is of the last one. */
-export function turnsOf(items: Item[], live: boolean, before: Turn[]): Turn[] {
+export function turnsOf(items: Item[], live: boolean, before: Turn[], versions: State["versions"] = {}): Turn[] {
   const groups: Item[][] = [];
   for (const item of items) {
     const group = groups.at(-1);
@@ -22,14 +24,16 @@ export function turnsOf(items: Item[], live: boolean, before: Turn[]): Turn[] {
   }
   const known = new Map(before.map((turn) => [turn.key, turn]));
   return groups.map((group, at) => {
-    const turn = { key: group[0]?.key ?? "", items: group, live: live && at === groups.length - 1 };
+    const [first] = group;
+    const last = at === groups.length - 1;
+    const turn = { key: first?.key ?? "", items: group, live: live && last, versions: versions[first?.turnId ?? ""] };
     const earlier = known.get(turn.key);
     return earlier && same(earlier, turn) ? earlier : turn;
   });
 }
 
 const same = (left: Turn, right: Turn): boolean =>
-  left.live === right.live && left.items.length === right.items.length && left.items.every((item, at) => item === right.items[at]);
+  left.live === right.live && left.versions === right.versions && left.items.length === right.items.length && left.items.every((item, at) => item === right.items[at]);
 
 /** Whether a call is shown beside the answer, and not in the line of what was done: a person is or was asked, or is to know. */
 export const standsOut = (call: Call): boolean => Boolean(call.approval) || isProblem(call) || Boolean(call.result?.media?.length);

@@ -108,6 +108,8 @@ export interface State {
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
   /** The messages that wait in the conversation, as the engine has them, in their order. */
   waiting: Waiting[];
+  /** Of each turn with other versions, all of them in the order in which they began, by its id. */
+  versions: Readonly<Record<string, string[]>>;
   /** The cursor of the messages before those on the screen. */
   older: string | null;
   /** How many items were ever created: the source of keys. */
@@ -128,6 +130,8 @@ export type Action =
 
 export interface StoredTurn extends Outcome {
   turnId: string;
+  /** All turns that follow the same one. */
+  siblings?: string[];
   messagesLeftOut?: number;
   error?: { code: string; message: string };
 }
@@ -148,6 +152,8 @@ export interface History {
   sessionId: string;
   title?: string;
   runningTurnId: string | null;
+  /** The last turn that is shown; another one may run. */
+  leafTurnId?: string | null;
   messages: StoredMessage[];
   turns?: StoredTurn[];
   nextCursor?: string | null;
@@ -159,8 +165,17 @@ export interface Session {
   title?: string;
   updatedAt: string;
   runningTurnId: string | null;
+  leafTurnId?: string | null;
   awaitsApproval?: boolean;
   waiting?: number;
+}
+
+/** A call of `GET /v1/turns/{id}/effects`: it stays as it is, whatever is asked instead. */
+export interface MadeCall {
+  toolName: string;
+  server: string;
+  correlationId: string;
+  status: string;
 }
 
 /** An event of a stream, as sse.ts reads it; `data` is JSON of a server that may be newer than this page. */

@@ -10,7 +10,7 @@ import { Places } from "../core/places";
 import { SessionList } from "../core/sessions";
 import { initial, Store } from "../core/state";
 import { announcements } from "../core/status";
-import type { About, Session, State } from "../core/types";
+import type { About, MadeCall, Session, State } from "../core/types";
 import { Choices } from "./choices";
 import { Drafts } from "./drafts";
 import { onceSoon } from "./frames";
@@ -38,6 +38,8 @@ export class Page {
   choices = new Choices();
   scroll = new Scroll(() => this.state.value.items.length === 0);
   deletion = new Question<{ title: string; runs: boolean }>();
+  /** Whether to ask again, though these calls stay as they are. */
+  leaving = new Question<{ calls: MadeCall[]; more: boolean }>();
 
   // What is drawn.
   state = signal<State>(initial);
@@ -85,6 +87,8 @@ export class Page {
     withdraw: (turnId: string) => this.#chat.change(() => this.api.withdraw(turnId)),
     sendNow: (turnId: string, stop: boolean) => this.#chat.change(() => this.api.sendNow(turnId, stop)),
     again: (turnId: string) => this.#again(turnId),
+    branch: (turnId: string, text: string | null) => this.#branch(turnId, text),
+    show: (turnId: string) => void this.#chat.show(turnId),
   };
 
   constructor() {
@@ -208,6 +212,19 @@ export class Page {
     this.focusComposer();
   }
 
+  /** Asks first, if calls of the answers that are left have taken effect, or may have. */
+  async #branch(turnId: string, text: string | null): Promise<boolean> {
+    try {
+      const left = await this.api.effects(turnId);
+      if (left.calls.length && !(await this.leaving.ask(left))) return false;
+    } catch (error) {
+      this.showError(error);
+      return false;
+    }
+    this.notices.dismiss();
+    return this.#chat.branch(turnId, text, this.choices.chosen);
+  }
+
   /** Something has changed in this tab, in another one, on another device or at another engine. */
   #heard(event: FeedEvent): void {
     const { sessionId, phase } = this.store.state;
@@ -216,8 +233,10 @@ export class Page {
       this.notifications.changed(before, event.session);
       this.#list.put(event.session);
       if (event.session.sessionId !== sessionId) return;
-      if (event.session.waiting || this.store.state.waiting.length) this.#chat.sync();
-      else if (event.session.runningTurnId) this.#chat.join();
+      const { waiting, leafTurnId, runningTurnId } = event.session;
+      if (waiting || this.store.state.waiting.length) this.#chat.sync();
+      else if (leafTurnId) this.#chat.turnTo(leafTurnId);
+      if (runningTurnId && runningTurnId === leafTurnId) this.#chat.join();
     } else if (event.type === "deleted") {
       this.#list.remove(event.sessionId);
       if (event.sessionId === sessionId && phase === "idle") this.#chat.clear();
@@ -273,8 +292,8 @@ export class Page {
   }
 
   async #learn(): Promise<void> {
-    const about = await this.api.about();
-    this.choices.offer(await this.api.models());
+    const [about, offer] = await Promise.all([this.api.about(), this.api.models()]);
+    this.choices.offer(offer);
     this.about.value = about;
   }
 

@@ -1,15 +1,17 @@
 /** The whole page. */
 
 import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
 import { Composer, hasFiles } from "./composer";
 import { Conversation } from "./conversation";
-import { DeleteDialog, KeyDialog } from "./dialogs";
+import { KeyDialog } from "./dialogs";
 import { Empty } from "./empty";
 import { Head } from "./head";
 import { Icon } from "./icon";
+import { load, parts } from "./loaded";
 import { Notice } from "./notice";
 import { Sidebar } from "./sidebar";
 
@@ -41,8 +43,23 @@ export function App({ page, icon }: { page: Page; icon: string }) {
         ))}
       </div>
       <KeyDialog page={page} />
-      <DeleteDialog page={page} />
+      <Confirmations page={page} />
     </div>
+  );
+}
+
+/** The dialogs that ask before something is done. */
+function Confirmations({ page }: { page: Page }) {
+  const asked = page.deletion.asked.value ?? page.leaving.asked.value;
+  useEffect(() => {
+    load().catch(() => {}); // asked for again with the next question
+  }, [asked]);
+  const { DeleteDialog, LeavingDialog } = parts.value ?? {};
+  return (
+    <>
+      {DeleteDialog && <DeleteDialog page={page} />}
+      {LeavingDialog && <LeavingDialog page={page} />}
+    </>
   );
 }
 
@@ -57,15 +74,36 @@ function Middle({ page }: { page: Page }) {
     <div class="scroller" id="scroller" tabIndex={-1} ref={scroller}>
       <div class="column" id="column" ref={column}>
         <Empty page={page} />
-        <button type="button" class="quiet" data-testid="older" hidden={state.older === null} onClick={() => page.loadOlder()}>
-          Show earlier messages
-        </button>
+        <Older page={page} scroller={scroller} />
         <p class="hint printed" hidden={state.older === null}>
           Earlier messages were not loaded, and are not printed.
         </p>
         <Conversation state={state} actions={page.actions} />
       </div>
     </div>
+  );
+}
+
+/** How far from the first message on the screen the ones before it are loaded, in CSS pixels. */
+const NEAR_PX = 600;
+
+/** The messages before those on the screen come when they are nearly in sight, or are asked for. */
+function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElement | null> }) {
+  const button = useRef<HTMLButtonElement>(null);
+  const { older } = page.state.value;
+  useEffect(() => {
+    if (!button.current || older === null) return undefined;
+    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.loadOlder(), {
+      root: scroller.current,
+      rootMargin: `${NEAR_PX}px 0px 0px`,
+    });
+    seen.observe(button.current);
+    return () => seen.disconnect();
+  }, [older]);
+  return (
+    <button type="button" class="quiet" data-testid="older" hidden={older === null} ref={button} onClick={() => page.loadOlder()}>
+      Show earlier messages
+    </button>
   );
 }
 

@@ -1,4 +1,4 @@
-/** The dialogs of the page: the API key, and the confirmation of a deletion. Both are native modal dialogs. */
+/** The dialog of the API key, and what all dialogs of the page have in common. They are native modal dialogs. */
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -67,27 +67,6 @@ const KeyField = ({ page: { keys }, children }: { page: Page; children?: Compone
   </div>
 );
 
-export function DeleteDialog({ page: { deletion } }: { page: Page }) {
-  const { title = "", runs = false } = deletion.asked.value ?? {};
-  return (
-    <Dialog question={deletion} testId="confirm-dialog" title="confirm-head">
-      <h2 id="confirm-head">Delete this conversation?</h2>
-      <p>
-        “<bdi>{title}</bdi>” and its tool results will be gone for good.
-        {runs && " An answer is being written in it: it is stopped first. A tool call that has begun may take effect all the same."}
-      </p>
-      <div class="dialog-actions">
-        <button type="button" class="outlined" data-testid="confirm-cancel" onClick={() => deletion.end(false)}>
-          Keep it
-        </button>
-        <button type="submit" class="primary danger" data-testid="confirm-delete">
-          {runs ? "Stop and delete" : "Delete"}
-        </button>
-      </div>
-    </Dialog>
-  );
-}
-
 interface Props<Facts> {
   question: Question<Facts>;
   testId: string;
@@ -100,7 +79,7 @@ interface Props<Facts> {
  * Open while its question is asked. The `close` event of a dialog is dispatched later: by then it may be open again for
  * another question, which must not take the event for its own end.
  */
-function Dialog<Facts>({ question, testId, title, children }: Props<Facts>) {
+export function Dialog<Facts>({ question, testId, title, children }: Props<Facts>) {
   const dialog = useRef<HTMLDialogElement>(null);
   const form = useRef<HTMLFormElement>(null);
   const asked = question.asked.value;

@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
 import { toolLabel, whatToCheck } from "../core/status";
 import { effectOf } from "../core/words";
+import { load } from "./loaded";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
 export type FetchBlob = (url: string) => Promise<Blob>;
@@ -54,7 +55,7 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
 function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
   const [large, setLarge] = useState<ComponentChildren>(null);
   const openLarge = async () => {
-    const { Large } = await import("./large");
+    const { Large } = await load();
     const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
     setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
   };

@@ -12,15 +12,16 @@ import { Answer } from "./answer";
 import { CopyButton } from "./copy-button";
 import { Icon } from "./icon";
 import { useKept } from "./kept";
+import { type BranchActions, Question } from "./question";
 import type { QueueActions } from "./queue";
 import { Tool, type ToolActions } from "./tool";
 
-export interface Actions extends ToolActions, QueueActions {
+export interface Actions extends ToolActions, QueueActions, BranchActions {
   /** Writes the question of this turn into the message box once more. */
   again: (turnId: string) => void;
 }
 
-export function TurnView({ turn: { items, live }, actions }: { turn: Turn; actions: Actions }) {
+export function TurnView({ turn: { items, live, versions }, actions }: { turn: Turn; actions: Actions }) {
   const answer = useRef<HTMLElement>(null);
   const question = items.find((item) => item.kind === "user");
   const folded = foldedOf(items);
@@ -30,13 +31,14 @@ export function TurnView({ turn: { items, live }, actions }: { turn: Turn; actio
   const end = items.find((item) => item.kind === "end");
   return (
     <section class={live ? "turn open" : "turn"} role="group" aria-label={nameOf(question)} data-testid="turn">
-      {question && <Question item={question} />}
+      {question && <Question item={question} versions={versions} actions={actions} />}
       {(folded.length > 0 || shown.length > 0) && (
         <article class="answer" aria-label="Answer" data-testid="message-assistant" ref={answer}>
           {folded.length > 0 && <Activity folded={folded} items={items} live={live} actions={actions} />}
           {drawn}
           <footer class="answer-actions" data-testid="answer-actions" hidden={live}>
             {text && <CopyButton label="Copy" testId="copy-answer" text={() => text} rich={() => prose(answer.current)} />}
+            {question?.turnId && <Regenerate turnId={question.turnId} branch={actions.branch} />}
             <p class="facts" data-testid="facts">
               {end ? endFacts(end) : ""}
             </p>
@@ -71,15 +73,11 @@ function draw(item: Item, actions: Actions): VNode {
   }
 }
 
-const Question = ({ item: { text, at } }: { item: UserItem }) => (
-  <article class="user" aria-label="You" data-testid="question">
-    <div class="bubble" dir="auto" title={at ? new Date(at).toLocaleString() : undefined} data-testid="message-user">
-      {text}
-    </div>
-    <footer class="question-actions" data-testid="question-actions">
-      <CopyButton label="Copy the question" testId="copy-question" text={() => text} small />
-    </footer>
-  </article>
+/** Asks for another answer to a question, of the model that is chosen in the message box. */
+const Regenerate = ({ turnId, branch }: { turnId: string; branch: Actions["branch"] }) => (
+  <button type="button" class="quiet copy" data-testid="regenerate" onClick={() => branch(turnId, null)}>
+    Answer again
+  </button>
 );
 
 const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; again: Actions["again"] }) => (

@@ -1,0 +1,20 @@
+/** The parts of the page that are loaded after its first picture, as one file. */
+
+import { signal } from "@preact/signals";
+
+type Parts = typeof import("./later");
+
+export const parts = signal<Parts | null>(null);
+let coming: Promise<Parts> | null = null;
+
+/** The parts, which are asked for once; after a failure again. */
+export function load(): Promise<Parts> {
+  coming ??= import("./later").then(
+    (loaded) => (parts.value = loaded),
+    (error: unknown) => {
+      coming = null;
+      throw error;
+    },
+  );
+  return coming;
+}
