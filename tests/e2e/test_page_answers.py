@@ -1,6 +1,7 @@
 """A turn on the page: the question, one line of what was done, and the answer; the same after a reload as live."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from playwright.sync_api import expect
@@ -19,6 +20,7 @@ pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 WEATHER = Call("weather__get", {"days": 2, "city": "Paris"}, "weather", title="Weather today")
 PAY = Call("bank__pay", {"amount": 5}, "bank", title="Pay", approval=ApprovalPolicy.ALWAYS)
 LOST = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "Its worker died.")
+ACTIONS = 200
 SAYS = """() => {
   const all = document.querySelector("#conversation");
   return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
@@ -175,3 +177,49 @@ def test_long_code_is_folded_and_wraps_when_that_is_asked_for(chat: ChatPage, en
     expect(chat.page.get_by_test_id("copy-code")).to_be_in_viewport()  # its head stays in sight
     chat.page.get_by_test_id("wrap-code").click()
     expect(block.locator("pre")).to_have_css("white-space", "pre-wrap")
+
+
+@pytest.mark.timeout(900)
+def test_random_actions_with_reloads_lose_nothing_and_tell_no_other_story(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    random = Random(30)
+    scripts: list[Script] = [ENDS[end][0] for end in ("success", "stopped in a text", "model failed", "call failed")]
+    asked: dict[str, list[str]] = {}
+    live: dict[str, object] = {}
+    chat.open()
+
+    def ask(number: int) -> None:
+        engine.scripts[text := f"question {number}"] = script = random.choice(scripts)
+        questions = chat.questions.count()
+        chat.ask(text)
+        expect(chat.questions).to_have_count(questions + 1)
+        if Wait("never") in script:
+            expect(chat.answers.last).to_have_text("Half of")
+            chat.stop.click()
+        expect(chat.page.get_by_test_id("facts").nth(questions)).to_contain_text("tokens")
+        chat.expect_idle()
+        session = chat.page.url.rpartition("/")[2]
+        asked.setdefault(session, []).append(text)
+        live[session] = says(chat)
+
+    def look() -> None:
+        session = chat.page.url.rpartition("/")[2]
+        if session in asked:
+            expect(chat.page.get_by_test_id("facts")).to_contain_text(["tokens"] * len(asked[session]))
+            assert (says(chat), chat.questions.all_text_contents()) == (live[session], asked[session])
+
+    for number in range(ACTIONS):
+        match random.choice(["ask", "ask", "reload", "new", "open"]):
+            case "reload":
+                chat.page.reload()
+            case "new":
+                chat.page.get_by_test_id("new-conversation").click()
+            case "open" if asked:
+                chat.open(random.choice([*asked]))
+            case _:
+                ask(number)
+        look()
+    for session in asked:
+        chat.open(session)
+        look()

@@ -4,6 +4,7 @@ The SDK is the oracle: the outcome of a call, what it reports, and what the chil
 """
 
 import asyncio
+import gc
 import json
 import os
 import time
@@ -362,3 +363,20 @@ async def test_a_call_ends_with_its_session_and_does_not_wait_for_the_end_of_the
             begun = time.monotonic()
         assert time.monotonic() - begun < TERMINATE_SECONDS
         assert await call == Ambiguous("the connection was lost during the call")
+
+
+async def test_nothing_of_a_call_is_kept(tmp_path: Path) -> None:
+    async with opened(peer(tmp_path / "trace")) as session, asyncio.timeout(10):
+
+        async def kept() -> int:
+            for _ in range(20):
+                await session.call("t", {"run": "answer()"}, SendState(), print, None)
+            gc.collect()
+            return sum(isinstance(each, asyncio.Queue) for each in gc.get_objects())
+
+        gc.freeze()  # what is frozen is not among the objects
+        try:
+            before = await kept()
+            assert await kept() <= before
+        finally:
+            gc.unfreeze()

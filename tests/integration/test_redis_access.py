@@ -1,10 +1,11 @@
 """Both services against a Redis that is not simply there: absent, with TLS, with ACL users, behind Sentinels."""
 
+import asyncio
 import re
 import shutil
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,43 @@ def test_the_login_of_sentinels_is_theirs(tmp_path: Path) -> None:
         f"No master found for 'mymaster' : 127.0.0.1:{sentinels.port} - auth:AuthenticationError"
     )
     sentinels.close()
+
+
+def test_a_connection_whose_master_became_a_replica_asks_the_sentinels_again(tmp_path: Path) -> None:
+    sentinels = Sentinels(embedded_binary(), tmp_path)
+    sentinels.master.start()
+    sentinels.replica.start()
+    with Redis.from_url(sentinels.replica.url) as replica:
+        replica.execute_command("REPLICAOF", "NO", "ONE")
+    sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
+    with (
+        thread_client(f"redis+sentinel://127.0.0.1:{sentinels.port}/mymaster") as client,
+        Redis.from_url(sentinels.master.url) as master,
+    ):
+        assert client.ping()
+        master.execute_command("REPLICAOF", "127.0.0.1", sentinels.replica.port)
+        with pytest.raises(RedisUnavailable, match="previous master is now a slave"):
+            client.set("key", "value")
+        sentinels.ask("SENTINEL", "REMOVE", "mymaster")
+        sentinels.ask("SENTINEL", "MONITOR", "mymaster", "127.0.0.1", sentinels.replica.port, 1)
+        client.set("key", "value")
+    sentinels.close()
+
+
+@pytest.mark.anyio
+async def test_more_callers_than_connections_wait_for_one_to_the_master(tmp_path: Path) -> None:
+    """The Sentinel pool of redis-py alone raises an error when all its connections are in use."""
+    with closing(Sentinels(embedded_binary(), tmp_path)) as sentinels:
+        sentinels.master.start()
+        sentinels.start_sentinel(f"sentinel monitor mymaster 127.0.0.1 {sentinels.master.port} 1\n")
+        async with command_client(sentinels.url, connections=2) as client:
+            await asyncio.gather(*(client.set(f"n{number}", 1, ex=10) for number in range(50)))
+            assert len(connected(sentinels.master.url)) <= 3  # with that of the Sentinel
+        assert not connected(sentinels.address)
+
+
+def connected(url: str) -> list[Any]:
+    """The clients of a server that were made by redis-py, but for the one that asks."""
+    with thread_client(url) as observer:
+        clients: Any = observer.client_list()
+        return [each for each in clients if each["id"] != str(observer.client_id()) and "sentinel" not in each["name"]]

@@ -130,6 +130,16 @@ async def test_every_row_that_a_unit_publishes_is_offered(database: Database) ->
     assert sorted(offered) == [*range(1, last.seq + 1)], "those that are deleted were offered too"
 
 
+async def test_rows_that_another_engine_publishes_are_left_to_it(database: Database) -> None:
+    owner, other = EngineStore(database, "owner"), EngineStore(database, "other")
+    turn, call = await begin(owner.turns, "ada", None, "Hi"), ToolCall("a", new_id(), "demo__add", "{}")
+    await owner.calls.add_round(turn, AssistantMessage("", (call,)), [], {}, {call.correlation_id: question()})
+    approved, asked = Decision(status=ApprovalStatus.APPROVED, at=5), Asked(call, question())
+    assert await other.approvals.decide(turn.turn_id, asked, approved, lambda turn: requested(turn, call), None)
+    assert other.offered == []
+    assert [row.event_id for row in await owner.outbox.waiting(9)] == [call.correlation_id]
+
+
 class CommitsAtOffer(NotedOffers):
     """Notes how many transactions were committed when rows were offered."""
 

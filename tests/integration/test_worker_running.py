@@ -209,3 +209,15 @@ async def test_operators_see_health_readiness_and_counts(redis_url: str, config:
         assert 'plugins_mcp_server_breaker{server="demo",state="closed"} 1.0' in metrics
         assert 'plugins_mcp_server_breaker{server="demo",state="open"} 0.0' in metrics
         assert 'callstream_stream_lag{group="plugins-workers",stream="events.plugins"} 0.0' in metrics
+
+
+async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
+    redis_url: str, config: Path, demo: Demo, caller: Caller
+) -> None:
+    async with ready(redis_url, config, caller):
+        request = await caller.call("slow_job", execution_class="repeatable", seconds=60, steps=60, token="control")
+        await wait_until(lambda: demo.statuses("control"))
+        notice = json.dumps({"kind": "cancel", "correlationId": request.correlation_id}).encode()
+        await caller.redis.publish(KEYS.control, notice)
+        assert (await caller.outcome(request)).state is CallState.CANCELLED
+        await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])

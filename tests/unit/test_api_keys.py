@@ -193,9 +193,6 @@ def test_the_command_names_what_is_wrong(
         run_command(["something"])
 
 
-NOW = datetime.now(UTC).timestamp()
-
-
 @promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
 @pytest.mark.anyio
 async def test_a_message_that_waits_has_the_rights_that_its_sender_has_now(tmp_path: Path) -> None:
@@ -216,6 +213,7 @@ async def test_a_message_that_waits_has_the_rights_that_its_sender_has_now(tmp_p
     assert await rights(key_id="k", credential="key:" + "0" * 64) is HeldReason.CREDENTIAL_REVOKED
     assert await rights(**of(expired)) is HeldReason.CREDENTIAL_EXPIRED
     assert await rights(**of(operator)) is HeldReason.FORBIDDEN
-    assert await rights(key_id="page", expires_at=NOW + 60) == ("user", "then"), "until the sign-in ends"
-    assert await rights(key_id="page", expires_at=NOW - 1) is HeldReason.CREDENTIAL_EXPIRED
+    now = datetime.now(UTC).timestamp()
+    assert await rights(key_id="page", expires_at=now + 60) == ("user", "then"), "until the sign-in ends"
+    assert await rights(key_id="page", expires_at=now - 1) is HeldReason.CREDENTIAL_EXPIRED
     assert await rights() is HeldReason.CREDENTIAL_REVOKED, "from before senders needed a key"

@@ -9,6 +9,8 @@ const STORED = "callstream.notify";
 export class Notifications {
   /** Whether this browser can notify at all. */
   possible = "Notification" in globalThis;
+  /** What the stream said last of each conversation: the list may be fetched again before the stream says it. */
+  #heard = new Map<string, Session>();
   on = signal(this.possible && kept(ofBrowser, STORED) === "on" && Notification.permission === "granted");
 
   async switch(): Promise<void> {
@@ -17,7 +19,9 @@ export class Notifications {
   }
 
   /** A conversation has changed: says that its answer has ended or needs approval, when this tab is hidden. Tabs share a tag. */
-  changed(before: Session | undefined, after: Session): void {
+  changed(listed: Session | undefined, after: Session): void {
+    const before = this.#heard.get(after.sessionId) ?? listed;
+    this.#heard.set(after.sessionId, after);
     const asks = Boolean(after.awaitsApproval && !before?.awaitsApproval);
     const ended = Boolean(before?.runningTurnId && !after.runningTurnId);
     if (!this.on.value || !document.hidden || !(asks || ended)) return;

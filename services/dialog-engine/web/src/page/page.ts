@@ -229,8 +229,8 @@ export class Page {
   #heard(event: FeedEvent): void {
     const { sessionId, phase } = this.store.state;
     if (event.type === "session") {
-      const before = this.#list.all.find((session) => session.sessionId === event.session.sessionId);
-      this.notifications.changed(before, event.session);
+      const listed = this.#list.all.find((session) => session.sessionId === event.session.sessionId);
+      this.notifications.changed(listed, event.session);
       this.#list.put(event.session);
       if (event.session.sessionId !== sessionId) return;
       const { waiting, leafTurnId, runningTurnId } = event.session;
