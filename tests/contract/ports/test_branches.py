@@ -248,9 +248,10 @@ async def test_calls_that_may_have_taken_effect_are_named(storage: EngineStore) 
     assert await named(turn.turn_id, 1) == effects[:1]
     assert await named(later.turn_id) == effects[2:]
     await storage.end(later)
-    elsewhere = await answered(storage, session_id, "")
+    elsewhere, other = await asked(storage, session_id, ""), tool_call()
+    await storage.add_round(elsewhere, other)
     assert await named(turn.turn_id) == effects[:2], "the turns after it are on a path that is not shown"
-    assert await named(elsewhere) == []
+    assert await named(elsewhere.turn_id) == [(other.correlation_id, "once")]
 
 
 async def test_a_result_of_another_path_is_not_read(storage: EngineStore) -> None:
