@@ -58,8 +58,10 @@ USABLE = """() => {
 LAST_ANSWER_MS = """() => Math.max(...performance.getEntriesByType("resource").map((each) => each.responseEnd))"""
 FILES = """() => {
   const all = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
-  return all.filter((each) => !each.name.includes("/v1/")).map((each) => each.encodedBodySize);
+  const asked = Math.min(...all.filter((each) => each.name.includes("/v1/")).map((each) => each.startTime));
+  return all.filter((each) => each.startTime < asked).map((each) => each.encodedBodySize);
 }"""
+"""What was fetched before the page has asked the API; what comes later is not waited for."""
 _numbers = count(1)
 
 

@@ -261,3 +261,16 @@ def test_what_is_whole_stays_the_same_nodes_while_the_answer_grows(chat: ChatPag
 
 def mark(page: Page) -> None:
     page.evaluate("for (const element of document.querySelectorAll('.prose *')) element.marked = true")
+
+
+@promise("an answer whose layout cannot be fetched is shown as it was written, and laid out once it can")
+def test_without_the_layout_an_answer_is_shown_as_it_was_written(chat: ChatPage, engine: ScriptedEngine) -> None:
+    session_id = engine.store("Kept", ("Before?", "It is **bold**."))
+    chat.page.route("**/assets/later-*", lambda route: route.abort())
+    chat.open(session_id)
+    expect(chat.answers).to_have_text("It is **bold**.")
+    chat.page.unroute("**/assets/later-*")
+    engine.scripts["Now?"] = [message("Now **laid out**.")]
+    chat.ask("Now?")
+    expect(chat.answers.last.locator("strong")).to_have_text("laid out")
+    expect(chat.answers.first.locator("strong")).to_have_text("bold")

@@ -4,6 +4,7 @@ import { effect } from "@preact/signals";
 import { render } from "preact";
 import { Page } from "./page/page";
 import { App } from "./views/app";
+import { load } from "./views/loaded";
 
 /** The address of the icon, with its hash: the build puts it here. */
 declare const ICON_ADDRESS: string;
@@ -18,3 +19,4 @@ effect(() => {
 const root = document.getElementById("page");
 if (root) render(<App page={page} icon={ICON_ADDRESS} />, root);
 page.start();
+load().catch(() => {}); // who needs a part asks again

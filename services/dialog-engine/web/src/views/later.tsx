@@ -1,5 +1,6 @@
-/** What the page does not need at first: see loaded.ts. */
+/** What the page does not need at first, above all the layout of Markdown, which is half of its code: see loaded.ts. */
 
+export { Answer } from "./answer";
 export { DeleteDialog, LeavingDialog } from "./confirmations";
 export { Edit } from "./edit";
 export { Large } from "./large";

@@ -5,6 +5,8 @@ import { signal } from "@preact/signals";
 type Parts = typeof import("./later");
 
 export const parts = signal<Parts | null>(null);
+/** Whether they could not be fetched. */
+export const missing = signal(false);
 let coming: Promise<Parts> | null = null;
 
 /** The parts, which are asked for once; after a failure again. */
@@ -13,6 +15,7 @@ export function load(): Promise<Parts> {
     (loaded) => (parts.value = loaded),
     (error: unknown) => {
       coming = null;
+      missing.value = true;
       throw error;
     },
   );

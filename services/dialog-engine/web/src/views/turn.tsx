@@ -8,7 +8,7 @@ import { endFacts, noteText } from "../core/status";
 import { turnWords } from "../core/words";
 import type { EndItem, ErrorItem, Item, NoteItem, UserItem } from "../core/types";
 import { Activity } from "./activity";
-import { Answer } from "./answer";
+import { AnswerText } from "./answer-text";
 import { CopyButton } from "./copy-button";
 import { Icon } from "./icon";
 import { useKept } from "./kept";
@@ -59,7 +59,7 @@ function draw(item: Item, actions: Actions): VNode {
   const { key } = item;
   switch (item.kind) {
     case "answer":
-      return <Answer key={key} item={item} />;
+      return <AnswerText key={key} item={item} />;
     case "tool":
       return <Tool key={key} item={item} actions={actions} />;
     case "error":
