@@ -117,6 +117,26 @@ async def test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exac
         assert await logs.newest("no-turn") is None
 
 
+@promise("ids never go back: what died with an engine is a reset in the next epoch")
+async def test_a_later_life_goes_on_after_what_is_stored_of_the_earlier_one(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("cut"))
+        await log.close()
+    later = RedisTurnLogs(archive.store)
+    async with at_work(later.run):
+        log = later.open(Turn("turn", "session", "ann", epoch=2))
+        log.append(Reset(""))
+        log.append(TextDelta("whole"))
+        assert text(await kept(later)) == "cut<reset>whole", "what is there, without waiting for more"
+        log.append(DONE)
+        await log.close()
+        for logs in (later, archive.elsewhere):
+            for reading in (read, kept):
+                assert [frame.id for frame in await reading(logs)] == ["1-1", "2-1", "2-2", "2-3"]
+                assert text(await reading(logs, Cursor(1, 1))) == "<reset>whole<done>"
+
+
 async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
     await stored(archive, *(Reset(str(n)) for n in range(1200)))
     frames = await read(archive.elsewhere)
