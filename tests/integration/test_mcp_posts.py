@@ -243,6 +243,20 @@ async def test_an_answer_of_any_size_is_bounded_while_it_is_read() -> None:
         assert result == Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
 
 
+async def test_connections_are_used_again() -> None:
+    """A second one may be left from the negotiation."""
+    connections: set[object] = set()
+
+    async def count(request: Request) -> None:
+        connections.add(request.writer)
+        await request.text("fine")
+
+    async with scripted(tool=count) as peer, connected(remote(peer.url)) as server:
+        for _ in range(5):
+            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+    assert len(connections) <= 2
+
+
 @pytest.fixture
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
