@@ -311,6 +311,30 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
         assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
 
 
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.store.polled)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert ids(await ahead) == [Cursor(1, 4)]
+        assert ids(await behind) == [Cursor(1, number) for number in range(1, 5)]
+
+
+async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
+    await stored(archive, Reset("first"), Reset("first"))
+    await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
+    await stored(archive, turn=Turn("turn", "session", "ann", epoch=2))
+    for follow in (read, kept):
+        assert ids(await follow(archive.logs, Cursor(1, 1))) == [Cursor(2, 1)]
+
+
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")
 async def test_however_many_follow_logs_that_grow_elsewhere_each_is_read_once(archive: Archive) -> None:
     async with at_work(archive.logs.run):
