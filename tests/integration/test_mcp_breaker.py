@@ -83,6 +83,26 @@ async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() 
 
 
 @promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
+async def test_calls_of_several_users_that_hang_open_it() -> None:
+    async with scripted(hang=never) as peer, connected(remote(peer.url), PATIENT) as server:
+        for user in ("ann", "bob", "cid"):
+            assert isinstance(await server.call("hang", {}, subject=user, timeout_s=0.1), TimedOut)
+        assert isinstance(await server.call("hang", {}, subject="dan", timeout_s=20), NotSent)
+        assert len(peer.calls("hang")) == POLICY.failure_threshold
+
+
+async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
+    async with (
+        scripted(hang=never, overloaded=status(503)) as peer,
+        connected(remote(peer.url, concurrency=1), replace(PATIENT, failure_threshold=1)) as server,
+    ):
+        await server.call("overloaded", {}, timeout_s=5)
+        # The only slot is taken, as by a call from before the circuit opened.
+        async with server.connection._slot():  # pyright: ignore[reportPrivateUsage]
+            assert isinstance(await asyncio.wait_for(server.call("hang", {}, timeout_s=20), 2), NotSent)
+
+
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
 async def test_98_late_calls_of_one_user_refuse_that_user_this_tool_and_nobody_else() -> None:
     policy = replace(PATIENT, failure_threshold=5)
     async with (

@@ -20,6 +20,9 @@ interface TextProps {
   label: string;
 }
 
+/** A text with a full stop, unless it ends with a mark of its own. */
+const sentence = (text = "") => (/[\w)\]"'”»]$/.test(text) ? `${text}.` : text);
+
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
   return (
@@ -28,7 +31,7 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
         <>
           <h3>Outcome</h3>
           <div class="tool-error" data-testid="tool-error" data-code={error.code}>
-            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).join(" ")}</p>
+            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).map(sentence).join(" ")}</p>
             {call.status === "unknown" && <p data-testid="tool-check">{whatToCheck(call)}</p>}
           </div>
         </>

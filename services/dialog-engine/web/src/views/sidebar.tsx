@@ -71,7 +71,7 @@ function Foot({ page }: { page: Page }) {
             onChange={({ currentTarget }) =>
               page.notifications.switch().then(() => (currentTarget.checked = page.notifications.on.value))
             }
-          />{" "}
+          />
           Notify me when an answer ends or asks
         </label>
       )}
