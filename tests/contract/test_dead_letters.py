@@ -59,6 +59,8 @@ async def test_an_attempt_that_was_given_back_is_in_the_history_too(bench: Bench
 @pytest.mark.guard("requeue", "keep_while_open(call, deadline)")
 async def test_a_requeued_call_is_a_new_one_that_runs_as_any_other(bench: Bench) -> None:
     letter = await dead(bench)
+    assert [(each.what, each.worker) for each in letter.history] == [("started", "a"), ("lost", "a"), ("started", "b")]
+    assert (letter.worker, letter.starts, letter.outcome) == ("b", 2, EXHAUSTED)
     new = await again(bench, letter)
 
     assert await letters(bench).requeue(letter, new) == Requeued(new.correlation_id, new.deadline)

@@ -314,6 +314,9 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
     assert decode_request(request.payload).mailbox == mailbox_of("b")
     assert await b.calls.add_result(adopted, call, OUTCOME)
     assert await b.end(adopted) == 3
+    for late in (b.add_round(adopted, tool_call()), b.calls.open_calls(adopted), b.approvals.waiting(adopted)):
+        with pytest.raises(TurnFencedError):  # the turn has ended
+            await late
 
 
 async def everything(store: EngineStore) -> list[object]:

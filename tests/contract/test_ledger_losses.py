@@ -275,6 +275,8 @@ async def test_a_call_whose_request_was_deleted_or_was_delivered_and_is_not_pend
     await bench.redis.xgroup_delconsumer(bench.keys.requests, GROUP, "a")
 
     assert await bench.audit(read, passed, deleted, kept) == [Loss.VANISHED] * 3 + [None]
+    await bench.command("SET", bench.keys.requests, "something else", "PX", 5000)
+    assert await bench.audit(kept) == [Loss.VANISHED]
 
 
 @pytest.mark.guard("loss", "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)", "return a > b")

@@ -75,6 +75,15 @@ async def test_a_call_that_is_offered_to_this_incarnation_is_queued_and_known_at
     assert await bench.backlog() == 1
 
 
+async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
+    before = await bench.engine.incarnation()
+    assert await bench.engine.incarnation() == before
+    await bench.flush()
+    after = await bench.engine.incarnation()
+    assert after != before
+    assert after.endswith("/" + server_of(bench.thread, bench.keys))
+
+
 @promise("a once call that an earlier server of Redis may have started is not started at the next one")
 @pytest.mark.guard("workers", "if not reported[name]", "if false")
 async def test_a_once_call_of_an_earlier_server_waits_until_every_worker_has_reported(bench: Bench) -> None:

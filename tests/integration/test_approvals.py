@@ -141,6 +141,36 @@ async def test_a_second_decision_is_answered_with_the_first(engine: Engine, wait
         assert (body["decision"]["status"], body["decision"]["reason"]) == ("refused", "No")
 
 
+@promise("an approval is bound to its arguments, given once, and expires")
+async def test_an_approval_expires_and_a_late_decision_is_refused(
+    offering: Start, redis_url: str, waiting: Waiting
+) -> None:
+    async with offering(approval_timeout_seconds=0.3) as engine:
+        question = await waiting.begin(engine)
+        events = await waiting.run_shielded(engine)
+        status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert statuses(events, "approval") == ["asked", "expired"]
+    assert statuses(events, "tool") == ["pending", "refused"]
+    assert (status, body["code"], body["decision"]["status"]) == (409, "APPROVAL_DECIDED", "expired")
+    assert requested(redis_url) == []
+
+
+@promise("destructive tools wait for approval, durably")
+async def test_stopping_cancels_a_waiting_call_which_is_never_enqueued(
+    engine: Engine, waiting: Waiting, redis_url: str
+) -> None:
+    question = await waiting.begin(engine)
+    await engine.client.post(f"/v1/turns/{waiting.turn_id}/cancel")
+    events = await waiting.run_shielded(engine)
+    status, body = await waiting.decide(engine, question["toolCallId"], decision="approve", hash=question["hash"])
+
+    assert statuses(events, "tool") == ["pending", "cancelled"]
+    assert events[-1].data["reason"] == "cancelled"
+    assert (status, body["code"], body["callStatus"]) == (409, "APPROVAL_DECIDED", "cancelled")
+    assert requested(redis_url) == []
+
+
 async def test_a_refused_decision_is_a_problem_document_and_the_question_stays_open(
     engine: Engine, waiting: Waiting
 ) -> None:
@@ -176,10 +206,13 @@ async def test_any_engine_accepts_a_decision_and_the_owner_of_the_turn_continues
 ) -> None:
     here, there = engines
     question = await waiting.begin(here)
+    assert requested(redis_url) == []
     status, body = await waiting.decide(there, question["toolCallId"], decision="approve", hash=question["hash"])
 
-    assert (status, body["status"]) == (200, "approved")
+    assert (status, body["status"], body["correlationId"]) == (200, "approved", question["correlationId"])
     await wait_until(lambda: requested(redis_url), what="the request")
+    [event] = requested(redis_url)
+    assert (event["correlationId"], event["arguments"]) == (question["correlationId"], {})
     other = await waiting.decide(there, question["toolCallId"], decision="refuse")
     assert (other[0], other[1]["code"]) == (409, "APPROVAL_DECIDED")
     assert requested(redis_url)[0]["mailbox"] == await mailbox_of(postgres_url), "the answer goes to the turn's owner"

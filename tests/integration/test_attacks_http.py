@@ -126,6 +126,24 @@ async def test_a_large_head_is_answered_once_with_431() -> None:
     assert not errors
 
 
+async def test_heads_without_end_cost_neither_memory_nor_time() -> None:
+    """Seventy megabytes of headers."""
+    async with serving() as served:
+        _, writer = await served.connect()
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        writer.write(b"GET / HTTP/1.1\r\n")
+        try:
+            for _ in range(70):
+                writer.write(b"x: " + b"a" * 1_000_000)
+                await writer.drain()
+        except ConnectionError:
+            pass
+        assert time.process_time() - began < 2
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+        writer.close()
+        assert status(await served.ask()) == 200
+
+
 async def test_what_cannot_be_parsed_is_refused_once_and_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

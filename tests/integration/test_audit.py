@@ -12,8 +12,9 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import AUDIT_RECORDED
 from dialog_engine.model import ApprovalStatus, AssistantMessage, ToolCall, Turn
 from dialog_engine.operators import commands
-from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted
+from dialog_engine.storage.audit import COLUMNS, AuditTrail, fitted, read_digest_key
 from dialog_engine.tool_calls.values import Asked, Decision
+from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
@@ -162,6 +163,21 @@ def test_a_digest_needs_the_key_of_its_store_and_not_the_order_of_the_arguments(
     assert trail.digest({"a": 1, "b": 2}) == trail.digest({"b": 2, "a": 1})
     assert trail.digest({"a": 1}) != trail.digest({"a": 2})
     assert trail.digest({"a": 1}) != AuditTrail(b"other").digest({"a": 1})
+
+
+async def test_the_key_of_the_digests_stays_the_same(open_database: OpenDatabase) -> None:
+    keys: list[bytes] = []
+    for _ in range(2):
+        async with open_database() as database:
+            keys.append(await read_digest_key(database, CLEAR))
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 32
+
+
+async def test_a_single_event_is_committed_before_it_is_reported_as_recorded(store: EngineStore) -> None:
+    event = AuditEvent(AuditAction.SIGNED_IN, "ada", key_id="page")
+    await store.store.record(event)
+    assert await recorded(store) == [event]
 
 
 REFUSED_STATEMENTS = {

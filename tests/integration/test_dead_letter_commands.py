@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from deploy.local.ports import free_port
@@ -17,7 +18,8 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.demo import Demo
 from tests.marks import promise
 from tests.support import operators
-from tests.support.operators import Answer, Terminal
+from tests.support.operators import Answer, Terminal, environment
+from tests.support.stack import BIN
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
@@ -286,3 +288,15 @@ async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Ope
 
     assert answer.code == UNREACHABLE
     assert time.monotonic() - began < 5
+
+
+async def test_who_reads_only_the_first_line_leaves_no_traceback(caller: Caller, operator: Operator) -> None:
+    for _ in range(20):
+        await caller.command("XADD", caller.keys.dead, "*", "reason", "x" * 5000, "event", "{")
+    done = await anyio.run_process(
+        f"{BIN / 'plugins-mcp'} dead list --json --limit 20 | head -1",
+        cwd=operator.folder,
+        env=environment(operator.url),
+    )
+    assert json.loads(done.stdout)["reason"] == "x" * 5000
+    assert b"Traceback" not in done.stderr

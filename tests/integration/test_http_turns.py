@@ -79,6 +79,37 @@ async def test_a_stream_that_fails_is_logged_and_its_connection_closed(
     assert failure.subgroup(StorageUnavailableError) is not None
 
 
+async def test_a_disconnected_client_ends_its_stream_and_not_its_turn(engine: Engine, model: Model) -> None:
+    model.held.clear()
+    async with engine.stream("POST", "/v1/chat", json={"message": "Hi"}) as stream:
+        await stream.until("text")
+        assert await engine.metric("dialog_event_streams 1.0")
+    await wait_until(lambda: engine.metric("dialog_event_streams 0.0"), what="the end of the stream")
+    assert await engine.metric("dialog_turns_running 1.0")
+    model.held.set()
+
+
+async def test_a_turn_can_be_begun_without_an_open_connection(engine: Engine) -> None:
+    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+    answer = await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})
+    assert answer.status_code == 202
+    assert answer.json()["sessionId"] == session
+
+    events = await engine.events("GET", answer.json()["eventsUrl"])
+    assert words(events) == "Hello"
+    turn = (await engine.client.get(f"/v1/turns/{answer.json()['turnId']}")).json()
+    assert (turn["status"], turn["reason"], turn["sessionId"]) == ("done", "stop", session)
+    assert turn["finishedAt"] >= turn["createdAt"]
+    messages = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()
+    assert [(each["role"], each["content"]) for each in messages["messages"]] == [
+        ("user", "Hi"),
+        ("assistant", "Hello"),
+    ]
+    assert (messages["title"], messages["runningTurnId"]) == ("Hi", None)
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert (listed["sessionId"], listed["title"]) == (session, "Hi")
+
+
 async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
     events = await engine.chat()
     path = f"/v1/turns/{events[0].data['turnId']}/events"

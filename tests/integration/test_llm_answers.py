@@ -125,6 +125,24 @@ async def test_the_cost_of_an_answer_that_is_left_is_what_was_reported_and_the_p
     assert request.meter.reported == cost
 
 
+async def test_tokens_that_arrive_together_are_one_event(protocol: Protocol, provider: Provider, client: Model) -> None:
+    async def many(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send_at_once(protocol.opening, *([protocol.hel] * 100), protocol.end)
+        await exchange.end()
+
+    provider.scripts = [many]
+    assert (await events_of(client))[0] == TextDelta("Hel" * 100)
+
+
+async def test_an_answer_of_nothing_is_complete_and_leaves_its_connection_to_the_next(
+    protocol: Protocol, provider: Provider, client: Model
+) -> None:
+    provider.scripts = [answer(protocol.opening + protocol.end), answer(protocol.hello)]
+    assert [await said(client) for _ in range(3)] == ["", "Hello", "Hello"]
+    assert (provider.connections, len(provider.requests)) == (1, 3)
+
+
 # --- How an answer is stopped ----------------------------------------------------------------------------------------
 
 
@@ -251,6 +269,14 @@ async def test_an_error_that_is_called_an_event_stream_gets_its_name(provider: P
     provider.scripts = [answer(body[:5], body[5:])]
     with pytest.raises(LLMOverloadedError, match="busy"):
         await said(client)
+
+
+async def test_an_address_without_a_server_is_unavailable(protocol: Protocol) -> None:
+    async with serving(Provider()) as gone:
+        pass
+    with pytest.raises(LLMUnavailableError, match="it cannot be reached") as caught:
+        await said_by(protocol, gone)
+    assert KEY not in str(caught.value)
 
 
 # --- How long it is waited for ---------------------------------------------------------------------------------------

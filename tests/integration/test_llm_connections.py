@@ -75,6 +75,24 @@ async def test_a_kept_connection_that_the_server_just_closed_is_no_failure(
     assert (len(provider.asked), provider.connections) == (3, 2)
 
 
+async def test_the_end_of_a_response_is_awaited_so_that_its_connection_can_be_used_again(provider: Provider) -> None:
+    shown = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.start()
+        await exchange.send(b"".join(HELLO))
+        await shown.wait()
+        await exchange.end()
+
+    provider.scripts = [script, answer(*HELLO)]
+    async with aclosing(OpenAIModel(provider.url, KEY, "model", timeouts=Timeouts(end=10))) as client:
+        async for event in await client.open(REQUEST):
+            if isinstance(event, StreamEnd):
+                shown.set()
+        assert await ask(client) == HELLO_EVENTS
+    assert provider.connections == 1
+
+
 async def test_a_request_without_retries_is_repeated_once_when_its_connection_is_closed(
     provider: Provider, client: OpenAIModel, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -296,6 +314,17 @@ async def test_interim_responses_are_bounded(provider: Provider, client: OpenAIM
     async with short_turns():
         with pytest.raises(LLMUnavailableError, match="connection"):
             await ask(client)
+
+
+@pytest.mark.parametrize("head", [b"HTTP/1.1 two hundred\r\n\r\n", b"220 mail.example ESMTP\r\n"])
+async def test_what_is_no_http_is_a_failed_connection(provider: Provider, client: OpenAIModel, head: bytes) -> None:
+    async def script(exchange: Exchange) -> None:
+        await exchange.raw(head)
+        await exchange.until_closed()
+
+    provider.scripts = [script]
+    with pytest.raises(LLMUnavailableError, match="connection"):
+        await ask(client)
 
 
 # --- What is left behind ---------------------------------------------------------------------------------------------

@@ -227,13 +227,20 @@ async def test_a_redirect_is_reported_and_nothing_is_sent_to_another_server(
     assert len(provider.asked) == 1
 
 
-async def test_an_error_response_that_never_ends_is_read_for_a_bounded_time(provider: Provider) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+async def test_an_error_response_that_never_ends_is_read_up_to_a_size_and_for_a_bounded_time(
+    provider: Provider, silent: bool
+) -> None:
     async def script(exchange: Exchange) -> None:
         await exchange.start(401)
         await exchange.send(b"No")
-        await exchange.until_closed()
+        if silent:
+            await exchange.until_closed()
+        while True:
+            await exchange.send(b"No" * 1000)
 
     provider.scripts = [script]
     async with httpx2.AsyncClient() as http, http.stream("POST", f"{provider.url}/chat", json={}) as response:
-        await asyncio.wait_for(bound_error(response, seconds=0.1), 5)
-        assert await response.aread() == b"No"
+        await asyncio.wait_for(bound_error(response, seconds=0.1 if silent else 60), 5)
+        body = await response.aread()
+    assert body == b"No" if silent else body.startswith(b"NoNo")

@@ -8,6 +8,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,10 +28,10 @@ from dialog_engine.errors import (
 )
 from dialog_engine.llm.bedrock import EventStreamParser
 from dialog_engine.llm.opening import open_llm
-from dialog_engine.model import AnsweredBy, ChatEvent, StreamEnd, TextDelta
+from dialog_engine.model import AnsweredBy, ChatEvent, ChatRequest, Choice, StreamEnd, TextDelta
 from dialog_engine.settings import load_settings
 from tests.marks import promise
-from tests.support.hello import REQUEST
+from tests.support.hello import REQUEST, TURN
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
@@ -102,6 +103,20 @@ async def test_account_and_header_fields_of_the_environment_are_sent(
     assert "x-api-key" not in fields
     account = (fields.get("openai-organization"), fields.get("openai-project"))
     assert account == (("org-1", "proj-1") if kind == "openai" else (None, None))
+
+
+async def test_the_models_of_one_provider_share_its_connections(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.scripts = [answer(PROTOCOLS["openai"].hello)]
+    monkeypatch.setenv("OPENAI_BASE_URL", provider.url)
+    monkeypatch.setenv("ALLOWED_MODELS", "openai:another")
+    async with open_llm(load_settings().models) as llm:
+        for model in ("", "openai:another"):
+            turn = replace(TURN, choice=Choice(model=model))
+            assert [event async for event in await llm(ChatRequest(REQUEST.messages, turn))]
+    assert [body["model"] for body in provider.requests] == ["gpt-4.1-mini", "another"]
+    assert provider.connections == 1
 
 
 # --- OpenRouter ------------------------------------------------------------------------------------------------------

@@ -170,6 +170,15 @@ async def test_a_result_is_split_wholly_or_not_at_all_and_the_command_goes_on_wh
     assert await split_media.split_media(store.database, CLEAR) == 0
 
 
+async def test_engines_and_the_command_split_at_the_same_time(store: EngineStore) -> None:
+    other = EngineStore(store.database, "another engine")
+    reads = [each.archive.transcript("ann", "long", limit=200) for each in (store, other) for _ in range(3)]
+    count, _ = await asyncio.gather(split_media.split_media(store.database, CLEAR), asyncio.gather(*reads))
+    assert count <= TURNS // 5
+    assert await unsplit(store) == 0
+    assert await stored(store, "SELECT count(*) FROM media") == [(TURNS // 5,)]
+
+
 async def test_a_session_that_is_erased_while_it_is_split_leaves_no_media(store: EngineStore) -> None:
     for number in range(5):
         session = f"gone-{number}"

@@ -9,6 +9,7 @@ import pytest
 from plugins_contract.catalog import BreakerState, ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, RetryLater, TimedOut
 from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.circuit_breaker import MAX_LATE
 from tests.integration.servers import QUICK, connected, owned, ready, remote, speaking
 from tests.integration.servers.behaviours import answer, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
@@ -80,6 +81,27 @@ async def test_a_probe_that_is_cancelled_leaves_the_next_call_to_be_the_probe() 
         probe.cancel()
         await asyncio.gather(probe, return_exceptions=True)
         assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+
+
+@promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")
+async def test_calls_of_several_users_that_hang_open_it() -> None:
+    policy = replace(PATIENT, failure_threshold=MAX_LATE + 1)
+    async with scripted(hang=never) as peer, connected(remote(peer.url), policy) as server:
+        for number in range(policy.failure_threshold):
+            assert isinstance(await server.call("hang", {}, subject=f"user {number}", timeout_s=0.1), TimedOut)
+        assert isinstance(await server.call("hang", {}, subject="ann", timeout_s=20), NotSent)
+        assert len(peer.calls("hang")) == policy.failure_threshold
+
+
+async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
+    async with (
+        scripted(hang=never, overloaded=status(503)) as peer,
+        connected(remote(peer.url, concurrency=1), replace(PATIENT, failure_threshold=1)) as server,
+    ):
+        await server.call("overloaded", {}, timeout_s=5)
+        # The only slot is taken, as by a call from before the circuit opened.
+        async with server.connection._slot():  # pyright: ignore[reportPrivateUsage]
+            assert isinstance(await asyncio.wait_for(server.call("hang", {}, timeout_s=20), 2), NotSent)
 
 
 @promise("one subject's slow calls are refused to that subject alone, and a server that hangs is still found")

@@ -20,6 +20,7 @@ from mcp.types import DiscoverResult, Implementation, ServerCapabilities
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent
 from plugins_mcp.mcp.calls import SendState
+from plugins_mcp.mcp.content import MAX_ANSWER_BYTES
 from plugins_mcp.mcp.dispatcher import TransportListener, direct_session
 from plugins_mcp.mcp.http_client import http_client, proxy_for, redirect_within_server
 from plugins_mcp.mcp.http_posts import PostDispatcher
@@ -229,6 +230,31 @@ async def test_an_answer_to_another_request_says_nothing_about_the_call(fields: 
 
     async with scripted(tool=confuse) as peer, connected(remote(peer.url)) as server:
         assert isinstance(await server.call("tool", {}, timeout_s=5), Ambiguous)
+
+
+async def test_an_answer_of_any_size_is_bounded_while_it_is_read() -> None:
+    async def endless(request: Request) -> None:
+        await request.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+        while not request.gone.is_set():
+            await request.raw(b"100000\r\n" + b" " * 0x100000 + b"\r\n")
+
+    async with scripted(tool=endless) as peer, connected(remote(peer.url)) as server:
+        result = await server.call("tool", {}, timeout_s=20)
+        assert result == Ambiguous(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+
+
+async def test_connections_are_used_again() -> None:
+    """A second one may be left from the negotiation."""
+    connections: set[object] = set()
+
+    async def count(request: Request) -> None:
+        connections.add(request.writer)
+        await request.text("fine")
+
+    async with scripted(tool=count) as peer, connected(remote(peer.url)) as server:
+        for _ in range(5):
+            assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
+    assert len(connections) <= 2
 
 
 @pytest.fixture

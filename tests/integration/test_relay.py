@@ -13,7 +13,7 @@ from callstream_runtime.connections import command_client
 from callstream_runtime.encryption_keys import cipher_of
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED
+from dialog_engine.chat.outbox import DEFAULT_ROUTES, TOOL_CALL_FINISHED, TURN_FINISHED, OutboxRow
 from dialog_engine.errors import ConfigurationError, StorageUnavailableError
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import ObservedCalls
@@ -148,6 +148,31 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench
         bench.outbox.put(late)
         await wait_until(lambda: late.event_id in bench.answers)
     assert await bench.backlog() == 2
+
+
+@pytest.mark.parametrize("relay_times", [replace(SOON, mark=1.0)])
+async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_deleted_in_one_commit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[Sequence[OutboxRow]] = []
+    published = bench.outbox.published
+
+    async def counted(rows: Sequence[OutboxRow]) -> None:
+        commits.append(rows)
+        await published(rows)
+
+    monkeypatch.setattr(bench.outbox, "published", counted)
+    deadline = await bench.deadline()
+    calls = [bench.outbox.call(request(deadline)) for _ in range(20)]
+    async with at_work(bench.relay.run):
+        bench.relay.offer(calls)
+        await wait_until(lambda: len(bench.answers) == len(calls))
+        for call in calls:
+            bench.relay.offer([bench.outbox.answer(call.event_id)])
+        await wait_until(bench.empty)
+
+    [marked] = commits
+    assert [row.event_type for row in marked] == [TOOL_CALL_FINISHED] * len(calls)
 
 
 @pytest.mark.parametrize("relay_times", [replace(SOON, facts=0.5)])

@@ -117,6 +117,26 @@ async def test_here_and_elsewhere_the_ids_are_the_same_and_after_each_comes_exac
         assert await logs.newest("no-turn") is None
 
 
+@promise("ids never go back: what died with an engine is a reset in the next epoch")
+async def test_a_later_life_goes_on_after_what_is_stored_of_the_earlier_one(archive: Archive) -> None:
+    async with at_work(archive.logs.run):
+        log = archive.logs.open(TURN)
+        log.append(TextDelta("cut"))
+        await log.close()
+    later = RedisTurnLogs(archive.store)
+    async with at_work(later.run):
+        log = later.open(Turn("turn", "session", "ann", epoch=2))
+        log.append(Reset(""))
+        log.append(TextDelta("whole"))
+        assert text(await kept(later)) == "cut<reset>whole", "what is there, without waiting for more"
+        log.append(DONE)
+        await log.close()
+        for logs in (later, archive.elsewhere):
+            for reading in (read, kept):
+                assert [frame.id for frame in await reading(logs)] == ["1-1", "2-1", "2-2", "2-3"]
+                assert text(await reading(logs, Cursor(1, 1))) == "<reset>whole<done>"
+
+
 async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive) -> None:
     await stored(archive, *(Reset(str(n)) for n in range(1200)))
     frames = await read(archive.elsewhere)
@@ -289,6 +309,30 @@ async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_ag
         frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
         assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
         assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
+
+
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.store.polled)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert ids(await ahead) == [Cursor(1, 4)]
+        assert ids(await behind) == [Cursor(1, number) for number in range(1, 5)]
+
+
+async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
+    await stored(archive, Reset("first"), Reset("first"))
+    await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
+    await stored(archive, turn=Turn("turn", "session", "ann", epoch=2))
+    for follow in (read, kept):
+        assert ids(await follow(archive.logs, Cursor(1, 1))) == [Cursor(2, 1)]
 
 
 @promise("the turn log is in Redis, fenced by epoch, and any replica serves it")

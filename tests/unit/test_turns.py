@@ -86,6 +86,24 @@ async def test_a_turn_that_cannot_be_committed_does_not_begin_runs_no_tool_and_c
         assert engine.worker.executed == []
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_a_turn_whose_caller_goes_away_during_its_commit_runs_all_the_same(is_new: bool) -> None:
+    store = MemoryStore()
+    async with FakeEngine(ScriptedModel(says("One."), says("Two.")), store=store) as engine:
+        session = None if is_new else (await engine.turns.start("ada", None, "one")).session_id
+        await wait_until(lambda: not len(engine.turns))
+        commit = store.hold["begin"] = asyncio.Event()
+        caller = asyncio.create_task(engine.turns.start("ada", session, "next"))
+        await breathe()
+        caller.cancel()
+        await breathe()
+        assert not caller.done()
+        commit.set()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        assert len(engine.turns) == 1
+
+
 # --- Ending ---------------------------------------------------------------------------------------------------------
 
 

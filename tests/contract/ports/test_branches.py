@@ -9,7 +9,7 @@ import pytest
 
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.waiting_messages import Candidate
-from dialog_engine.errors import TooManyBranchesError, TurnNotFoundError, TurnRunningError
+from dialog_engine.errors import SessionNotFoundError, TooManyBranchesError, TurnNotFoundError, TurnRunningError
 from dialog_engine.model import Done, DoneReason, Turn, Usage, UserMessage
 from dialog_engine.storage.branches import MAX_SIBLINGS
 from plugins_contract.messages import new_id
@@ -148,6 +148,9 @@ async def test_turns_of_other_sessions_and_subjects_are_not_found(storage: Engin
             await storage.sessions.move_leaf(subject, session_of, first)
     with pytest.raises(TurnNotFoundError):
         await storage.archive.made_calls("eve", first, 10)
+    for subject, session_of in (("ada", "nowhere"), ("eve", session_id)):
+        with pytest.raises(SessionNotFoundError):
+            await begin(storage.turns, subject, session_of, "Hi")
     assert await shown(storage, session_id) == [first]
 
 

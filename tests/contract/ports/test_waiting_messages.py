@@ -85,12 +85,16 @@ async def test_the_end_of_a_turn_begins_the_message_that_came_first(storage: Eng
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_a_message_that_does_not_wait_overtakes_none_that_does(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
-    first = await queued(storage, running.session_id)
-    await storage.end(running)  # by an engine that begins nothing
+    first, _ = [await queued(storage, running.session_id) for _ in range(2)]
 
-    with pytest.raises(TurnRunningError) as caught:
-        await begin(storage.turns, "ada", running.session_id, "Me")
-    assert caught.value.turn_id == first.turn_id
+    async def refused_for() -> str:
+        with pytest.raises(TurnRunningError) as caught:
+            await begin(storage.turns, "ada", running.session_id, "Me")
+        return caught.value.turn_id
+
+    assert await refused_for() == running.turn_id
+    await storage.end(running)  # by an engine that begins nothing
+    assert await refused_for() == first.turn_id
     assert not await storage.turns.begin(message(running.session_id), "later", queue=True)
     assert await storage.waiting.due(9) == [running.session_id]
 
