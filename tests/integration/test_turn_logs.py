@@ -141,6 +141,7 @@ async def test_a_log_of_more_pages_than_one_is_read_to_its_end(archive: Archive)
     await stored(archive, *(Reset(str(n)) for n in range(1200)))
     frames = await read(archive.elsewhere)
     assert len(frames) == 1201
+    assert await kept(archive.logs) == frames
     assert ids(frames) == sorted(ids(frames))
 
 
