@@ -263,7 +263,10 @@ def mark(page: Page) -> None:
     page.evaluate("for (const element of document.querySelectorAll('.prose *')) element.marked = true")
 
 
-@promise("an answer whose layout cannot be fetched is shown as it was written, and laid out once it can")
+@promise(
+    "an answer whose layout cannot be fetched is shown as it was written, and laid out once it can",
+    only_in_test_all="needs a browser",
+)
 def test_without_the_layout_an_answer_is_shown_as_it_was_written(chat: ChatPage, engine: ScriptedEngine) -> None:
     session_id = engine.store("Kept", ("Before?", "It is **bold**."))
     chat.page.route("**/assets/later-*", lambda route: route.abort())

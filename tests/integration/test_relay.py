@@ -367,10 +367,9 @@ async def test_a_lost_mark_repeats_the_publication_and_enqueues_nothing_twice(be
     row = bench.outbox.call(request(await bench.deadline()))
     async with at_work(bench.relay.run):
         bench.relay.offer([row])
-        await wait_until(bench.empty)
-    bench.outbox.sql(
-        "UPDATE outbox SET published_at = NULL"
-    )  # the process was killed between the publication and its mark
+        await wait_until(lambda: bench.empty() and not bench.relay.unmarked())
+    # The process was killed between the publication and its mark.
+    bench.outbox.sql("UPDATE outbox SET published_at = NULL")
 
     async with at_work(bench.relay.run):
         await wait_until(bench.empty)

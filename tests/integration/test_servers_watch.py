@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ async def withdrawn(caller: Caller, server: str) -> None:
 
 
 def children() -> set[int]:
-    return {each.pid for each in psutil.Process().children() if "examples.demo_server" in each.cmdline()}
+    found = set[int]()
+    for each in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it ends now
+            found |= {each.pid} if "examples.demo_server" in each.cmdline() else set()
+    return found
 
 
 @promise("a changed servers file is taken over while the worker runs: unchanged servers keep their processes")
