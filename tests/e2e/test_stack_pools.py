@@ -40,6 +40,7 @@ def stack() -> Generator[Stack]:
             stack.start_demo()
             stack.start_model()
             for name, server in json.loads(stack.config_path.read_text())["mcpServers"].items():
+                stack.config_path = stack.folder / f"{name}.json"  # a worker takes over a changed file
                 stack.config_path.write_text(json.dumps({"mcpServers": {name: server}}))
                 stack.start_worker()
             stack.start_engine()
