@@ -172,8 +172,9 @@ async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(
 
     due = len(await storage.waiting.due(9))
     waits = await storage.waiting.of_session("ada", session)
-    assert (await storage.turns.is_running(sent.turn_id), due, len(waits)) == becomes
-    assert [each.held for each in waits] == (["STOPPED"] if reason is DoneReason.CANCELLED else [""] * len(waits))
+    # PostgreSQL does not promise the lock to who has waited longest: then the message came after the end, and begins.
+    assert (await storage.turns.is_running(sent.turn_id), due, len(waits)) in (becomes, (True, 0, 0))
+    assert [each.held for each in waits] == ["STOPPED" if reason is DoneReason.CANCELLED else ""] * len(waits)
 
 
 @promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
