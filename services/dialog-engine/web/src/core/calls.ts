@@ -9,7 +9,7 @@ export const answered = (call: Call): boolean => ENDED.has(call.status);
 
 const PROBLEMS: ReadonlySet<string> = new Set(["failed", "timeout", "unknown"]);
 
-/** Whether a call was refused by the person who was asked: that is an answer, and no failure. */
+/** Whether the user has refused a call: that is an answer, and no failure. */
 export const refusedByPerson = (call: Call): boolean => call.status === "refused" && call.approval?.status === "refused";
 
 /** Whether a person is to know how a call ended. */

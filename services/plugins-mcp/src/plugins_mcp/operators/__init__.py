@@ -1,1 +1,1 @@
-"""Commands for operators: `plugins-mcp dead` and `plugins-mcp tools`."""
+"""Commands for operators: `plugins-mcp dead`, `tools`, `servers` and `check`."""
