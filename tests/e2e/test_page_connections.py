@@ -304,7 +304,7 @@ def test_seven_tabs_leave_connections_for_what_a_person_does(
     chat.open()
     chat.ask("go")
     expect(chat.page.get_by_test_id("approve")).to_be_visible()
-    session = chat.page.url.rpartition("/")[2]
+    session = chat.session
     tabs = [chat]
     for _ in range(6):
         page = context.new_page()
