@@ -1,4 +1,4 @@
-"""The engine behind the page is killed while messages wait, and before the first word of another version of an answer."""
+"""The engine is killed while messages wait, and before the first word of another version of an answer."""
 
 import signal
 from collections.abc import Generator

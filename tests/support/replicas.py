@@ -18,7 +18,6 @@ from tests.support.stack import ENGINE, Event, Stack, events_of
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
-
 QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
 
 
