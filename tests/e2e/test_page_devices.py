@@ -38,7 +38,8 @@ class Site:
             "SELECT (SELECT count(*) FROM engines earlier WHERE earlier.started_at < engines.started_at)"
             " FROM turns JOIN engines ON engine_id = owner WHERE status = 'running'"
         )
-        return self.engines[place], self.engines[1 - place]
+        one, two = self.engines
+        return (two, one) if place else (one, two)
 
 
 @pytest.fixture(scope="module")
