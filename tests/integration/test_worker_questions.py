@@ -69,6 +69,10 @@ def ran(folder: Path) -> list[str]:
     return trace.read_text().splitlines() if trace.exists() else []
 
 
+def code(outcome: ToolOutcome) -> ErrorCode | None:
+    return outcome.error.code if outcome.error else None
+
+
 def text(outcome: ToolOutcome) -> str:
     return "".join(block.text for block in outcome.content if isinstance(block, TextBlock))
 
@@ -81,7 +85,8 @@ async def test_another_worker_sends_the_answer_with_the_state(redis_url: str, tm
             first = await caller.round("book")
             [question] = (asked := await caller.asked(first)).questions
             assert (question.key, question.kind, question.message) == ("when", QuestionKind.FORM, "When to Bonn?")
-            assert await caller.nothing_pending() and await caller.backlog_is_empty(), "the round has ended"
+            assert await caller.nothing_pending(), "the round has ended"
+            assert await caller.backlog_is_empty()
             assert await caller.redis.hget(caller.keys.call(first.correlation_id), "state") == b"input_required"
         async with working(redis_url, servers(tmp_path)):
             second = await caller.round("book", first, NextRound(2, WHEN, asked.state))
@@ -118,7 +123,7 @@ async def test_a_server_with_another_key_is_not_asked_from_the_beginning(redis_u
             outcome = await caller.outcome(await caller.round("book", first, NextRound(2, WHEN, asked.state)))
 
     assert outcome.state is CallState.FAILED
-    assert outcome.error and outcome.error.code is ErrorCode.INPUT_EXPIRED
+    assert code(outcome) is ErrorCode.INPUT_EXPIRED
     assert ran(tmp_path) == ["book None"], "never round 1 again"
 
 
@@ -140,7 +145,7 @@ async def test_what_nobody_is_asked_says_what_the_server_wanted(redis_url: str, 
         endless = await caller.outcome(await caller.round("endless", await caller.round("endless"), last))
 
     for tool, words in wanted.items():
-        error = said[tool].error
-        assert error and error.code is ErrorCode.INPUT_REFUSED and words in error.message, (tool, error)
-    assert unasked.error and unasked.error.code is ErrorCode.INPUT_REFUSED, "a producer that cannot ask"
-    assert endless.error and "after 10 rounds" in endless.error.message
+        assert code(said[tool]) is ErrorCode.INPUT_REFUSED
+        assert words in str(said[tool].error)
+    assert code(unasked) is ErrorCode.INPUT_REFUSED, "a producer that cannot ask"
+    assert "after 10 rounds" in str(endless.error)

@@ -6,6 +6,7 @@ Arguments: `stdio`, or a port for Streamable HTTP. `KEY` seals its states (a new
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
@@ -53,7 +54,7 @@ def asks(state: str, **requests: InputRequest) -> InputRequiredResult:
 
 def note(what: str) -> None:
     if path := os.environ.get("TRACE"):
-        with open(path, "a") as trace:
+        with Path(path).open("a") as trace:
             trace.write(what + "\n")
 
 
