@@ -425,7 +425,7 @@ dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.cont
     llm.providers.base operators.audit_chain operators.commands operators.encrypt operators.trace
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources
-plugins_contract: rights signing
+plugins_contract: questions rights signing
 plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
     operators.arguments operators.servers operators.tools
 """,

@@ -134,7 +134,8 @@ def key_of(value: str | bytes) -> str:
 
 
 def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequested:
-    """The request with its arguments, and what a later round brings, sealed as it may be stored and sent. Unchanged without keys.
+    """The request with its arguments, and what a later round brings, sealed, as it may be stored and sent. Unchanged
+    without keys.
 
     It keeps its arguments in memory, and is encoded without them. One that is sealed already stays as it is.
     """

@@ -45,7 +45,7 @@ class QuestionKind(StrEnum):
 
 
 class ServerQuestion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One question. `key` is the server's name for it; a form has a `form`, its JSON schema, and the other kind a `url`.
+    """One question. `key` is the server's name for it. A form has a `form`, its JSON schema; the other kind has a `url`.
 
     All texts are the server's: data, never markup.
     """
@@ -121,12 +121,7 @@ def unfit_address(url: str) -> str | None:
         return "named an address that cannot be read"
     if parts.scheme != "https" or not host or parts.username is not None or len(url) > 8_000 or not url.isprintable():
         return f"named an address that is not https: {url[:200]!r}"
-    if (
-        host == "localhost"
-        or host.endswith((".localhost", ".local", ".internal"))
-        or "." not in host
-        and ":" not in host
-    ):
+    if host.endswith((".localhost", ".local", ".internal")) or not {".", ":"} & {*host}:
         return f"named an address that is not public: {host}"
     try:
         public = ipaddress.ip_address(host).is_global
