@@ -45,7 +45,7 @@ class QuestionKind(StrEnum):
 
 
 class ServerQuestion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One question. `key` is the server's name for it. A form has a `form`, its JSON schema; the other kind has a `url`.
+    """One question. `key` is the server's name for it. A form has a `form`, its JSON schema; the other kind a `url`.
 
     All texts are the server's: data, never markup.
     """
