@@ -47,6 +47,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
+    `keeps_large` says that engines take large results of this call themselves: see `large_results`.
     """
 
     event_type: str = EVENT_TYPE
@@ -69,6 +70,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
+    keeps_large: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -95,7 +95,8 @@ class ToolOutcome(_Wire, frozen=True):
 
     `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
-    the worker. `truncated` means that this is not the whole content.
+    the worker. `truncated` means that this is not the whole content. With `kept` an engine keeps the whole
+    outcome under that digest (`large_results`), and this one is sent in its place.
     """
 
     state: CallState
@@ -104,6 +105,7 @@ class ToolOutcome(_Wire, frozen=True):
     duration_ms: int = 0
     attempts: int = 0
     truncated: bool = False
+    kept: str = ""
 
     @classmethod
     def failure(
