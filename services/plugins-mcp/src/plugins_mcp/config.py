@@ -59,7 +59,7 @@ class Settings(ServiceSettings):
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
 
     @model_validator(mode="after")
-    def _fit_together(self) -> Self:
+    def _have_what_they_need(self) -> Self:
         if self.mcp_config is None and self.mcp_server_endpoint is None and not self.development_echo:
             raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: without one there are no tools")
         if self.engine_url and not self.request_keys_file:
