@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from plugins_contract.choice import ToolChoice
+
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
 SEALED_VERSION = 2
@@ -47,6 +49,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
+    `choice` is unset when the message may use every tool of its sender.
     """
 
     event_type: str = EVENT_TYPE
@@ -69,6 +72,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
+    choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -93,6 +97,7 @@ class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     roles: tuple[str, ...] = ()
     traceparent: str | None = None
     approved: Approval | None = None
+    choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsupportedEventError(ValueError):

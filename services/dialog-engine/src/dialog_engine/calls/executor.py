@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
+
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses
@@ -136,6 +138,7 @@ class CallExecutor(ToolCalls):
             subject=turn.subject,
             roles=turn.roles,
             traceparent=turn.traceparent,
+            choice=turn.choice.tools or msgspec.UNSET,
         )
         request = approve(request, approved_by)
         return seal_request(request, self._cipher) if self._cipher.active else request

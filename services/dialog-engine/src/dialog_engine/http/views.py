@@ -38,6 +38,7 @@ from dialog_engine.tool_calls.results.steps import (
 from dialog_engine.tool_calls.results.texts import user_text
 from dialog_engine.tool_calls.values import Approval, PendingApproval, WholeResult
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
@@ -98,6 +99,14 @@ def sessions(records: Sequence[SessionRecord], limit: int) -> dict[str, Any]:
     }
 
 
+def tool_choice(tools: ToolChoice | None) -> dict[str, Any] | None:
+    """What a message or a session has chosen; None for all tools."""
+    if tools is None:
+        return None
+    lists = {"servers": tools.servers, "allow": tools.allow, "deny": tools.deny or None}
+    return {name: names for name, names in lists.items() if names is not None}
+
+
 def session(record: SessionRecord) -> dict[str, Any]:
     """A session in a list."""
     return {
@@ -111,6 +120,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "revision": record.revision,
         "waiting": record.waiting,
         "held": record.held or None,
+        "tools": tool_choice(record.tools),
     }
 
 
@@ -146,6 +156,7 @@ def session_head(record: SessionRecord) -> dict[str, Any]:
         "title": record.title,
         "runningTurnId": record.running_turn_id,
         "leafTurnId": record.leaf_turn_id,
+        "tools": tool_choice(record.tools),
     }
 
 
@@ -213,6 +224,7 @@ def waiting(message: WaitingMessage) -> dict[str, Any]:
         "message": message.text,
         "model": turn.choice.model or None,
         "toolMode": turn.choice.tool_mode or None,
+        "tools": tool_choice(turn.choice.tools),
         "createdAt": timestamp(message.created_at),
     }
 

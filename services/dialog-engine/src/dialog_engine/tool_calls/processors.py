@@ -116,7 +116,7 @@ class ToolPreparation:
         a search may add tools."""
         catalog = ctx.catalog
         if catalog is None:
-            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles).tools()
+            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools).tools()
         await self._exposure.prepare(catalog)
         tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
         return replace(ctx, catalog=catalog, tools=tools)

@@ -18,10 +18,11 @@ from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import gateway, search
-from dialog_engine.tool_calls.exposure.allowed import ToolRights
+from dialog_engine.tool_calls.exposure.allowed import ToolFilters
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import ToolError
 
 MAX_TOOLS = 120
@@ -154,13 +155,13 @@ class OfferedTools(ToolDirectory):
 
     Also in quarantine is a tool whose schema could not be applied to a call, such as one that takes too long.
 
-    With `rights` each sender sees what these allow.
+    Each message sees what `filters` allow.
     """
 
-    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, rights: ToolRights | None = None) -> None:
+    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, filters: ToolFilters | None = None) -> None:
         self._directory = directory
         self._quarantine = quarantine
-        self._rights = rights
+        self._filters = filters or ToolFilters()
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -179,8 +180,8 @@ class OfferedTools(ToolDirectory):
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
 
-    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolDirectory:
-        return self._rights.restricted(self, subject, roles) if self._rights else self
+    def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> ToolDirectory:
+        return self._filters.restricted(self, subject, roles, choice)
 
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools

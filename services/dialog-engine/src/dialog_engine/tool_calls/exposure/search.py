@@ -229,7 +229,7 @@ class ToolSearch(LocalTool):
         return local_entry(NAME, _ABOUT, _INPUT)
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
-        source = self._source.visible_to(turn.subject, turn.roles)
+        source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)
         catalog = source.tools()
         if not catalog and isinstance(why := source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)
