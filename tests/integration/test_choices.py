@@ -156,7 +156,7 @@ async def test_the_tools_of_a_session_hold_for_its_messages_unless_one_says_othe
     assert offered(model)[:5] == [[READ.name], [NOW.name], [READ.name, NOW.name], [READ.name], [READ.name]]
 
 
-WRONG = {
+WRONG: dict[str, dict[str, Any]] = {
     "tools.servers": {"servers": "git"},
     "tools.servers.0": {"servers": [""]},
     "tools.allow.1": {"allow": ["git/*", "git"]},

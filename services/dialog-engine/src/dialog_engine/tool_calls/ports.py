@@ -69,12 +69,16 @@ class ToolSource(Protocol):
     """The tools that exist."""
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        """All tools of the catalog, as it is now."""
+        """All tools of the catalog that models may be offered, as it is now."""
         ...
 
     def find(self, name: str) -> ToolEntry | ToolError:
         """The tool of that name, or the error that the model reads when there is none."""
         ...
+
+    def instructions(self) -> Mapping[str, str]:
+        """What servers say about how to use their tools, by server; of any servers, whatever is visible."""
+        return {}
 
     def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> "ToolSource":
         """The tools that this sender may use, by default all of them; of these, those that its message has chosen."""

@@ -2,7 +2,7 @@
 neither offered nor listed nor requested."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -101,6 +101,9 @@ class AllowedTools(ToolDirectory):
         # The directory's own message would name tools that the message may not use.
         there = suggestion(name, sorted(each.name for each in self.tools()), "Tools")
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
+
+    def instructions(self) -> Mapping[str, str]:
+        return self._directory.instructions()
 
     def _part(self, view: ServerView) -> ServerView:
         catalog, allows = view.catalog, self._only.allows

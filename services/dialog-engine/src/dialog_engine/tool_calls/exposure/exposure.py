@@ -7,7 +7,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -30,6 +30,7 @@ MAX_TOOLS = 120
 ("Expected an array with maximum length 128"), and the engine's own tools are among them."""
 
 
+INSTRUCTIONS_TOKENS = 2_000
 MOST_CATALOGS = 16
 """For how many catalogs it is remembered how they are offered: senders with different rights have different ones."""
 
@@ -54,11 +55,18 @@ class OfferRule:
 
 
 class Exposure:
-    """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request."""
+    """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request, and
+    `instructions_tokens` what their servers say about them."""
 
-    def __init__(self, mode: ExposureMode = ExposureMode.AUTO, budget_tokens: int = 12_000) -> None:
+    def __init__(
+        self,
+        mode: ExposureMode = ExposureMode.AUTO,
+        budget_tokens: int = 12_000,
+        instructions_tokens: int = INSTRUCTIONS_TOKENS,
+    ) -> None:
         self.mode = mode
         self.budget_tokens = budget_tokens
+        self.instructions_tokens = instructions_tokens
         self._recent: list[tuple[tuple[ToolEntry, ...], OfferRule]] = []
         self._preparing = asyncio.Lock()
 
@@ -179,6 +187,9 @@ class OfferedTools(ToolDirectory):
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
+
+    def instructions(self) -> Mapping[str, str]:
+        return self._directory.instructions()
 
     def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> ToolDirectory:
         return self._filters.restricted(self, subject, roles, choice)
