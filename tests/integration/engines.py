@@ -141,14 +141,14 @@ class MemoryOutbox(SqlOutbox):
 # --- A running engine ---
 
 
-def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools and runs none."""
+def publish(redis_url: str, *tools: ToolEntry, instructions: str | None = None) -> None:
+    """A worker offers these tools and runs none. `instructions` are those of each server."""
     keys, redis = Keys(), SyncRedis.from_url(redis_url)
     with redis:
         now: Any = redis.time()
         beat = ServerHeartbeat(state=ServerState.READY, at=(now[0] + 60) * 1000)
         for server, offered in groupby(tools, key=lambda tool: tool.server):
-            catalog = ServerCatalog(server=server, tools=tuple(offered))
+            catalog = ServerCatalog(server=server, tools=tuple(offered), instructions=instructions)
             fields: Any = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
             redis.sadd(keys.catalog, server)
             redis.hset(keys.catalog_of(server), mapping=fields)

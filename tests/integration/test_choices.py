@@ -180,3 +180,27 @@ async def test_a_wrong_choice_of_tools_is_refused_and_its_field_is_named(start: 
         assert (await engine.client.patch(f"/v1/sessions/{session}", json={})).status_code == 422
         nobodys = await engine.client.patch("/v1/sessions/another", json={"tools": None})
         assert (nobodys.status_code, nobodys.json()["code"]) == (404, "SESSION_NOT_FOUND")
+
+
+@promise("a tool that its server keeps from models is neither offered to one nor found nor run")
+@promise("what servers say about their tools is data for the model: named, escaped, bounded")
+async def test_a_model_gets_the_words_of_servers_whose_tools_it_may_use_and_no_tool_that_is_for_pages(
+    start: Start, redis_url: str, model: Model
+) -> None:
+    hidden = tool("files__refresh", for_model=False)
+    publish(redis_url, READ, hidden, NOW, instructions="Ask me first.")
+    async with start() as engine:
+        await wait_until(lambda: engine.offers(3), what="the tools")
+        servers = (await engine.client.get("/v1/tools")).json()["servers"]
+        shown = {each["name"]: each["forModel"] for server in servers for each in server["tools"]}
+        model.will_call(hidden.name)
+        events = await engine.chat(tools={"servers": ["files"]})
+        refusal = next(event.data["error"] for event in events if event.data.get("status") == "failed")
+    assert shown == {READ.name: True, hidden.name: False, NOW.name: True}
+    assert offered(model) == [[READ.name]] * 2
+    assert refusal["code"] == "TOOL_NOT_FOUND"
+    assert hidden.name not in refusal["message"].removeprefix(f"there is no tool '{hidden.name}'")
+    assert requested(redis_url) == []
+    for request in model.asked:
+        assert request["messages"][0]["content"].count('{"server":"files","notes":"Ask me first."}') == 1
+        assert '"server":"time"' not in request["messages"][0]["content"]

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from dialog_engine.errors import TurnRunningError
-from dialog_engine.http import described, views
+from dialog_engine.http import described, turn_views, views
 from dialog_engine.http.bodies import Body, ToolsRequest
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
@@ -79,7 +79,7 @@ async def change(session_id: str, body: SessionRequest, engine: Engine, subject:
     """Choose the tools of a session. Messages that were sent before keep what they had."""
     tools = body.tools.choice() if body.tools else None
     await engine.sessions.choose_tools(subject, session_id, tools)
-    return {"sessionId": session_id, "tools": views.tool_choice(tools)}
+    return {"sessionId": session_id, "tools": turn_views.tool_choice(tools)}
 
 
 class LeafRequest(Body):
