@@ -115,7 +115,7 @@ def test_a_tool_that_becomes_visible_to_models_is_held_back_until_it_is_accepted
 
 def test_output_schemas_icons_and_metadata_are_kept_within_bounds() -> None:
     output = {"type": "object", "properties": {"a": {"type": "string"}}}
-    icons = [
+    icons: list[Any] = [
         {"src": "data:image/png;base64,AAAA", "mimeType": "image/png", "sizes": ["48x48"]},
         {"src": "http://internal/"},
         {"src": "javascript:alert(1)"},

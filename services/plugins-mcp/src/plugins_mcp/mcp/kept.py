@@ -43,13 +43,13 @@ def put_aside(tool: dict[str, Any]) -> None:
         msgspec.convert(kept_icons(tool.pop("icons", None)), tuple[IconEntry, ...]),
         _bounded(found),
     )
-    tool["_meta"] = {_NAME: kept}
+    tool["_meta"] = {_NAME: msgspec.to_builtins(kept)}  # the SDK writes and reads it as JSON
 
 
 def kept_of(tool: sdk.Tool) -> Kept:
     """What was put aside of a tool."""
     kept = (tool.meta or {}).get(_NAME)
-    return kept if isinstance(kept, Kept) else Kept()
+    return Kept() if kept is None else msgspec.convert(kept, Kept)
 
 
 def kept_icons(icons: Any) -> list[dict[str, Any]]:
