@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 class McpServer:
     """A server that is kept connected. `run` is the owner: the only task that opens and closes its sessions.
 
-    `catalog` is what may be offered and called, also while it is unreachable; None before it is known. A trusted server
-    offers nothing, and its calls are not sent, until `review` was given what of its listing is accepted. `generation`
-    counts its sessions. `attempted` is set once what it offers is known, or it has failed for the first time.
+    `catalog` is what may be offered and called, also while it is unreachable. A trusted server offers nothing, and its
+    calls are not sent, until `review` was given what of its listing is accepted. `generation` counts its sessions.
+    `attempted` is set once what the server offers is known, it has failed for the first time, or it is stopped.
     """
 
     def __init__(
@@ -112,6 +112,7 @@ class McpServer:
     def stop(self) -> None:
         """Let `run` close the connection and return. Calls in progress end as `Ambiguous`."""
         self._stopping.set()
+        self.attempted.set()
 
     async def call(
         self,
@@ -175,8 +176,7 @@ class McpServer:
         it is held back until it is accepted as it is now.
         """
         if tool in self._hidden:
-            message = f"the tool {tool!r} is for the pages of its server and not for models; it was not run"
-            return Rejected(ErrorCode.PERMISSION_DENIED, message)
+            return Rejected(ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for pages of its server, not for models")
         if (entry := self._offered.get(tool)) is not None:
             asks = entry.approval is not ApprovalPolicy.NEVER
         else:
