@@ -91,7 +91,7 @@ def calls_of(base: Base) -> Calls:
         cipher=base.cipher,
     )
     quarantine = Quarantine(base.facts.tool_refused)
-    filters = ToolFilters(base.rights)
+    filters = ToolFilters(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, filters)
     return Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools)
 

@@ -170,6 +170,7 @@ class OfferedTools(ToolDirectory):
         self._directory = directory
         self._quarantine = quarantine
         self._filters = filters or ToolFilters()
+        self._has_rights = filters is not None
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -192,6 +193,8 @@ class OfferedTools(ToolDirectory):
         return self._directory.instructions()
 
     def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> ToolDirectory:
+        if choice is None and not self._has_rights:
+            return self
         return self._filters.restricted(self, subject, roles, choice)
 
     def _seen(self, view: ServerView) -> ServerView:
