@@ -55,6 +55,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     `choice` is unset when the message may use every tool of its sender.
     With `may_ask` questions of the server reach a person. `next_round` is set in rounds after the first, whose
     `correlation_id` is that of the round: see `questions`.
+    `keeps_large` says that engines take large results of this call themselves: see `large_results`.
     """
 
     event_type: str = EVENT_TYPE
@@ -80,6 +81,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
     may_ask: bool | msgspec.UnsetType = msgspec.UNSET
     next_round: NextRound | msgspec.UnsetType = msgspec.UNSET
+    keeps_large: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

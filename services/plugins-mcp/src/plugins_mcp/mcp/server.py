@@ -176,7 +176,9 @@ class McpServer:
         it is held back until it is accepted as it is now.
         """
         if tool in self._hidden:
-            return Rejected(ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for pages of its server, not for models")
+            return Rejected(
+                ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for pages of its server, not for models"
+            )
         if (entry := self._offered.get(tool)) is not None:
             asks = entry.approval is not ApprovalPolicy.NEVER
         else:
