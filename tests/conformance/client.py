@@ -54,7 +54,7 @@ async def tools(engine: Engine) -> list[Json]:
         servers: list[Json] = (await engine.client.get("/v1/tools")).json()["servers"]
         return [each for each in servers if each["server"] == SERVER and each["state"] == "ready"]
 
-    found = await wait_until(listed, SECONDS, what="the server's state")
+    found: list[Json] = await wait_until(listed, SECONDS, what="the server's state")
     return found[0]["tools"]
 
 
