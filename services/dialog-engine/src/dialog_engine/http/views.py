@@ -178,6 +178,8 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "finishedAt": timestamp(record.finished_at),
     }
+    if record.parked:
+        data["parked"] = True
     if record.left_out:
         data["messagesLeftOut"] = record.left_out
     if record.failure is not None:
