@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, InputAsked, NotSent, Rejected, RetryLater, TimedOut
 
 MIN_COUNTED_TIMEOUT_SHARE = 0.5
 """A timeout after less of the call's time, or after less than the policy's `min_counted_timeout`, is no health signal:
@@ -49,12 +49,16 @@ class ConnectionPolicy:
     """This number of calls in a row without an answer opens the circuit."""
     relist_every: float = 300.0
     """Change notifications can get lost: a legacy HTTP stream may stop without an error."""
-    relist_gap: float = 0.5
+    relist_gap: float = 0.25
     """The least time between two listings, however many notifications arrive."""
     list_timeout: float = 30.0
     drain_timeout: float = 2.0
     """How long calls of a lost session may still end by themselves."""
     min_counted_timeout: float = 1.0
+    starting_children: int = 4
+    """How many child processes may start at the same time: dozens that share the processors are all late."""
+    start_share: float = 3.0
+    """A child that has not answered for this long does not hold back the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def health_signal(
     was lost. The connection's owner reports that once, so the calls that were lost with it do not count as well.
     """
     match result:
-        case Answered() | Rejected():
+        case Answered() | InputAsked() | Rejected():
             return Healthy()
         case RetryLater(reason, after_s):
             return Failing(reason, after_s)
