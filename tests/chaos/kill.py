@@ -178,9 +178,8 @@ class Kill:
         """When the last of the turns that the dead engine ran belonged to another one."""
         store = self.victim.stack.store
         sessions = quoted(client.session_id for client in self.clients)
-        owners = store.rows(
-            f"SELECT DISTINCT owner FROM turns WHERE session_id IN ({sessions}) AND status = 'running' AND owner <> ''"
-        )  # noqa: S608
+        own = f"session_id IN ({sessions}) AND status = 'running' AND owner <> ''"
+        owners = store.rows(f"SELECT DISTINCT owner FROM turns WHERE {own}")  # noqa: S608
         if not owners:
             return None
         left = f"turns WHERE status = 'running' AND owner IN ({quoted(owner for (owner,) in owners)})"
