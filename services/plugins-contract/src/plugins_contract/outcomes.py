@@ -95,7 +95,8 @@ class ToolOutcome(_Wire, frozen=True):
 
     `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
-    the worker. `truncated` means that this is not the whole content.
+    the worker. `truncated` means that this is not the whole content. `state_lost`: the server keeps state, and had lost
+    what earlier calls left there when this one began.
     """
 
     state: CallState
@@ -104,6 +105,7 @@ class ToolOutcome(_Wire, frozen=True):
     duration_ms: int = 0
     attempts: int = 0
     truncated: bool = False
+    state_lost: bool = False
 
     @classmethod
     def failure(

@@ -143,6 +143,7 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
             entries.append(entry)
     return ServerCatalog(
         server=spec.name,
+        session=spec.options.session,
         title=_trimmed(listing.info.title or listing.info.name, MAX_NAME_CHARS) if listing.info else None,
         version=_trimmed(listing.info.version, MAX_NAME_CHARS) if listing.info else None,
         instructions=listing.instructions and _trimmed(listing.instructions, MAX_INSTRUCTIONS_CHARS),

@@ -13,6 +13,7 @@ from callstream_runtime.long_texts import reading
 from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
+from plugins_contract.sessions import SessionMode
 from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
 from plugins_mcp.mcp.content import size_of
@@ -62,6 +63,8 @@ class McpServer:
         """Set when the listing may be out of date, or the server should be checked."""
         self._listing: Listing | None = None
         self._exits_when_probed = False
+        self._is_shared = spec.options.session is SessionMode.SHARED
+        """If not, this only lists the server: its calls are in `OwnSessions`, which has a server like this for each."""
 
     @property
     def state(self) -> ServerState:
@@ -196,6 +199,9 @@ class McpServer:
             generation = self.generation
             try:
                 await self._run_session(child)
+                if not self._is_shared:
+                    await self._until_listed_again()
+                    continue
                 reason = "the connection was lost"
             except Exception as error:
                 if self.generation == generation:
@@ -222,9 +228,15 @@ class McpServer:
                 listing = await session.list_all()
                 handshake.reschedule(None)
                 await self._session_opened(session, listing)
-                await self._serve(session)
+                if self._is_shared:
+                    await self._serve(session)
         finally:
             self.connection.session_closed()
+
+    async def _until_listed_again(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._policy.relist_stateful):
+                await self._stale.wait()
 
     async def _serve(self, session: Session) -> None:
         async with asyncio.TaskGroup() as group:
