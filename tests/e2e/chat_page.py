@@ -13,6 +13,10 @@ from tests.support.processes import ROOT
 _NETWORK_LOG = "Failed to load resource"
 
 
+_SAYS = """() => {
+  const all = document.querySelector("#conversation");
+  return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
+}"""
 TIMEOUT_MS = 30_000.0
 """For everything in a browser: it may have little of the machine, and an engine needs seconds to start."""
 
@@ -83,6 +87,23 @@ class ChatPage:
     def ask(self, text: str) -> None:
         self.input.fill(text)
         self.input.press("Control+Enter")  # on a phone Enter alone makes a line
+
+    def edit(self, place: int, text: str) -> None:
+        """Ask another question in the place of the one there."""
+        self.page.get_by_test_id("edit-question").nth(place).click()
+        box = self.page.get_by_test_id("edit-text")
+        expect(box).to_be_focused()
+        box.fill(text)
+        box.press("Enter")
+
+    @property
+    def session(self) -> str:
+        """The id of the conversation in the address."""
+        return self.page.url.rpartition("/")[2]
+
+    def says(self) -> tuple[str, list[tuple[str, bool]]]:
+        """The text of all turns, and which parts of them are open."""
+        return self.page.evaluate(_SAYS)
 
     def _note(self, request: Request) -> None:
         self._requests.append(request)

@@ -19,14 +19,6 @@ def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
     return ChatPage(page, chat.base_url)
 
 
-def edit(tab: ChatPage, place: int, text: str) -> None:
-    tab.page.get_by_test_id("edit-question").nth(place).click()
-    box = tab.page.get_by_test_id("edit-text")
-    expect(box).to_be_focused()
-    box.fill(text)
-    box.press("Enter")
-
-
 @promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
@@ -36,9 +28,9 @@ def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     for question in ("one", "two"):
         chat.ask(question)
         chat.expect_idle()
-    second.open(chat.page.url.rpartition("/")[2])
+    second.open(chat.session)
     expect(second.questions).to_have_text(["one", "two"])
-    edit(chat, 0, "eins")
+    chat.edit(0, "eins")
     for tab in (chat, second):
         expect(tab.questions).to_have_text(["eins"])
         expect(tab.answers).to_have_text(["Eins."])
@@ -94,7 +86,7 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat.open()
     chat.ask("one")
     chat.expect_idle()
-    edit(chat, 0, "eins")
+    chat.edit(0, "eins")
     expect(chat.answers).to_have_text("Ei")
     chat.page.get_by_test_id("version-before").click()
     expect(chat.answers).to_have_text(["One."])

@@ -332,7 +332,7 @@ def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended(chat: ChatPa
     expect(chat.page).to_have_title("(1) quiet · Callstream")
     chat.page.get_by_test_id("refuse").click()
     expect(chat.page).to_have_title("quiet · Callstream")
-    session_id = chat.page.url.rpartition("/")[2]
+    session_id = chat.session
     words = ["A tool call needs your approval.", "The answer is there."]
     chat.page.wait_for_function("() => notified.length === 2")
     assert chat.page.evaluate("notified") == [["quiet", each, session_id] for each in words]

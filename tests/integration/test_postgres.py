@@ -20,7 +20,9 @@ from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavail
 from dialog_engine.model import Turn
 from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage.database import Database, Transaction
-from dialog_engine.storage.postgres import BULK_TIMES, PostgresDatabase, PostgresTimes, check_version, open_postgres
+from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
+from dialog_engine.storage.postgres_connection import BULK_TIMES, PostgresTimes
+from dialog_engine.storage.postgres_server import check_version
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.proxy import Proxy
 from tests.marks import promise

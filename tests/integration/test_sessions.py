@@ -65,7 +65,9 @@ class Notes:
     async def children(self) -> int:
         """How many processes of the server the workers say they have."""
         fields = await self.redis.hgetall(self.keys.catalog_of("notes"))
-        return sum(msgspec.json.decode(beat).get("children", 0) for name, beat in fields.items() if name[:7] == b"worker:")
+        return sum(
+            msgspec.json.decode(beat).get("children", 0) for name, beat in fields.items() if name[:7] == b"worker:"
+        )
 
     async def ready(self, workers: int) -> None:
         async def announced() -> bool:

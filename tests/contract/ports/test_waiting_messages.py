@@ -327,8 +327,11 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStor
         with pytest.raises(SentBeforeError) as caught:
             await storage.turns.begin(again, "Hi", new_session=new, queue=not new, client_message_id="m1")
         assert (caught.value.turn_id, caught.value.session_id) == (turn.turn_id, turn.session_id)
-    with pytest.raises(ClientMessageReusedError):
-        await storage.turns.begin(message(new_id()), "Ho", new_session=True, client_message_id="m1")
+    others = {"choice": Choice(model="b")}, {"choice": Choice(tool_mode="native")}, {"parent": ""}
+    for text, changes in ("Ho", {}), *(("Hi", each) for each in others):
+        other = message(turn.session_id, **changes)
+        with pytest.raises(ClientMessageReusedError):
+            await storage.turns.begin(other, text, queue=True, client_message_id="m1")
     eve = message(new_id(), subject="eve")
     assert await storage.turns.begin(eve, "Hi", new_session=True, client_message_id="m1"), "another subject's"
 

@@ -192,12 +192,12 @@ class SentBeforeError(EngineError):
 
 
 class ClientMessageReusedError(EngineError):
-    """The client has used the name of a message for another text."""
+    """The client has used the name of a message for another text or choice."""
 
     code = "CLIENT_MESSAGE_REUSED"
 
     def __init__(self, turn_id: str) -> None:
-        super().__init__(f"clientMessageId was used with another text, for turn {turn_id}: use a new one")
+        super().__init__(f"clientMessageId was used with another text or choice, for turn {turn_id}: use a new one")
         self.turn_id = turn_id
 
 

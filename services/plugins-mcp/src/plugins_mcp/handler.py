@@ -22,7 +22,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServer, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class CallHandler:
         pools: PoolFinder,
         clock: Clock,
         observer: Observer,
-        sessions: Sessions | None = None,
+        sessions: Sessions,
         *,
         max_retries: int,
         result_max_bytes: int,
@@ -57,8 +57,7 @@ class CallHandler:
         rights: WatchedFile[Rights] | None = None,
         shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS,
     ) -> None:
-        """With `rights` a call is run only if they allow it, whatever its producer has checked. Without `sessions` no
-        server keeps state."""
+        """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
         self._servers = servers
         self._leases = leases
@@ -90,8 +89,8 @@ class CallHandler:
             await self._process(delivery)
 
     async def _process(self, delivery: Delivery) -> None:
-        is_for_this = self.serves(delivery.request) and not self._sessions_of(delivery.request)
-        if not is_for_this and await self._left_to_others(delivery):
+        is_for_any = self.serves(delivery.request) and delivery.request.server not in self._servers.stateful
+        if not is_for_any and await self._left_to_others(delivery):
             return
         started_here = False
         while not started_here:
@@ -138,10 +137,10 @@ class CallHandler:
         request = delivery.request
 
         async def leave() -> bool:
-            if (sessions := self._sessions_of(request)) is None:
+            if not self.serves(request):
                 log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
                 pool = await self._pools.find(request.server, request.event_version)
-            elif (pool := await sessions.elsewhere(request)) is None:
+            elif (pool := await self._sessions.elsewhere(request)) is None:
                 return False
             return await self._ledger.pass_on(delivery, to=pool, lease_ms=self._lease_ms)
 
@@ -150,8 +149,10 @@ class CallHandler:
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        sessions = self._sessions_of(request)
-        if not self.serves(request) or (sessions and await self._until_written(lambda: sessions.elsewhere(request))):
+        is_stateful = request.server in self._servers.stateful
+        if not self.serves(request) or (
+            is_stateful and await self._until_written(lambda: self._sessions.elsewhere(request))
+        ):
             # It was started by a worker that has this server, or its session: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
@@ -262,27 +263,20 @@ class CallHandler:
         # Found anew for each attempt: the servers file may have changed.
         if (server := self._servers.get(request.server)) is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
-
-        def call(server: ToolServer) -> Awaitable[CallResult]:
-            return server.call(
-                request.tool,
-                request.arguments,
-                subject=request.subject,
-                approved=is_approved(request),
-                timeout_s=seconds_left,
-                granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
-                on_begin=reports.begin,
-                on_progress=reports.add,
-                meta={"traceparent": request.traceparent} if request.traceparent else None,
-                send_state=send_state,
-            )
-
-        sessions = self._sessions_of(request)
-        return await (sessions.call(request, call) if sessions else call(server))
-
-    def _sessions_of(self, request: ToolCallRequested) -> Sessions | None:
-        """The sessions of a call's server, if it keeps state."""
-        return self._sessions if self._sessions and self._sessions.keeps_state(request.server) else None
+        if request.server in self._servers.stateful:
+            server = self._sessions.server_for(request)
+        return await server.call(
+            request.tool,
+            request.arguments,
+            subject=request.subject,
+            approved=is_approved(request),
+            timeout_s=seconds_left,
+            granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
+            on_begin=reports.begin,
+            on_progress=reports.add,
+            meta={"traceparent": request.traceparent} if request.traceparent else None,
+            send_state=send_state,
+        )
 
     def _seconds_left(self, request: ToolCallRequested) -> float:
         return (request.deadline - self._clock.now_ms()) / 1000

@@ -1,6 +1,6 @@
 """The ports of the worker's core: what the consumer, the handler and the adopter need, and what they report."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -104,7 +104,9 @@ class ToolServer(Protocol):
 
 
 class ToolServers(Protocol):
-    """The MCP servers of this worker."""
+    """The MCP servers of this worker. `stateful` has those of them whose calls run in sessions of their own."""
+
+    stateful: Container[str] = ()
 
     def get(self, server: str, /) -> ToolServer | None:
         """The server with that name; None when this worker does not have it."""
@@ -114,10 +116,6 @@ class ToolServers(Protocol):
 class Sessions(Protocol):
     """The sessions of this worker with servers that keep state."""
 
-    def keeps_state(self, server: str) -> bool:
-        """Whether the calls of a server run in sessions of their owners."""
-        ...
-
     async def elsewhere(self, request: ToolCallRequested) -> str | None:
         """The pool of the worker that has the session of a call; None when the call is for this one, which opens it.
 
@@ -125,10 +123,8 @@ class Sessions(Protocol):
         """
         ...
 
-    async def call(
-        self, request: ToolCallRequested, call: Callable[["ToolServer"], Awaitable[CallResult]]
-    ) -> CallResult:
-        """Make a call in its session. Not sent when this worker does not have it, nor room for it."""
+    def server_for(self, request: ToolCallRequested) -> ToolServer:
+        """The server in the session of a call. It sends nothing when this worker does not have that, nor room for it."""
         ...
 
 

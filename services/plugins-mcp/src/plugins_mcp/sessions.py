@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from redis import Redis as SyncRedis
 
@@ -46,9 +47,6 @@ class SessionKeeper(Sessions):
         self._opening = asyncio.Lock()
         self._closed = False
 
-    def keeps_state(self, server: str) -> bool:
-        return server in self._servers.stateful
-
     async def elsewhere(self, request: ToolCallRequested) -> str | None:
         own = self._servers.stateful.get(request.server)
         if own is None:
@@ -73,7 +71,11 @@ class SessionKeeper(Sessions):
                 own.open(owner, request.subject, lost=answer.lost)
             return None
 
+    def server_for(self, request: ToolCallRequested) -> ToolServer:
+        return _ServerOfSession(self, request)
+
     async def call(self, request: ToolCallRequested, call: Callable[[ToolServer], Awaitable[CallResult]]) -> CallResult:
+        """Make a call in its session."""
         own = self._servers.stateful.get(request.server)
         if own is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
@@ -141,3 +143,14 @@ class SessionKeeper(Sessions):
         server, owner = key
         if self._is_open(server, owner):
             self._servers.stateful[server].end(owner)
+
+
+@dataclass(frozen=True, slots=True)
+class _ServerOfSession(ToolServer):
+    """A server as one call finds it."""
+
+    sessions: SessionKeeper
+    request: ToolCallRequested
+
+    async def call(self, tool: str, arguments: dict[str, Any], **how: Any) -> CallResult:
+        return await self.sessions.call(self.request, lambda server: server.call(tool, arguments, **how))

@@ -37,7 +37,7 @@ class TurnStore(Protocol):
             TurnRunningError: without `queue`: another turn of the session runs, or another message is next.
             LimitExceededError: with `queue`: too many messages wait.
             SentBeforeError: the client has sent it before.
-            ClientMessageReusedError: it has sent another text under that name.
+            ClientMessageReusedError: it has sent another text or choice under that name.
             TurnNotFoundError: the session does not have the turn that this one shall follow.
             TooManyBranchesError: too many turns follow that one.
         """

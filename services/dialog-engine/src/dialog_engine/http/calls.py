@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, Field
 
 from dialog_engine.errors import ArgumentsRefusedError
-from dialog_engine.http import described, views
+from dialog_engine.http import described, turn_views, views
 from dialog_engine.http.bodies import Body, unicode_text
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
@@ -77,7 +77,7 @@ async def effects(turn_id: str, engine: Engine, subject: Subject) -> dict[str, A
     """What another answer to this turn's message would leave standing: the calls of the turn, and of those after it on
     the path that is shown, that have taken effect or may have, oldest first. Calls that may be repeated are not in it.
     """
-    return views.effects(await engine.archive.made_calls(subject, turn_id, MAX_EFFECTS + 1), MAX_EFFECTS)
+    return turn_views.effects(await engine.archive.made_calls(subject, turn_id, MAX_EFFECTS + 1), MAX_EFFECTS)
 
 
 @router.get(

@@ -8,7 +8,7 @@ import msgspec
 
 from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
 from dialog_engine.consumption.usage import NO_PRICES, UsageReport, Wanted, as_json
-from dialog_engine.http import views
+from dialog_engine.http import turn_views, views
 from plugins_contract.outcomes import MediaBlock
 
 USAGE_ROWS = 1000
@@ -38,7 +38,7 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                     for call in message.calls
                     if call.outcome and call.outcome.truncated
                 ]
-            turns |= {each.turn_id: msgspec.json.encode(views.turn(each)) for each in part.turns}
+            turns |= {each.turn_id: msgspec.json.encode(turn_views.turn(each)) for each in part.turns}
             if not part.page.more:
                 yield b'],"turns":[' + b",".join(turns.values()) + b'],"media":['
                 separator = b""
@@ -56,7 +56,8 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         text = {"correlationId": correlation_id, "text": whole.user_text}
                         yield separator + msgspec.json.encode(text)
                         separator = b","
-                yield b'],"waiting":' + msgspec.json.encode([views.waiting(each) for each in part.waiting]) + b"}\n"
+                waiting = [turn_views.waiting(each) for each in part.waiting]
+                yield b'],"waiting":' + msgspec.json.encode(waiting) + b"}\n"
                 turns = None
 
 

@@ -14,7 +14,7 @@ from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnStartedError
-from dialog_engine.http import described, sse, views, waiting
+from dialog_engine.http import described, sse, turn_views, waiting
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject
@@ -119,7 +119,7 @@ async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor)
 async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
     """The state of a turn, or of the message that waits to become it."""
     record = await _record(engine, subject, turn_id)
-    return views.waiting(record) if isinstance(record, WaitingMessage) else views.turn(record)
+    return turn_views.waiting(record) if isinstance(record, WaitingMessage) else turn_views.turn(record)
 
 
 @router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED, responses=described.NOT_FOUND)

@@ -13,15 +13,12 @@ from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from dialog_engine.chat.archive import (
     CallRecord,
-    MadeCall,
     MessageRecord,
     SessionPlace,
     SessionRecord,
     Transcript,
-    TurnRecord,
 )
-from dialog_engine.chat.events import usage_view
-from dialog_engine.chat.waiting_messages import WaitingMessage
+from dialog_engine.http import turn_views
 from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
@@ -36,16 +33,12 @@ from dialog_engine.tool_calls.results.steps import (
     status_of,
 )
 from dialog_engine.tool_calls.results.texts import user_text
-from dialog_engine.tool_calls.values import Approval, PendingApproval, WholeResult
+from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
 """The media types that a browser may show; no other one is put into a header."""
-MAX_PENDING = 100
-"""How many approvals, and how many messages, `GET /v1/me/pending` lists."""
-SHOWN_OF_WAITING = 1_000
-"""Characters of a message that it shows."""
 _MOMENT = TypeAdapter(AwareDatetime)
 _MESSAGE = re.compile(r"m(\d{1,15})", re.ASCII)
 _PLACE = re.compile(r"(\d{1,15})\.([\w-]{1,100})", re.ASCII)
@@ -133,8 +126,8 @@ def transcript(found: Transcript) -> dict[str, Any]:
     return {
         **session_head(found.session),
         "messages": [message(each) for each in page.messages],
-        "turns": [turn(each) | {"siblings": each.siblings} for each in found.turns],
-        "waiting": [waiting(each) for each in found.waiting],
+        "turns": [turn_views.turn(each) | {"siblings": each.siblings} for each in found.turns],
+        "waiting": [turn_views.waiting(each) for each in found.waiting],
         "nextCursor": message_cursor(page.messages[0].message_id) if page.more else None,
     }
 
@@ -161,80 +154,6 @@ def message(record: MessageRecord) -> dict[str, Any]:
         "toolCalls": [_call(record.turn_id, call) for call in record.calls],
     }
     return data | ({"reasoning": record.reasoning} if record.reasoning else {})
-
-
-def turn(record: TurnRecord) -> dict[str, Any]:
-    """A turn."""
-    data: dict[str, Any] = {
-        "turnId": record.turn_id,
-        "sessionId": record.session_id,
-        "parentTurnId": record.parent_turn_id,
-        "status": record.status,
-        "reason": record.reason,
-        "usage": usage_view(record.usage),
-        "toolCalls": record.tool_calls,
-        "ttftMs": record.ttft_ms,
-        "model": record.model,
-        "createdAt": timestamp(record.created_at),
-        "finishedAt": timestamp(record.finished_at),
-    }
-    if record.left_out:
-        data["messagesLeftOut"] = record.left_out
-    if record.failure is not None:
-        data["error"] = {"code": record.failure.code, "message": record.failure.message}
-    return data
-
-
-def effects(calls: Sequence[MadeCall], limit: int) -> dict[str, Any]:
-    """The first `limit` of these calls, and whether there are more."""
-    return {"calls": [_effect(each) for each in calls[:limit]], "more": len(calls) > limit}
-
-
-def _effect(made: MadeCall) -> dict[str, Any]:
-    return {
-        "turnId": made.turn_id,
-        "toolCallId": made.call.tool_call_id,
-        "correlationId": made.call.correlation_id,
-        "toolName": made.call.tool_name,
-        "server": made.server,
-        "executionClass": made.execution_class or None,
-        "status": status_of(made.outcome) if made.outcome else ToolStatus.PENDING,
-    }
-
-
-def waiting(message: WaitingMessage) -> dict[str, Any]:
-    """A message that waits to become a turn, or was withdrawn."""
-    turn = message.turn
-    return {
-        "turnId": turn.turn_id,
-        "sessionId": turn.session_id,
-        "status": message.status,
-        "held": message.held or None,
-        "message": message.text,
-        "model": turn.choice.model or None,
-        "toolMode": turn.choice.tool_mode or None,
-        "createdAt": timestamp(message.created_at),
-    }
-
-
-def pending(approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage]) -> dict[str, Any]:
-    """What waits for a subject. Of a long message only the beginning is shown."""
-    shown = [waiting(each) for each in messages]
-    return {
-        "approvals": [
-            {
-                "sessionId": each.session_id,
-                "turnId": each.turn_id,
-                "toolCallId": each.asked.call.tool_call_id,
-                "correlationId": each.asked.call.correlation_id,
-                "toolName": each.asked.call.tool_name,
-                "server": each.asked.question.server,
-                **question_details(each.asked.question),
-            }
-            for each in approvals
-        ],
-        "messages": [each | {"message": each["message"][:SHOWN_OF_WAITING]} for each in shown],
-    }
 
 
 def server_state(view: ServerView) -> dict[str, Any]:

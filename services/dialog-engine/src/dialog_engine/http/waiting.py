@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query
 from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
-from dialog_engine.http import described, sse, views
+from dialog_engine.http import described, sse, turn_views
 from dialog_engine.http.bodies import Body, Text, check_length
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
@@ -62,15 +62,15 @@ async def send(
     try:
         return await _view(engine, sender.subject, turn_id)
     except TurnNotFoundError:
-        return views.turn(await engine.archive.turn(sender.subject, turn_id))
+        return turn_views.turn(await engine.archive.turn(sender.subject, turn_id))
 
 
 @router.get("/me/pending", tags=["sessions"], dependencies=[Depends(large_answer)])
 async def pending(engine: Engine, subject: Subject) -> dict[str, Any]:
     """What waits for the subject in all its sessions: calls for its approval, and its messages."""
-    approvals = await engine.pending_approvals(subject, views.MAX_PENDING)
-    messages = await engine.turns.queue.store.of_subject(subject, views.MAX_PENDING)
-    return views.pending(approvals, messages)
+    approvals = await engine.pending_approvals(subject, turn_views.MAX_PENDING)
+    messages = await engine.turns.queue.store.of_subject(subject, turn_views.MAX_PENDING)
+    return turn_views.pending(approvals, messages)
 
 
 async def withdrawn(engine: Services, sender: Principal, turn_id: str) -> None:
@@ -116,7 +116,7 @@ async def of_waiting(engine: Services, subject: str, turn: Turn, after: Cursor) 
 
 
 async def _view(engine: Services, subject: str, turn_id: str) -> dict[str, Any]:
-    return views.waiting(await found(engine, subject, turn_id))
+    return turn_views.waiting(await found(engine, subject, turn_id))
 
 
 def _by(sender: Principal, turn_id: str) -> Turn:

@@ -42,10 +42,8 @@ async def open_store(settings: StoreSettings) -> AsyncGenerator[Database]:
     if settings.database_url is None:
         opened: AbstractAsyncContextManager[Database] = open_sqlite(settings.outbox_path)
     else:
-        from dialog_engine.storage.postgres import (  # noqa: PLC0415 -- psycopg is slow to import
-            BULK_TIMES,
-            open_postgres,
-        )
+        from dialog_engine.storage.postgres import open_postgres  # noqa: PLC0415 -- psycopg is slow to import
+        from dialog_engine.storage.postgres_connection import BULK_TIMES  # noqa: PLC0415
 
         opened = open_postgres(settings.database_url.get_secret_value(), 1, times=BULK_TIMES)
     async with opened as database:

@@ -16,7 +16,9 @@ from dialog_engine.operators import audit, audit_chain
 from dialog_engine.operators.pages import Pages
 from dialog_engine.storage.database import Database, Row, Transaction, placeholders
 from dialog_engine.storage.moves import KEY, Mark, read_mark, remove_mark, write_mark
-from dialog_engine.storage.postgres import BULK_TIMES, open_postgres, place_of
+from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.postgres_connection import BULK_TIMES
+from dialog_engine.storage.postgres_server import place_of
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.sqlite_file import open_sqlite
 from plugins_contract.messages import new_id

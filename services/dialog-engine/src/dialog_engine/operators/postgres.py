@@ -8,7 +8,7 @@ import psycopg
 
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.postgres import rows_of
+from dialog_engine.storage.postgres_connection import rows_of
 
 CONNECT_SECONDS = 5
 

@@ -1,8 +1,11 @@
 """The beginning of a turn, in the transaction of whatever begins it, and what clients have sent before."""
 
+from dataclasses import asdict
+from typing import Any
+
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.errors import ClientMessageReusedError, SentBeforeError
-from dialog_engine.model import AssistantMessage, Turn
+from dialog_engine.model import AssistantMessage, Choice, Turn
 from dialog_engine.storage.branches import BEGIN_AT, MESSAGES_TO
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.store import StoreTransaction
@@ -50,10 +53,10 @@ def note_sent(tx: StoreTransaction, turn: Turn, text: str, client_message_id: st
 
     Raises:
         SentBeforeError: it was sent before.
-        ClientMessageReusedError: the name was used for another text.
+        ClientMessageReusedError: the name was used for another text or choice.
     """
     key = tx.trail.digest({"subject": turn.subject, "clientMessageId": client_message_id})
-    digest = tx.trail.digest({"clientMessageId": client_message_id, "message": text})
+    digest = tx.trail.digest({"clientMessageId": client_message_id, "message": text} | _chosen(turn))
     tx.change(_FORGET.format(tx.skip_locked), KEPT_MS)
     if tx.change(_NOTE, key, digest, turn.turn_id, turn.session_id):
         return
@@ -62,3 +65,10 @@ def note_sent(tx: StoreTransaction, turn: Turn, text: str, client_message_id: st
     if sent.text_digest != digest:
         raise ClientMessageReusedError(sent.turn_id)
     raise SentBeforeError(sent.turn_id, sent.session_id)
+
+
+def _chosen(turn: Turn) -> dict[str, Any]:
+    """What was chosen beside the text. Without a choice the digest is as in the releases before: of the text alone."""
+    default = asdict(Choice())
+    chosen = {name: value for name, value in asdict(turn.choice).items() if value != default[name]}
+    return chosen if turn.parent is None else chosen | {"parent": turn.parent}

@@ -15,29 +15,33 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import errors
-from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict
-from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from callstream_runtime.client_waits import client_waits
-from callstream_runtime.outage_log import OutageLog
-from dialog_engine.errors import ConfigurationError, StorageUnavailableError
-from dialog_engine.storage import schemas
+from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.attempts import Attempt, Pulse
-from dialog_engine.storage.database import Committed, Database, Row, Transaction, Unit, ignore, named
+from dialog_engine.storage.database import Committed, Database, Row, Unit, ignore
+from dialog_engine.storage.postgres_connection import (
+    LOST_CONNECTIONS,
+    CommitLostError,
+    PostgresConnection,
+    PostgresTimes,
+    SilentError,
+    connection_was_lost,
+    first_line,
+    in_transaction,
+    rows_of,
+)
+from dialog_engine.storage.postgres_server import place_of, prepared
 from plugins_contract.messages import new_id
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-DIALECT = "postgres"
-OLDEST_SERVER = 150_000
 SILENT_SECONDS = 0.7
 """How long the server may answer nothing to this engine until the units that clients wait for are given up: clients get
 503 within a second. A slow server that answers other statements is not silent, so it is asked something before."""
@@ -49,133 +53,6 @@ IDLE_SECONDS = 3
 """How long a transaction may be idle. An engine that stops in the middle of one keeps its turns from being adopted.
 Shorter than a statement may take, so that statements that wait for its locks do not time out before."""
 RESOLVE_PAUSE_SECONDS = 0.2
-_LOST_CONNECTIONS = {
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-"""How soon TCP notices that the server's machine is gone."""
-_DEFAULT_PLACE = {"host": "localhost", "port": "5432", "dbname": ""}
-_LOGIN_REFUSED = (
-    "password",
-    "authentication",
-    "does not exist",
-    "no pg_hba.conf entry",
-    "permission denied",
-    "not permitted",
-)
-SLOT_MS = 86_400_000
-"""The pool closes a connection after an hour."""
-_MIGRATION_LOCK = 0x63616C6C  # an arbitrary key: "call" in ASCII
-
-
-@dataclass(frozen=True, slots=True)
-class PostgresTimes:
-    """How long an engine waits for its server, in seconds."""
-
-    connect: int = 3
-    """How long one attempt to connect may take."""
-    start_pauses: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    """The pauses between the attempts of a start to use the server, which may be restarting. Attempts are counted, not
-    seconds, because on a busy machine one of them may fail only for want of processor time."""
-    pool: float = 3.0
-    """How long a unit waits for a connection before it fails with StorageUnavailableError."""
-    statement: int = 5
-    """How long one statement may take, its waits for locks included."""
-    answer: float = 8.0
-    """How long a server may neither take nor send anything. Longer than a statement may take, so that a working server
-    ends that itself."""
-    resolve: float = 10.0
-    """How long the server is asked about a lost COMMIT."""
-
-
-BULK_TIMES = PostgresTimes(statement=600, answer=603)
-"""For an operator's command, one statement of which may write a whole table."""
-
-
-class _SilentError(psycopg.OperationalError):
-    """The server is connected and does not answer."""
-
-
-class _NotYetError(StorageUnavailableError):
-    """A start could not use the server, for a reason that may pass."""
-
-
-class PostgresConnection(psycopg.Connection[TupleRow]):
-    """A connection with a timeout for a server that hangs, which TCP does not detect."""
-
-    slot: int | None = None
-    """The row of this connection in `commits`, once it has written."""
-    pulse = Pulse()
-    """Of the whole engine, once the pool has made the connection."""
-    answer_seconds = PostgresTimes().answer
-
-    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        try:
-            result = super().wait(_until_silent(gen, self.answer_seconds), interval, timeout)
-            self.pulse.answered()
-            return result
-        except _SilentError:
-            self.close()
-            raise
-
-
-def _until_silent(gen: PQGen[T], seconds: float) -> PQGen[T]:
-    """`gen`, until the server has neither taken nor sent anything for so many seconds: a large write takes longer.
-
-    Raises:
-        _SilentError: it has not.
-    """
-    ends_at = time.monotonic() + seconds
-    try:
-        waits_for = next(gen)
-        while True:
-            ready = yield waits_for
-            if ready:
-                ends_at = time.monotonic() + seconds
-            elif time.monotonic() >= ends_at:
-                raise _SilentError(f"the server has not answered for {seconds:g} seconds")
-            waits_for = gen.send(ready)
-    except StopIteration as end:
-        return end.value
-
-
-class _PostgresTransaction(Transaction):
-    skip_locked = "FOR UPDATE SKIP LOCKED"
-
-    def __init__(self, cursor: psycopg.Cursor[TupleRow]) -> None:
-        self._cursor = cursor
-
-    def execute(self, sql: str, *parameters: Any) -> list[Row]:
-        self._cursor.execute(sql.encode(), parameters)
-        return rows_of(self._cursor)
-
-    def change(self, sql: str, *parameters: Any) -> int:
-        return self._cursor.execute(sql.encode(), parameters).rowcount
-
-    def insert(self, key: str, sql: str, *parameters: Any) -> int:
-        [row] = self.execute(f"{sql} RETURNING {key}", *parameters)
-        return getattr(row, key)
-
-    def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """In one round trip, because the row of the turn is locked meanwhile."""
-        if len(rows) == 1:
-            self._cursor.execute(sql.encode(), rows[0])  # half the processor time of a pipeline of one
-        elif rows:
-            self._cursor.executemany(sql.encode(), rows)
-
-
-class _CommitLostError(Exception):
-    """The connection with this slot was lost during the COMMIT of its transaction with this number.
-
-    `result` is the unit's.
-    """
-
-    def __init__(self, slot: int, number: int, result: Any) -> None:
-        self.slot = slot
-        self.number = number
-        self.result = result
 
 
 class PostgresDatabase(Database):
@@ -265,8 +142,8 @@ class PostgresDatabase(Database):
 
     def _write(self, unit: Unit[T], attempt: Attempt) -> T:
         try:
-            result = self._served(lambda connection: _transaction(connection, unit, attempt))
-        except _CommitLostError as lost:
+            result = self._served(lambda connection: in_transaction(connection, unit, attempt))
+        except CommitLostError as lost:
             result = self._resolved(lost)
         self.commits += 1
         return result
@@ -289,13 +166,13 @@ class PostgresDatabase(Database):
                     # Units behind this one fail at once instead of waiting as long. Not when another unit got a
                     # connection meanwhile: the database is back then.
                     self._refused_until = time.monotonic() + REFUSED_SECONDS
-                if last or isinstance(error, PoolTimeout | errors.QueryCanceled | _SilentError):
+                if last or isinstance(error, PoolTimeout | errors.QueryCanceled | SilentError):
                     raise _unavailable(error) from error
                 if connection_was_lost(error):
                     self._pool.check()  # after a restart of the server the others are dead too
         raise AssertionError("unreachable")
 
-    def _resolved(self, lost: _CommitLostError) -> Any:
+    def _resolved(self, lost: CommitLostError) -> Any:
         """The unit's result, when its transaction was committed.
 
         Raises:
@@ -341,57 +218,8 @@ def _ended(done: asyncio.Future[T], committed: Committed[T]) -> None:
         committed(done.result())
 
 
-def rows_of(cursor: "psycopg.Cursor[Any]") -> list[Row]:
-    """The rows of the statement that the cursor has run."""
-    return named((column.name for column in cursor.description), cursor.fetchall()) if cursor.description else []
-
-
-def _transaction(connection: PostgresConnection, unit: Unit[T], attempt: Attempt) -> T:
-    with connection.cursor() as cursor:
-        slot = connection.slot = connection.slot or _new_slot(cursor)
-        # Both in one round trip. The number says whether the transaction was committed if the answer to COMMIT is lost.
-        # Its id would not: a server that is killed gives the id of a lost transaction to another one.
-        cursor.execute(f"BEGIN; UPDATE commits SET number = number + 1 WHERE slot = {slot} RETURNING number".encode())
-        cursor.nextset()
-        [(number,)] = cursor.fetchall()
-        try:
-            result = unit(_PostgresTransaction(cursor))
-            attempt.commits()
-        except BaseException:
-            if not connection.broken:
-                with contextlib.suppress(psycopg.Error):
-                    cursor.execute(b"ROLLBACK", prepare=False)
-            raise
-        try:
-            cursor.execute(b"COMMIT", prepare=False)
-        except psycopg.OperationalError as error:
-            if connection_was_lost(error):
-                raise _CommitLostError(slot, number, result) from error
-            raise
-        return result
-
-
-def _new_slot(cursor: psycopg.Cursor[TupleRow]) -> int:
-    """A row in `commits` for a new connection. Those of connections that were closed long ago are deleted."""
-    cursor.execute(b"DELETE FROM commits WHERE created_at < now_ms() - $1", [SLOT_MS])
-    cursor.execute(b"INSERT INTO commits (created_at) VALUES (now_ms()) RETURNING slot")
-    [(slot,)] = cursor.fetchall()
-    return slot
-
-
-def connection_was_lost(error: Exception) -> bool:
-    """Whether the connection was lost, as opposed to a statement that failed."""
-    state = getattr(error, "sqlstate", None)
-    return state is None or state.startswith(("08", "57P"))
-
-
 def _unavailable(error: Exception) -> StorageUnavailableError:
-    return StorageUnavailableError(f"the database cannot be used now: {_plain(error)}")
-
-
-def _plain(error: Exception) -> str:
-    """The first line of an error of libpq or the server, neither of which writes passwords."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    return StorageUnavailableError(f"the database cannot be used now: {first_line(error)}")
 
 
 @contextlib.asynccontextmanager
@@ -422,7 +250,7 @@ async def open_postgres(
             "options": f"-c statement_timeout={times.statement}s"
             f" -c idle_in_transaction_session_timeout={IDLE_SECONDS}s",
             "application_name": "dialog-engine",
-            **_LOST_CONNECTIONS,
+            **LOST_CONNECTIONS,
         },
         min_size=1,
         max_size=pool_size,
@@ -435,120 +263,9 @@ async def open_postgres(
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # outages are logged where they matter
     threads = ThreadPoolExecutor(pool_size, thread_name_prefix="postgres")
     try:
-        await _prepared(url, where, times)
+        await prepared(url, where, times)
         await asyncio.to_thread(pool.open)
         yield PostgresDatabase(pool, threads, pulse, times)
     finally:
         await asyncio.to_thread(threads.shutdown)  # waits for units that were submitted
         await asyncio.to_thread(pool.close)
-
-
-def place_of(url: str) -> str:
-    """The server and the database of a URL, without the password.
-
-    The error of libpq for a URL that it cannot parse is left out, because it quotes the password. A password that is
-    not percent-encoded may be parsed as a part of the host, the port or the database.
-    """
-    try:
-        parts = conninfo_to_dict(url)
-    except psycopg.Error:
-        parts = None
-    if parts is not None:
-        host, port, name = (str(parts.get(key, default)) for key, default in _DEFAULT_PLACE.items())
-        if "@" not in host + name and port.replace(",", "").isdigit():
-            return f"{host}:{port}/{name}"
-    raise ConfigurationError(
-        "DATABASE_URL: is not a URL such as postgresql://user:password@host:5432/database; other characters than"
-        " letters and digits in the password are written percent-encoded"
-    )
-
-
-async def _prepared(url: str, where: str, times: PostgresTimes) -> None:
-    """Run `_prepare`, again if the server cannot be used yet."""
-    outage = OutageLog(log, "the database")
-    for pause in times.start_pauses:
-        try:
-            await asyncio.to_thread(_prepare, url, where, times.connect)
-        except _NotYetError as error:
-            outage.failed(error)
-            await asyncio.sleep(pause)
-        else:
-            outage.worked()
-            return
-    await asyncio.to_thread(_prepare, url, where, times.connect)
-
-
-def _prepare(url: str, where: str, connect_seconds: int) -> None:
-    try:
-        with psycopg.connect(
-            url,
-            autocommit=True,
-            connect_timeout=connect_seconds,
-            **cast("Any", _LOST_CONNECTIONS),
-        ) as connection:
-            _check_server(connection)
-            _migrate(connection)
-    except (errors.InsufficientPrivilege, errors.InvalidSchemaName) as error:
-        user = conninfo_to_dict(url).get("user", "its user")
-        raise ConfigurationError(
-            f"DATABASE_URL: {user} lacks a right on {where}: {_plain(error)}: GRANT CREATE, USAGE ON SCHEMA public TO"
-            f" {user}, or make it the owner of the database"
-        ) from None
-    except (errors.InvalidPassword, errors.InvalidAuthorizationSpecification, errors.InvalidCatalogName) as error:
-        raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {_plain(error)}") from None
-    except psycopg.Error as error:
-        text = _plain(error)
-        # libpq reports a refused login without an SQLSTATE.
-        if error.sqlstate is None and any(words in text for words in _LOGIN_REFUSED):
-            raise ConfigurationError(f"DATABASE_URL: {where} refuses the login: {text}") from None
-        unavailable = _NotYetError if isinstance(error, psycopg.OperationalError) else StorageUnavailableError
-        raise unavailable(f"DATABASE_URL: {where} cannot be used: {text}") from None
-
-
-def check_version(version: int) -> None:
-    """Raises ConfigurationError when the server, with this number of its version, is too old."""
-    if version < OLDEST_SERVER:
-        raise ConfigurationError(f"DATABASE_URL: the server is PostgreSQL {version // 10_000}: 15 or newer is needed")
-
-
-def _check_server(connection: "psycopg.Connection[Any]") -> None:
-    check_version(connection.info.server_version)
-    for setting, loss in (("synchronous_commit", "acknowledged messages"), ("fsync", "the whole database")):
-        [value] = connection.execute(f"SHOW {setting}".encode()).fetchall()
-        if value[0] == "off":
-            raise ConfigurationError(
-                f"DATABASE_URL: {setting} is off on the server, so a crash could lose {loss}: set it to on"
-            )
-    [read_only] = connection.execute(b"SHOW transaction_read_only").fetchall()
-    if read_only[0] == "on":
-        raise ConfigurationError(
-            "DATABASE_URL: the server is a read-only standby: name the primary, or all servers with"
-            " target_session_attrs=read-write"
-        )
-
-
-def _migrate(connection: "psycopg.Connection[Any]") -> None:
-    """Create or migrate the tables to the version of this release, in one transaction. Engines that start at the same
-    time wait for each other here."""
-    with connection.transaction():
-        connection.execute(b"SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
-        if not connection.execute(b"SELECT to_regclass('meta')").fetchall()[0][0]:
-            connection.execute(schemas.schema(DIALECT).encode())
-        else:
-            found: dict[str, str] = dict(connection.execute(b"SELECT key, value FROM meta").fetchall())
-            needed = int(found.get("schema_version", "0"))
-            schemas.check_not_too_old(DIALECT, needed)
-            schemas.check_known(DIALECT, needed, found.get("release", ""))
-            version = int(found.get("tables_version", needed))
-            if version >= schemas.newest(DIALECT):
-                return
-            for number, script in schemas.migrations(DIALECT).items():
-                if number > version:
-                    connection.execute(script.encode())
-        newest = schemas.newest(DIALECT)
-        versions = {"schema_version": schemas.needed(DIALECT, newest), "tables_version": newest}
-        for key, value in (versions | {"release": schemas.RELEASE}).items():
-            connection.execute(
-                b"INSERT INTO meta (key, value) VALUES (%s, %s) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [key, str(value)],
-            )

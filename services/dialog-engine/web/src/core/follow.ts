@@ -7,6 +7,8 @@ import { readEvents, StreamBroken } from "./sse";
 import type { State, StreamEvent, TurnToFollow } from "./types";
 
 const IDLE_MS = 45_000; // three pings of the server
+/** How long a tab without a place reads what has come: an approval is asked for there too, and the connection is free again. */
+const GLANCE_MS = 300;
 const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
 const TRANSIENT: ReadonlySet<number> = new Set([0, 408, 429]); // not reached, too slow, too many requests
 
@@ -38,7 +40,17 @@ export async function follow({
   onConnection,
 }: Following): Promise<"done" | "gone"> {
   const absence = new Absence(() => onConnection("reconnecting"));
-  const runs = async () => (await api.turn(turnId, signal)).status === "running";
+  const take = (event: StreamEvent): boolean => {
+    lastEventId = event.id ?? lastEventId;
+    onEvent(event);
+    return event.type === "done";
+  };
+  const glance = async () => {
+    const response = await api.events(turnId, lastEventId, signal);
+    if (response.status === 204) return false;
+    for await (const event of readEvents(response, IDLE_MS, () => {}, AbortSignal.timeout(GLANCE_MS))) if (take(event)) return false;
+    return true;
+  };
   const letGo = () => {
     response?.body?.cancel();
     response = null;
@@ -47,7 +59,7 @@ export async function follow({
   try {
     for (let attempt = 0; ; attempt += 1) {
       let delay: number | null = null;
-      const place = await placeOrEnd(places.take(signal), runs, letGo, signal);
+      const place = await placeOrEnd(places.take(signal), glance, letGo, signal);
       if (!place) return "gone";
       const { lost } = place;
       try {
@@ -57,9 +69,7 @@ export async function follow({
         onConnection("live");
         for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), lost)) {
           attempt = 0;
-          lastEventId = event.id ?? lastEventId;
-          onEvent(event);
-          if (event.type === "done") return "done";
+          if (take(event)) return "done";
         }
       } catch (error) {
         signal.throwIfAborted();

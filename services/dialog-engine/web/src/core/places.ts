@@ -87,8 +87,8 @@ async function lock(names: string[], signal: AbortSignal): Promise<() => void> {
   return first;
 }
 
-/** How long to wait between two looks at a turn that cannot be followed now, in ms. */
-const LOOK_MS = 5_000;
+/** How long a tab that is seen waits between two looks at a turn that it cannot follow now, in ms. */
+const LOOK_MS = 3_000;
 
 /**
  * Waits for `taken`. Meanwhile `look` says whether the turn still runs: null is returned once it does not.
@@ -106,9 +106,8 @@ export async function placeOrEnd(
   for (;;) {
     const place = await Promise.race([taken, pause(LOOK_MS, signal)]);
     if (place) return place;
-    if (!(await look().catch(() => true))) {
-      taken.then(({ leave }) => leave()).catch(() => {});
-      return null;
-    }
+    if (document.hidden || (await look().catch(() => true))) continue;
+    taken.then(({ leave }) => leave()).catch(() => {});
+    return null;
   }
 }

@@ -51,12 +51,16 @@ class ConnectionPolicy:
     """Change notifications can get lost: a legacy HTTP stream may stop without an error."""
     relist_stateful: float = 3_600.0
     """A server that keeps state is listed by a session that is opened for that alone."""
-    relist_gap: float = 0.5
+    relist_gap: float = 0.25
     """The least time between two listings, however many notifications arrive."""
     list_timeout: float = 30.0
     drain_timeout: float = 2.0
     """How long calls of a lost session may still end by themselves."""
     min_counted_timeout: float = 1.0
+    starting_children: int = 4
+    """How many child processes may start at the same time: dozens that share the processors are all late."""
+    start_share: float = 3.0
+    """A child that has not answered for this long does not hold back the next one."""
 
 
 @dataclass(frozen=True, slots=True)

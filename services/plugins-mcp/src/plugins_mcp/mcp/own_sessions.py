@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -63,14 +64,17 @@ class OwnSessions(dict[str, OwnSession]):
     may be called which a trusted server was accepted with.
     """
 
-    def __init__(self, listed: McpServer, policy: ConnectionPolicy | None = None) -> None:
+    def __init__(
+        self, listed: McpServer, run: Callable[[McpServer], Coroutine[Any, Any, None]], policy: ConnectionPolicy
+    ) -> None:
+        """`run` runs the server of one session."""
         super().__init__()
         self._listed = listed
+        self._run_one = run
         self._spec = listed.spec
         self._options = listed.spec.options
-        # A call that opens a session waits for the server's start.
-        wait = self._options.connect_timeout_ms / 1000
-        self._policy = replace(policy or ConnectionPolicy(), call_wait=wait)
+        # A call that opens a session waits for the server's start, and for those before it.
+        self._policy = replace(policy, call_wait=2 * self._options.connect_timeout_ms / 1000)
         self._owners: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
@@ -136,7 +140,8 @@ class OwnSessions(dict[str, OwnSession]):
 
         server = McpServer(self._spec_of(owner), changed=changed, policy=self._policy)
         self[owner] = OwnSession(server, subject, lost=lost)
-        self._owners.create_task(server.run(), name=f"mcp-server:{self._spec.name}, session {owner[:8]}")
+        server.connection.started()
+        self._owners.create_task(self._run_one(server), name=f"mcp-server:{self._spec.name}, session {owner[:8]}")
 
     def end(self, owner: str) -> None:
         """End a session, after its calls."""

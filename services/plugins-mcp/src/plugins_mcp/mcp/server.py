@@ -13,7 +13,6 @@ from callstream_runtime.long_texts import reading
 from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
-from plugins_contract.sessions import SessionMode
 from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
 from plugins_mcp.mcp.content import size_of
@@ -34,7 +33,7 @@ class McpServer:
 
     `catalog` is what the server last offered, also while it is unreachable. A trusted server offers nothing, and its
     calls are not sent, until `review` was given what of its listing is accepted. `generation` counts its sessions.
-    `attempted` is set once what the server offers is known, or it has failed for the first time.
+    `attempted` is set once what the server offers is known, it has failed for the first time, or it is stopped.
     """
 
     def __init__(
@@ -63,8 +62,6 @@ class McpServer:
         """Set when the listing may be out of date, or the server should be checked."""
         self._listing: Listing | None = None
         self._exits_when_probed = False
-        self._is_shared = spec.options.session is SessionMode.SHARED
-        """If not, this only lists the server: its calls are in `OwnSessions`, which has a server like this for each."""
 
     @property
     def state(self) -> ServerState:
@@ -114,6 +111,7 @@ class McpServer:
     def stop(self) -> None:
         """Let `run` close the connection and return. Calls in progress end as `Ambiguous`."""
         self._stopping.set()
+        self.attempted.set()
 
     async def call(
         self,
@@ -199,8 +197,10 @@ class McpServer:
             generation = self.generation
             try:
                 await self._run_session(child)
-                if not self._is_shared:
-                    await self._until_listed_again()
+                if (
+                    self.spec.keeps_state
+                ):  # this only lists it: calls are in `OwnSessions`, each with a server like this
+                    await self._until_stale(self._policy.relist_stateful)
                     continue
                 reason = "the connection was lost"
             except Exception as error:
@@ -228,15 +228,10 @@ class McpServer:
                 listing = await session.list_all()
                 handshake.reschedule(None)
                 await self._session_opened(session, listing)
-                if self._is_shared:
+                if not self.spec.keeps_state:
                     await self._serve(session)
         finally:
             self.connection.session_closed()
-
-    async def _until_listed_again(self) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._policy.relist_stateful):
-                await self._stale.wait()
 
     async def _serve(self, session: Session) -> None:
         async with asyncio.TaskGroup() as group:
@@ -254,13 +249,16 @@ class McpServer:
         """List again after a change notification, after `relist_every`, and soon after a failure."""
         while True:
             await asyncio.sleep(self._policy.relist_gap)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._policy.relist_every):
-                    await self._stale.wait()
+            await self._until_stale(self._policy.relist_every)
             self._stale.clear()
             while not await self._relist(session):
                 await asyncio.sleep(self.breaker.retry_in())
                 self.connection.attempt_started()
+
+    async def _until_stale(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stale.wait()
 
     async def _relist(self, session: Session) -> bool:
         """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""

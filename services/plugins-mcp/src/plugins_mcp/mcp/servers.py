@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
-from plugins_contract.sessions import SessionMode
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.own_sessions import OwnSessions
 from plugins_mcp.mcp.server import McpServer
@@ -56,7 +56,8 @@ class McpServers(dict[str, McpServer]):
         super().__init__({spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs})
         self._broken = {server.name: server for server in broken}
         self._changed = changed
-        self._policy = policy
+        self._policy = policy or ConnectionPolicy()
+        self._starting = asyncio.Semaphore(self._policy.starting_children)
         self.stateful: dict[str, OwnSessions] = {}
         """The sessions of those that keep state, which run their calls."""
         for server in self.values():
@@ -92,8 +93,8 @@ class McpServers(dict[str, McpServer]):
             self._changed(name)
 
     def _keep_state(self, server: McpServer) -> None:
-        if server.spec.options.session is not SessionMode.SHARED:
-            self.stateful[server.spec.name] = OwnSessions(server, self._policy)
+        if server.spec.keeps_state:
+            self.stateful[server.spec.name] = OwnSessions(server, self._run, self._policy)
 
     def _retire(self, server: McpServer) -> None:
         if (own := self.stateful.pop(server.spec.name, None)) is not None:
@@ -103,9 +104,18 @@ class McpServers(dict[str, McpServer]):
 
     def _own(self, server: McpServer) -> None:
         if self._owners is not None:
-            self._owners.create_task(server.run(), name=f"mcp-servers:{server.spec.name}")
+            self._owners.create_task(self._run(server), name=f"mcp-servers:{server.spec.name}")
             if (own := self.stateful.get(server.spec.name)) is not None:
                 self._owners.create_task(own.run(), name=f"mcp-servers:sessions of {server.spec.name}")
+
+    async def _run(self, server: McpServer) -> None:
+        is_child = isinstance(server.spec.transport, Stdio)
+        async with asyncio.TaskGroup() as group, self._starting if is_child else nullcontext():
+            group.create_task(server.run(), name=f"mcp-servers:{server.spec.name} runs")
+            if is_child:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._policy.start_share):
+                        await server.attempted.wait()
 
     def stop(self) -> None:
         """Let `run` close every connection and return."""

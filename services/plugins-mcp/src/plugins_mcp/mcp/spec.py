@@ -94,6 +94,11 @@ class ServerSpec:
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     credentials: frozenset[str] = field(default=frozenset(), repr=False)
 
+    @property
+    def keeps_state(self) -> bool:
+        """Whether not all calls share its state."""
+        return self.options.session is not SessionMode.SHARED
+
     def redact(self, text: str) -> str:
         """`text` without the secrets of this server."""
         return _without(self.secrets, text)

@@ -15,8 +15,8 @@ from plugins_contract.messages import NOT_READABLE
 from plugins_mcp.mcp import McpServers, read_servers_file
 from plugins_mcp.operators.arguments import Check, ShowServers
 from plugins_mcp.operators.display import plain
+from plugins_mcp.operators.exit_codes import DONE, NOT_DONE
 
-DONE, NOT_DONE = 0, 1
 HEAD = ("SERVER", "WORKER", "STATE", "SESSIONS", "CHILDREN", "NEXT TRY", "ERROR")
 
 

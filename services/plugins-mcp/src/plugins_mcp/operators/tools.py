@@ -10,8 +10,7 @@ import msgspec
 from plugins_contract.pins import PinnedTool, Pins, PinStore
 from plugins_mcp.operators.arguments import AcceptTools, DiffTools
 from plugins_mcp.operators.display import plain
-
-DONE, NOT_DONE = 0, 1
+from plugins_mcp.operators.exit_codes import DONE, NOT_DONE
 
 
 async def diff(store: PinStore, command: DiffTools) -> int:

@@ -1,0 +1,90 @@
+"""Turns as the JSON of the protocol: those that run or have ended, those that wait, and what other branches leave."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dialog_engine.chat.archive import MadeCall, TurnRecord
+from dialog_engine.chat.events import usage_view
+from dialog_engine.chat.waiting_messages import WaitingMessage
+from dialog_engine.model import ToolStatus
+from dialog_engine.tool_calls.results.steps import question_details, rfc3339, status_of
+from dialog_engine.tool_calls.values import PendingApproval
+
+MAX_PENDING = 100
+"""How many approvals, and how many messages, `GET /v1/me/pending` lists."""
+SHOWN_OF_WAITING = 1_000
+"""Characters of a message that it shows."""
+
+
+def turn(record: TurnRecord) -> dict[str, Any]:
+    """A turn."""
+    data: dict[str, Any] = {
+        "turnId": record.turn_id,
+        "sessionId": record.session_id,
+        "parentTurnId": record.parent_turn_id,
+        "status": record.status,
+        "reason": record.reason,
+        "usage": usage_view(record.usage),
+        "toolCalls": record.tool_calls,
+        "ttftMs": record.ttft_ms,
+        "model": record.model,
+        "createdAt": rfc3339(record.created_at),
+        "finishedAt": None if record.finished_at is None else rfc3339(record.finished_at),
+    }
+    if record.left_out:
+        data["messagesLeftOut"] = record.left_out
+    if record.failure is not None:
+        data["error"] = {"code": record.failure.code, "message": record.failure.message}
+    return data
+
+
+def effects(calls: Sequence[MadeCall], limit: int) -> dict[str, Any]:
+    """The first `limit` of these calls, and whether there are more."""
+    return {"calls": [_effect(each) for each in calls[:limit]], "more": len(calls) > limit}
+
+
+def _effect(made: MadeCall) -> dict[str, Any]:
+    return {
+        "turnId": made.turn_id,
+        "toolCallId": made.call.tool_call_id,
+        "correlationId": made.call.correlation_id,
+        "toolName": made.call.tool_name,
+        "server": made.server,
+        "executionClass": made.execution_class or None,
+        "status": status_of(made.outcome) if made.outcome else ToolStatus.PENDING,
+    }
+
+
+def waiting(message: WaitingMessage) -> dict[str, Any]:
+    """A message that waits to become a turn, or was withdrawn."""
+    turn = message.turn
+    return {
+        "turnId": turn.turn_id,
+        "sessionId": turn.session_id,
+        "status": message.status,
+        "held": message.held or None,
+        "message": message.text,
+        "model": turn.choice.model or None,
+        "toolMode": turn.choice.tool_mode or None,
+        "createdAt": rfc3339(message.created_at),
+    }
+
+
+def pending(approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage]) -> dict[str, Any]:
+    """What waits for a subject. Of a long message only the beginning is shown."""
+    shown = [waiting(each) for each in messages]
+    return {
+        "approvals": [
+            {
+                "sessionId": each.session_id,
+                "turnId": each.turn_id,
+                "toolCallId": each.asked.call.tool_call_id,
+                "correlationId": each.asked.call.correlation_id,
+                "toolName": each.asked.call.tool_name,
+                "server": each.asked.question.server,
+                **question_details(each.asked.question),
+            }
+            for each in approvals
+        ],
+        "messages": [each | {"message": each["message"][:SHOWN_OF_WAITING]} for each in shown],
+    }
