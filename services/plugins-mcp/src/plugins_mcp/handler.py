@@ -85,16 +85,12 @@ class CallHandler:
 
     async def handle(self, delivery: Delivery) -> None:
         """Process one delivery. On return its outcome is written, or the call is left to other workers."""
-        with self._observer.processing(delivery.request):
-            await self._process(delivery)
-
-    async def _process(self, delivery: Delivery) -> None:
-        is_for_any = self.serves(delivery.request) and delivery.request.server not in self._servers.stateful
-        if not is_for_any and await self._left_to_others(delivery):
-            return
-        started_here = False
-        while not started_here:
-            started_here = await self._start(delivery)
+        request = delivery.request
+        with self._observer.processing(request):
+            is_for_any = self.serves(request) and request.server not in self._servers.stateful
+            if is_for_any or not await self._left_to_others(delivery):
+                while not await self._start(delivery):
+                    pass  # Redis has changed its server
 
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
@@ -138,7 +134,6 @@ class CallHandler:
 
         async def leave() -> bool:
             if not self.serves(request):
-                log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
                 pool = await self._pools.find(request.server, request.event_version)
             elif (pool := await self._sessions.elsewhere(request)) is None:
                 return False

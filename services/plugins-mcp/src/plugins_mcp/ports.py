@@ -104,9 +104,12 @@ class ToolServer(Protocol):
 
 
 class ToolServers(Protocol):
-    """The MCP servers of this worker. `stateful` has those of them whose calls run in sessions of their own."""
+    """The MCP servers of this worker."""
 
-    stateful: Container[str] = ()
+    @property
+    def stateful(self) -> Container[str]:
+        """Those of them that keep state: their calls run in sessions of their own."""
+        return ()
 
     def get(self, server: str, /) -> ToolServer | None:
         """The server with that name; None when this worker does not have it."""
@@ -124,7 +127,7 @@ class Sessions(Protocol):
         ...
 
     def server_for(self, request: ToolCallRequested) -> ToolServer:
-        """The server in the session of a call. It sends nothing when this worker does not have that, nor room for it."""
+        """The server in the session of a call. Nothing is sent where this worker has neither that nor room for it."""
         ...
 
 

@@ -242,8 +242,7 @@ class McpServer:
                 helper.cancel()
         # Answers to earlier calls may still arrive: the session can be lost at one replica of the server only.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._policy.drain_timeout):
-                await session.idle.wait()
+            await asyncio.wait_for(session.idle.wait(), self._policy.drain_timeout)
 
     async def _keep_listed(self, session: Session) -> None:
         """List again after a change notification, after `relist_every`, and soon after a failure."""
@@ -257,19 +256,16 @@ class McpServer:
 
     async def _until_stale(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._stale.wait()
+            await asyncio.wait_for(self._stale.wait(), seconds)
 
     async def _relist(self, session: Session) -> bool:
         """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""
         try:
             async with asyncio.timeout(self._policy.list_timeout):
                 listing = await session.list_all()
-        except TimeoutError as error:
-            if session.idle.is_set():
+        except (TimeoutError, MCPError, ValueError) as error:
+            if isinstance(error, TimeoutError) and session.idle.is_set():
                 session.lost()  # the server hangs, and no call waits for it: reconnect
-            self.connection.failed(describe_error(error))
-        except (MCPError, ValueError) as error:
             self.connection.failed(describe_error(error))
         else:
             await self._publish(listing)
