@@ -100,7 +100,8 @@ class ToolOutcome(_Wire, frozen=True):
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
     the worker. `truncated` means that this is not the whole content. `state_lost`: the server keeps state, and had lost
     what earlier calls left there when this one began. `asked` is set when the state is `input_required`, which ends a
-    round and not the call.
+    round and not the call. With `kept` an engine keeps the whole outcome under that digest (`large_results`), and this
+    one is sent in its place.
     """
 
     state: CallState
@@ -111,6 +112,7 @@ class ToolOutcome(_Wire, frozen=True):
     truncated: bool = False
     state_lost: bool = False
     asked: InputRequired | None = None
+    kept: str = ""
 
     @classmethod
     def failure(
