@@ -186,7 +186,7 @@ def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBloc
 
 
 @pytest.mark.parametrize("state", [S.SUCCEEDED, S.FAILED])
-def test_model_and_user_are_told_that_a_server_lost_its_state(state: S) -> None:
+def test_model_and_user_are_told_that_a_server_lost_its_state(state: CallState) -> None:
     outcome = ToolOutcome(state, (TextBlock("a"),), error=ToolError(E.LOST, "b") if state is S.FAILED else None)
     lost = msgspec.structs.replace(outcome, state_lost=True)
 
