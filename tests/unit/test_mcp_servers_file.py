@@ -110,6 +110,8 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
                 "executionClass": "repeatable",
                 "approval": "always",
                 "disabled": True,
+                "name": "u ",
+                "description": "Does it.",
             }
         },
     }
@@ -125,7 +127,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         max_sessions_per_subject=2,
         session_idle_ms=60_000,
         protocol="legacy",
-        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, disabled=True)},
+        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, True, "u", "Does it.")},
     )
 
 
@@ -143,6 +145,12 @@ OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tools": {"t": {"idleTimeoutMs": "30s"}}}, ".tools.t.idleTimeoutMs must be a whole number of milliseconds"),
     ({"tools": {"t": {"executionClass": "often"}}}, ".tools.t.executionClass"),
     ({"tools": {"t": {"approval": True}}}, ".tools.t.approval must be one of"),
+    ({"tools": {"t": {"name": " "}}}, ".tools.t.name must have 1 to 64 characters"),
+    ({"tools": {"t": {"description": 5}}}, ".tools.t.description must be a string"),
+    (
+        {"tools": {"t": {"name": "x"}, "u": {"name": "x"}}},
+        ".tools.u.name is that of callstream.tools.t: choose another",
+    ),
 ]
 """In our own options, and what is said of them behind their key."""
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.catalog import MAX_NAME_LENGTH, ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.sessions import SessionMode
 from plugins_mcp.errors import ServersFileError
@@ -35,6 +35,7 @@ from plugins_mcp.mcp.transport_options import Http, Transport, kind_of, options_
 
 OPTIONS = "callstream"
 _COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
+MAX_DESCRIPTION_CHARS = 4_096
 _SHORTEST_SECRET = 4
 """Shorter values are not redacted: removing every "1" would make errors unreadable and protect nothing."""
 
@@ -200,25 +201,45 @@ def _options(value: Any, usual_mode: SessionMode) -> ServerOptions:
         max_sessions_per_subject=_count(fields, "maxSessionsPerSubject", default.max_sessions_per_subject),
         session_idle_ms=_milliseconds(fields, "sessionIdleMs", OPTIONS) or default.session_idle_ms,
         protocol=_protocol(fields.get("protocol", default.protocol)),
-        tools=MappingProxyType({tool: _tool_options(entry, tool) for tool, entry in tools.items()}),
+        tools=MappingProxyType(_tools(tools)),
     )
+
+
+def _tools(entries: Mapping[str, Any]) -> dict[str, ToolOptions]:
+    options = {tool: _tool_options(entry, tool) for tool, entry in entries.items()}
+    named: dict[str, str] = {}
+    for tool, each in options.items():
+        if each.name and (other := named.setdefault(each.name, tool)) != tool:
+            raise FieldError(f"{OPTIONS}.tools.{tool}.name is that of {OPTIONS}.tools.{other}: choose another")
+    return options
 
 
 def _tool_options(value: Any, tool: str) -> ToolOptions:
     where = f"{OPTIONS}.tools.{tool}"
     fields = an_object(value, where)
-    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled"}, where)
+    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled", "name", "description"}, where)
     return ToolOptions(
         timeout_ms=_milliseconds(fields, "timeoutMs", where),
         idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", where),
         execution_class=one_of(ExecutionClass, fields.get("executionClass"), f"{where}.executionClass"),
         approval=one_of(ApprovalPolicy, fields.get("approval"), f"{where}.approval"),
         disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
+        name=_text(fields, "name", where, MAX_NAME_LENGTH),
+        description=_text(fields, "description", where, MAX_DESCRIPTION_CHARS),
     )
 
 
 def _count(fields: Mapping[str, Any], key: str, default: int) -> int:
     return a_count(fields.get(key, default), f"{OPTIONS}.{key}")
+
+
+def _text(fields: Mapping[str, Any], key: str, where: str, most: int) -> str | None:
+    if fields.get(key) is None:
+        return None
+    text = a_string(fields[key], f"{where}.{key}").strip()
+    if not 0 < len(text) <= most:
+        raise FieldError(f"{where}.{key} must have 1 to {most} characters")
+    return text
 
 
 def _milliseconds(fields: Mapping[str, Any], key: str, where: str) -> int | None:
