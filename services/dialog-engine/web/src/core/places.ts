@@ -5,13 +5,11 @@
  * Nothing of anybody passes through this: the names of the locks are the same for all people who use the browser.
  */
 
-import { pause } from "./pause";
-
 const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3"];
 /** How long a tab may be hidden before it gives its place back. */
 const HIDDEN_MS = 10_000;
 /** A place that is free is given sooner than this. */
-const AT_ONCE_MS = 200;
+export const AT_ONCE_MS = 200;
 
 /** A place that is taken: `lost` fires when it is to be given back, and `leave` gives it back. */
 export interface Place {
@@ -85,30 +83,4 @@ async function lock(names: string[], signal: AbortSignal): Promise<() => void> {
   // Another one may have been given in the same moment.
   for (const each of given) each.then((free) => free !== first && free()).catch(() => {});
   return first;
-}
-
-/** How long to wait between two looks at a turn that cannot be followed now, in ms. */
-const LOOK_MS = 5_000;
-
-/**
- * Waits for `taken`. Meanwhile `look` says whether the turn still runs: null is returned once it does not.
- * `onWaiting` is called when there is no place at once.
- */
-export async function placeOrEnd(
-  taken: Promise<Place>,
-  look: () => Promise<boolean>,
-  onWaiting: () => void,
-  signal: AbortSignal,
-): Promise<Place | null> {
-  const soon = await Promise.race([taken, pause(AT_ONCE_MS, signal)]);
-  if (soon) return soon;
-  onWaiting();
-  for (;;) {
-    const place = await Promise.race([taken, pause(LOOK_MS, signal)]);
-    if (place) return place;
-    if (!(await look().catch(() => true))) {
-      taken.then(({ leave }) => leave()).catch(() => {});
-      return null;
-    }
-  }
 }

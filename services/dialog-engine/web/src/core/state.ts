@@ -6,8 +6,7 @@
 
 import { callKey, ENDED, settled } from "./calls";
 import { fromHistory } from "./history";
-import { add, blank, close, initial, replace } from "./items";
-import { reconcile } from "./reconcile";
+import { add, blank, close, initial, reconcile, replace } from "./items";
 import { compareIds } from "./sse";
 import type { Action, Approval, Call, History, Item, Outcome, State, StreamEvent } from "./types";
 
@@ -176,7 +175,7 @@ function onTool(state: State, data: Call & { type: string }): State {
   const key = callKey(data);
   const at = callAt(state, key);
   const item = state.items[at];
-  if (item?.kind !== "tool") return add(state, { kind: "tool", callKey: key, call: callFrom(null, data) });
+  if (item?.kind !== "tool") return add(state, { kind: "tool", callKey: key, call: { ...callFrom(null, data), began: state.began[key] } });
   return ENDED.has(item.call.status) ? state : replace(state, at, { call: callFrom(item.call, data) });
 }
 

@@ -1,9 +1,8 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
-import { ENDED, needsApproval } from "./calls";
+import { ENDED, needsApproval, visible } from "./calls";
 import { answerOf } from "./items";
 import type { Call, EndItem, Item, Outcome, State, ToolsInfo } from "./types";
-import { visible } from "./visible";
 
 /**
  * The tool's real name, whole: as its server has it where that is known, otherwise without its server. Its title is what

@@ -1,9 +1,8 @@
 /** The items of a conversation as turns: each begins with a question, and has all that was done and said for it. */
 
-import { answered, isProblem } from "./calls";
+import { answered, isProblem, visible } from "./calls";
 import { duration, toolLabel } from "./status";
 import type { Call, Item, State, ToolItem } from "./types";
-import { visible } from "./visible";
 
 /** It is the same object for as long as nothing in it changes. `live`: more of it may come. */
 export interface Turn {
@@ -51,15 +50,21 @@ const ENDS = new Map([
   ["cancelled", "stopped"],
 ]);
 
+/** For how long tools ran: the calls of one round run beside each other. */
+function timeOf(calls: Call[]): number {
+  const longest = new Map<number | undefined, number>();
+  for (const { round, durationMs = 0 } of calls) longest.set(round, Math.max(longest.get(round) ?? 0, durationMs));
+  return [...longest.values()].reduce((sum, time) => sum + time, 0);
+}
+
 /** What was done, in one line: "3 tools · 5.2 s · 1 failed". The time is that of the tools. */
 export function summaryOf(items: Item[]): string {
   const calls = callsOf(items).filter(answered);
-  const time = calls.reduce((sum, { durationMs = 0 }) => sum + durationMs, 0);
   const ends = [...ENDS].map(([status, word]) => [calls.filter((call) => call.status === status).length, word] as const);
   const reasoned = items.some(({ kind }) => kind === "reasoning");
   return [
     ...(reasoned ? ["Reasoning"] : []),
-    ...(calls.length ? [`${calls.length} ${calls.length === 1 ? "tool" : "tools"}`, duration(time)] : []),
+    ...(calls.length ? [`${calls.length} ${calls.length === 1 ? "tool" : "tools"}`, duration(timeOf(calls))] : []),
     ...ends.flatMap(([count, word]) => (count ? [`${count} ${word}`] : [])),
   ].join(" · ");
 }

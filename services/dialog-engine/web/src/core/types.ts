@@ -54,6 +54,8 @@ export interface Call {
   durationMs?: number;
   result?: Result;
   error?: { code?: string; message?: string };
+  /** When the model called it, in Unix milliseconds on this machine's clock, where that was read with the messages. */
+  began?: number;
   /** Read from the stored messages, not from the events of a running turn. */
   past?: boolean;
 }
@@ -110,6 +112,8 @@ export interface State {
   waiting: Waiting[];
   /** Of each turn with other versions, all of them in the order in which they began, by its id. */
   versions: Readonly<Record<string, string[]>>;
+  /** When the calls of the running turn began that were stored when it was loaded: see `Call`. By their keys. */
+  began: Readonly<Record<string, number>>;
   /** The cursor of the messages before those on the screen. */
   older: string | null;
   /** How many items were ever created: the source of keys. */
@@ -158,6 +162,8 @@ export interface History {
   turns?: StoredTurn[];
   nextCursor?: string | null;
   waiting?: Waiting[];
+  /** How much later it is on this machine's clock than on the server's, in milliseconds. */
+  aheadMs?: number;
 }
 
 export interface Session {
@@ -168,6 +174,16 @@ export interface Session {
   leafTurnId?: string | null;
   awaitsApproval?: boolean;
   waiting?: number;
+}
+
+/** Whether the tools of an MCP server can be used. */
+export interface ServerState {
+  server: string;
+  title?: string;
+  state: string;
+  error?: string | null;
+  breaker?: string;
+  retryAt?: string | null;
 }
 
 /** A call of `GET /v1/turns/{id}/effects`: it stays as it is, whatever is asked instead. */

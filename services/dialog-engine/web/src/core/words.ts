@@ -88,13 +88,17 @@ const EFFECTS = new Map([
   ["LOST", ""],
 ]);
 
-/** Requests that send a message, whose text goes back into the message box when they fail. */
-const SENDS = /^POST \/v1\/(chat|sessions)$/;
+/** The request that sends a message, whose text goes back into the message box when it fails. */
+const SENDS = "POST /v1/chat";
 
-export function inWords({ code, detail, title, request }: ApiError): string {
-  const what = WORDS.get(code) ?? (detail || title);
-  return SENDS.test(request) ? `${what.replace(/[^.!?]$/, "$&.")} Your message was not sent: it is in the message box again.` : what;
+export function inWords({ code, message, request }: ApiError): string {
+  const what = WORDS.get(code) ?? message;
+  return request === SENDS ? `${sentence(what)} Your message was not sent: it is in the message box again.` : what;
 }
+
+/** A text of a server as a sentence: with a capital, and with a full stop unless it ends with a mark of its own. */
+export const sentence = (text: string): string =>
+  `${text.charAt(0).toUpperCase()}${text.slice(1)}`.replace(/[\w)\]"'”»]$/, "$&.");
 
 /** Why an answer failed. `message` is the engine's, which says more than the code. */
 export const turnWords = (code: string, message: string): string => WORDS.get(code) ?? message;

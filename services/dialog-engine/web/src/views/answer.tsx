@@ -3,8 +3,7 @@
 import { useRef } from "preact/hooks";
 import type { AnswerItem } from "../core/types";
 import { Growing, type Part } from "../markdown/growing";
-import { nodesOf } from "../markdown/nodes";
-import { PlainText } from "../markdown/plain-text";
+import { nodesOf, PlainText } from "../markdown/nodes";
 import { useKept } from "./kept";
 
 export function Answer({ item: { text, open } }: { item: AnswerItem }) {
@@ -12,9 +11,7 @@ export function Answer({ item: { text, open } }: { item: AnswerItem }) {
   growing.current ??= new Growing();
   const blocks = useKept(growing.current.update(text, open), (part) => <Block key={part.key} part={part} />);
   return (
-    <div class={open ? "prose open" : "prose"} data-testid="message-text">
-      {blocks}
-    </div>
+    <div class={open ? "prose open" : "prose"} data-testid="message-text">{blocks}</div>
   );
 }
 

@@ -1,6 +1,7 @@
 /** The first thing seen: what the page is for, and things to try. */
 
 import type { Page } from "../page/page";
+import { Button } from "./button";
 import { Icon } from "./icon";
 
 const SUGGESTIONS = [
@@ -35,9 +36,7 @@ export function Empty({ page }: { page: Page }) {
       </p>
       <div class="suggestions">
         {SUGGESTIONS.map((text) => (
-          <button key={text} type="button" class="outlined" data-testid="suggestion" onClick={() => ask(text)}>
-            {text}
-          </button>
+          <Button key={text} kind="outlined" testId="suggestion" onClick={() => ask(text)}>{text}</Button>
         ))}
       </div>
     </section>

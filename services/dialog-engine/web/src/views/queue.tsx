@@ -1,14 +1,10 @@
 /** A message that waits for the turns before it: what holds it, and what can be done with it. */
 
-import { useState } from "preact/hooks";
 import type { Waiting } from "../core/types";
-
-export interface QueueActions {
-  edit: (turnId: string, text: string) => void;
-  withdraw: (turnId: string) => void;
-  /** With `stop` the running turn is stopped for it. */
-  sendNow: (turnId: string, stop: boolean) => void;
-}
+import type { Actions } from "../page/page";
+import { Button } from "./button";
+import { Edit } from "./edit";
+import { useEdits } from "./question";
 
 const HELD = new Map([
   ["STOPPED", "You stopped the answer before it, so it was not sent."],
@@ -22,56 +18,30 @@ const HELD = new Map([
 interface Props {
   waiting: Waiting;
   running: boolean;
-  actions: QueueActions;
+  actions: Actions;
 }
 
 export function WaitingMessage({ waiting: { turnId, message, held }, running, actions }: Props) {
-  const [edited, setEdited] = useState<string | null>(null);
-  const save = (event: Event) => {
-    event.preventDefault();
-    if (turnId && edited?.trim()) actions.edit(turnId, edited.trim());
-    setEdited(null);
-  };
-  if (edited !== null)
-    return (
-      <form class="user queued" aria-label="Edit your waiting message" data-testid="queued-form" onSubmit={save}>
-        <textarea
-          class="bubble"
-          aria-label="Waiting message"
-          dir="auto"
-          data-testid="queued-text"
-          value={edited}
-          onInput={({ currentTarget }) => setEdited(currentTarget.value)}
-        />
-        <p class="hint">
-          <Action word="Save" id="queued-save" submits />
-          <Action word="Cancel" id="queued-cancel" act={() => setEdited(null)} />
-        </p>
-      </form>
-    );
+  const { drafts } = actions;
+  const [edits, setEdits] = useEdits(drafts, turnId);
+  if (edits && turnId) {
+    const send = (text: string) => actions.edit(turnId, text);
+    const words = { kind: "queued", label: "Edit your waiting message", word: "Save" } as const;
+    return <Edit {...words} turnId={turnId} text={message} drafts={drafts} send={send} close={() => setEdits(false)} />;
+  }
   return (
     <article class="user queued" aria-label="Your waiting message" data-testid="message-queued">
-      <div class="bubble" dir="auto">
-        {message}
-      </div>
+      <div class="bubble" dir="auto">{message}</div>
       {turnId && (
         <p class="hint">
           {held ? (HELD.get(held) ?? "It was not sent.") : "Waits for the answers above."}{" "}
-          {running ? (
-            <Action word="Stop and send" id="queued-stop-and-send" act={() => actions.sendNow(turnId, true)} />
-          ) : (
-            <Action word="Send now" id="queued-send" act={() => actions.sendNow(turnId, false)} />
-          )}
-          <Action word="Edit" id="queued-edit" act={() => setEdited(message)} />
-          <Action word="Withdraw" id="queued-withdraw" act={() => actions.withdraw(turnId)} />
+          <Button testId={running ? "queued-stop-and-send" : "queued-send"} onClick={() => actions.sendNow(turnId, running)}>
+            {running ? "Stop and send" : "Send now"}
+          </Button>
+          <Button testId="queued-edit" onClick={() => setEdits(true)}>Edit</Button>
+          <Button testId="queued-withdraw" onClick={() => actions.withdraw(turnId)}>Withdraw</Button>
         </p>
       )}
     </article>
   );
 }
-
-const Action = ({ word, id, act, submits = false }: { word: string; id: string; act?: () => void; submits?: boolean }) => (
-  <button type={submits ? "submit" : "button"} class="quiet" data-testid={id} onClick={act}>
-    {word}
-  </button>
-);

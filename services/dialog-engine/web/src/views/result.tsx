@@ -4,7 +4,8 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
 import { toolLabel, whatToCheck } from "../core/status";
-import { effectOf } from "../core/words";
+import { effectOf, sentence } from "../core/words";
+import { Button } from "./button";
 import { load } from "./loaded";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
@@ -20,9 +21,6 @@ interface TextProps {
   label: string;
 }
 
-/** A text with a full stop, unless it ends with a mark of its own. */
-const sentence = (text = "") => (/[\w)\]"'”»]$/.test(text) ? `${text}.` : text);
-
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
   return (
@@ -31,7 +29,7 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
         <>
           <h3>Outcome</h3>
           <div class="tool-error" data-testid="tool-error" data-code={error.code}>
-            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).map(sentence).join(" ")}</p>
+            <p>{[error.message ?? "", effectOf(error.code ?? "")].filter(Boolean).map(sentence).join(" ")}</p>
             {call.status === "unknown" && <p data-testid="tool-check">{whatToCheck(call)}</p>}
           </div>
         </>
@@ -66,16 +64,12 @@ function Text({ result: { text, truncated, textUrl, media: parts, links }, media
   return (
     <>
       {(text || alone) && (
-        <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>
-          {pretty(text || "(empty)")}
-        </pre>
+        <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>{pretty(text || "(empty)")}</pre>
       )}
       {(text || textUrl) && (
         <p class="hint">
           {truncated && "The result is long; a part of it is shown. "}
-          <button type="button" class="quiet" data-testid="tool-open-large" onClick={openLarge}>
-            {truncated ? "Show all" : "Open large"}
-          </button>
+          <Button testId="tool-open-large" onClick={openLarge}>{truncated ? "Show all" : "Open large"}</Button>
         </p>
       )}
       {large}
@@ -98,9 +92,7 @@ function Link({ uri, name, title, mimeType, description }: ResourceLink) {
   return (
     <li>
       {WEB.test(uri) ? (
-        <a href={uri} target="_blank" rel="noopener noreferrer">
-          {label}
-        </a>
+        <a href={uri} target="_blank" rel="noopener noreferrer">{label}</a>
       ) : (
         <span>{label}</span>
       )}{" "}
@@ -141,9 +133,7 @@ function Download({ mimeType, url, media }: Shown) {
     download(blob, "result");
   };
   return (
-    <button type="button" class="quiet" data-testid="tool-download" onClick={save}>
-      {failed ? "The download failed" : `Download (${mimeType})`}
-    </button>
+    <Button testId="tool-download" onClick={save}>{failed ? "The download failed" : `Download (${mimeType})`}</Button>
   );
 }
 
@@ -161,15 +151,19 @@ export function download(blob: Blob, name: string): void {
 
 /** JSON with indentation, or on one line if it is short; any other text as it is. */
 export function pretty(value: unknown): string {
-  if (typeof value !== "string") {
-    const lines = JSON.stringify(value, null, 2);
-    const line = lines.replace(/\n\s*/g, " ");
-    return line.length > SHORT ? lines : line;
-  }
-  if (!/^\s*[[{]/.test(value) || /\d{16}/.test(value)) return value; // longer numbers would be rounded
+  const parsed = typeof value === "string" ? valueOf(value) : value;
+  if (parsed === undefined) return String(value);
+  const lines = JSON.stringify(parsed, null, 2);
+  const line = lines.replace(/\n\s*/g, " ");
+  return line.length > SHORT ? lines : line;
+}
+
+/** The object or list of a text of JSON; undefined for any other, and where a number would lose digits. */
+export function valueOf(text: string): unknown {
+  if (!/^\s*[[{]/.test(text) || /\d{16}/.test(text)) return undefined;
   try {
-    return pretty(JSON.parse(value));
+    return JSON.parse(text);
   } catch {
-    return value;
+    return undefined;
   }
 }

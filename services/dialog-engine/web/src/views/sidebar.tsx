@@ -2,8 +2,11 @@
 
 import { toolsLine } from "../core/status";
 import type { Session } from "../core/types";
+import { addressOf } from "../page/address";
 import type { Page } from "../page/page";
+import { Button } from "./button";
 import { Icon } from "./icon";
+import { useNow } from "./kept";
 
 /** What stands in place of an empty list. */
 const LISTED = {
@@ -13,34 +16,27 @@ const LISTED = {
 };
 
 export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; icon: string }) {
-  const { all, hasMore } = page.sessions.value;
+  const all = page.sessions.all.value;
+  const now = useNow(5_000);
   const { sessionId } = page.state.value;
   return (
     <nav class="sidebar" id="sidebar" aria-label="Conversations" data-testid="sidebar" inert={inert}>
       <p class="brand">
         <img src={icon} alt="" width="24" height="24" /> Callstream
       </p>
-      <button
-        type="button"
-        class="outlined"
-        id="new-conversation"
-        data-testid="new-conversation"
-        onClick={() => page.newConversation()}
-      >
+      <Button kind="outlined" id="new-conversation" testId="new-conversation" onClick={() => page.newConversation()}>
         <Icon name="plus" /> New conversation
-      </button>
+      </Button>
       <h2 class="sidebar-head">Past conversations</h2>
       <ul class="sessions" id="sessions">
         {all.map((session) => (
-          <Entry key={session.sessionId} session={session} current={session.sessionId === sessionId} page={page} />
+          <Entry key={session.sessionId} session={session} current={session.sessionId === sessionId} now={now} page={page} />
         ))}
       </ul>
       <p class="hint" hidden={all.length > 0}>
         {LISTED[page.listed.value]}
       </p>
-      <button type="button" class="quiet" data-testid="sessions-more" hidden={!hasMore} onClick={() => page.moreSessions()}>
-        Show older
-      </button>
+      <Button testId="sessions-more" hidden={page.sessions.next.value === null} onClick={() => page.moreSessions()}>Show older</Button>
       <Foot page={page} />
     </nav>
   );
@@ -53,15 +49,9 @@ function Foot({ page }: { page: Page }) {
   const keyHeld = page.keys.held.value;
   return (
     <div class="sidebar-foot">
-      <span class="hint" id="signed-in" data-testid="signed-in" hidden={!name}>
-        Signed in as <bdi>{name}</bdi>
-      </span>
-      <button type="button" class="quiet" data-testid="sign-out" hidden={!name || keyHeld} onClick={() => page.signOut()}>
-        Sign out
-      </button>
-      <button type="button" class="quiet" data-testid="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>
-        Forget the API key
-      </button>
+      <span class="hint" id="signed-in" data-testid="signed-in" hidden={!name}>Signed in as <bdi>{name}</bdi></span>
+      <Button testId="sign-out" hidden={!name || keyHeld} onClick={() => page.signOut()}>Sign out</Button>
+      <Button testId="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>Forget the API key</Button>
       {page.notifications.possible && (
         <label class="hint switch">
           <input
@@ -75,37 +65,39 @@ function Foot({ page }: { page: Page }) {
           Notify me when an answer ends or asks
         </label>
       )}
-      <span class="hint" data-testid="tools" hidden={!tools}>
-        {tools}
-      </span>
-      <span class="hint">
-        Version <span data-testid="version">{about?.version ?? "–"}</span>
-      </span>
+      <span class="hint" data-testid="tools" hidden={!tools}>{tools}</span>
+      <span class="hint">Version <span data-testid="version">{about?.version ?? "–"}</span></span>
     </div>
   );
 }
 
-function Entry({ session, current, page }: { session: Session; current: boolean; page: Page }) {
+interface Props {
+  session: Session;
+  current: boolean;
+  now: number;
+  page: Page;
+}
+
+function Entry({ session, current, now, page }: Props) {
   const name = session.title || "New conversation";
   return (
     <li class="session" data-testid="session-item">
       <a
-        href={`#/s/${encodeURIComponent(session.sessionId)}`}
+        href={addressOf(session.sessionId)}
         aria-current={current ? "page" : undefined}
         onClick={() => (page.drawerOpen.value = false)}
       >
         <bdi class="session-title">{name}</bdi>
-        <span class="session-when">{when(session, page.now.value)}</span>
+        <span class="session-when">{when(session, now)}</span>
       </a>
-      <button
-        type="button"
-        class="quiet session-delete"
+      <Button
+        kind="quiet session-delete"
         aria-label={`Delete “${name}”`}
-        data-testid="session-delete"
+        testId="session-delete"
         onClick={() => page.deleteSession(session)}
       >
         <Icon name="trash" />
-      </button>
+      </Button>
     </li>
   );
 }

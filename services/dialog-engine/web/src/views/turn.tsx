@@ -6,20 +6,16 @@ import { answerOf } from "../core/items";
 import { foldedOf, type Turn } from "../core/turns";
 import { endFacts, noteText } from "../core/status";
 import { turnWords } from "../core/words";
-import type { EndItem, ErrorItem, Item, NoteItem, UserItem } from "../core/types";
+import type { ErrorItem, Item, UserItem } from "../core/types";
+import { Button } from "./button";
+import type { Actions } from "../page/page";
 import { Activity } from "./activity";
 import { AnswerText } from "./answer-text";
 import { CopyButton } from "./copy-button";
 import { Icon } from "./icon";
 import { useKept } from "./kept";
-import { type BranchActions, Question } from "./question";
-import type { QueueActions } from "./queue";
-import { Tool, type ToolActions } from "./tool";
-
-export interface Actions extends ToolActions, QueueActions, BranchActions {
-  /** Writes the question of this turn into the message box once more. */
-  again: (turnId: string) => void;
-}
+import { Question } from "./question";
+import { Tool } from "./tool";
 
 export function TurnView({ turn: { items, live, versions }, actions }: { turn: Turn; actions: Actions }) {
   const answer = useRef<HTMLElement>(null);
@@ -38,10 +34,12 @@ export function TurnView({ turn: { items, live, versions }, actions }: { turn: T
           {drawn}
           <footer class="answer-actions" data-testid="answer-actions" hidden={live}>
             {text && <CopyButton label="Copy" testId="copy-answer" text={() => text} rich={() => prose(answer.current)} />}
-            {question?.turnId && <Regenerate turnId={question.turnId} branch={actions.branch} />}
-            <p class="facts" data-testid="facts">
-              {end ? endFacts(end) : ""}
-            </p>
+            {question?.turnId && (
+              <Button kind="quiet copy" testId="regenerate" onClick={() => actions.branch(question.turnId ?? "", null)}>
+                Answer again
+              </Button>
+            )}
+            <p class="facts" data-testid="facts">{end ? endFacts(end) : ""}</p>
           </footer>
         </article>
       )}
@@ -65,20 +63,14 @@ function draw(item: Item, actions: Actions): VNode {
     case "error":
       return <Failure key={key} item={item} again={actions.again} />;
     case "note":
-      return <Note key={key} item={item} />;
-    case "end":
-      return <End key={key} item={item} />;
+    case "end": {
+      const words = noteText(item.reason, item.kind === "note" ? item.count : 0); // empty for an answer that is complete
+      return words ? <p key={key} class="note" data-testid="turn-note">{words}</p> : <></>;
+    }
     default:
       return <></>;
   }
 }
-
-/** Asks for another answer to a question, of the model that is chosen in the message box. */
-const Regenerate = ({ turnId, branch }: { turnId: string; branch: Actions["branch"] }) => (
-  <button type="button" class="quiet copy" data-testid="regenerate" onClick={() => branch(turnId, null)}>
-    Answer again
-  </button>
-);
 
 const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; again: Actions["again"] }) => (
   <div class="turn-error" data-testid="turn-error" data-code={code}>
@@ -87,28 +79,8 @@ const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; 
       <p>{turnWords(code, message)}</p>
       {turnWords(code, message) !== message && <p class="hint">{message}</p>}
       {turnId && (
-        <button type="button" class="outlined" data-testid="ask-again" onClick={() => again(turnId)}>
-          Write the question again
-        </button>
+        <Button kind="outlined" testId="ask-again" onClick={() => again(turnId)}>Write the question again</Button>
       )}
     </div>
   </div>
 );
-
-const Note = ({ item: { reason, count } }: { item: NoteItem }) => (
-  <p class="note" data-testid="turn-note">
-    {noteText(reason, count)}
-  </p>
-);
-
-/** Why the answer ended early; nothing for one that is complete. */
-const End = ({ item: { reason } }: { item: EndItem }) => {
-  const words = noteText(reason);
-  return words ? (
-    <p class="note" data-testid="turn-note">
-      {words}
-    </p>
-  ) : (
-    <></>
-  );
-};

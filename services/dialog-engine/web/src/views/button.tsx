@@ -1,0 +1,12 @@
+/** A button with its test id. `kind` is how it looks: quiet, outlined or primary, and more classes. */
+
+import type { ButtonHTMLAttributes } from "preact";
+
+interface Props extends ButtonHTMLAttributes<HTMLButtonElement> {
+  testId?: string;
+  kind?: string;
+}
+
+export const Button = ({ testId, kind = "quiet", ...attributes }: Props) => (
+  <button type="button" class={kind} data-testid={testId} {...attributes} />
+);
