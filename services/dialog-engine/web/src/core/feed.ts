@@ -128,10 +128,8 @@ export class Feed {
   }
 }
 
+const KNOWN: ReadonlySet<string> = new Set(["session", "deleted", "tools", "reset"]);
+
 /** The event as the page knows it; null for one of a later engine. */
-function known({ type, data }: StreamEvent): FeedEvent | null {
-  if (type === "session") return { type, session: data };
-  if (type === "deleted") return { type, sessionId: data.sessionId };
-  if (type === "tools") return { type, servers: data.servers };
-  return type === "reset" ? { type } : null;
-}
+const known = ({ type, data }: StreamEvent): FeedEvent | null =>
+  KNOWN.has(type) ? { type, ...(type === "session" ? { session: data } : data) } : null;

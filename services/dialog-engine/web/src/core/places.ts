@@ -34,20 +34,20 @@ export class Places {
 
   /** It is lost when the tab has been hidden for long, or when it is hidden and another one wants a place. */
   #held(free: () => void): Place {
-    const lost = new AbortController();
+    const [lost, left] = [new AbortController(), new AbortController()];
+    const { signal } = left;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const lose = () => document.hidden && lost.abort();
     const look = () => {
       clearTimeout(timer);
       if (document.hidden) timer = setTimeout(lose, HIDDEN_MS);
     };
-    this.#wanted.addEventListener("message", lose);
-    document.addEventListener("visibilitychange", look);
+    this.#wanted.addEventListener("message", lose, { signal });
+    document.addEventListener("visibilitychange", look, { signal });
     look();
     const leave = () => {
       clearTimeout(timer);
-      this.#wanted.removeEventListener("message", lose);
-      document.removeEventListener("visibilitychange", look);
+      left.abort();
       free();
     };
     return { lost: lost.signal, leave };

@@ -100,8 +100,8 @@ export function inWords({ code, message, request }: ApiError): string {
 export const sentence = (text: string): string =>
   `${text.charAt(0).toUpperCase()}${text.slice(1)}`.replace(/[\w)\]"'”»]$/, "$&.");
 
-/** Why an answer failed. `message` is the engine's, which says more than the code. */
-export const turnWords = (code: string, message: string): string => WORDS.get(code) ?? message;
+/** The words of a code, or else these. */
+export const wordsOf = (code: string, others: string): string => WORDS.get(code) ?? others;
 
 /** What a call with this code has done; empty where its status says it. */
 export const effectOf = (code: string): string => EFFECTS.get(code) ?? "";

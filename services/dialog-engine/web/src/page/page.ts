@@ -149,13 +149,11 @@ export class Page {
     leaveToSignIn(this.#digest === null ? this.drafts.text.value : "");
   }
 
-  async signOut(): Promise<void> {
-    try {
-      await this.api.signOut();
-      this.forget();
-    } catch (error) {
-      this.showError(error);
-    }
+  signOut(): void {
+    this.api.signOut().then(
+      () => this.forget(),
+      (error: unknown) => this.showError(error),
+    );
   }
 
   /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */

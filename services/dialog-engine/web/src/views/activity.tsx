@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { duration } from "../core/status";
 import { runningLine, runningOf, summaryOf } from "../core/turns";
-import type { Item, ReasoningItem } from "../core/types";
+import type { Item } from "../core/types";
 import type { Actions } from "../page/page";
 import { Icon } from "./icon";
 import { useKept, useNow } from "./kept";
@@ -21,7 +21,11 @@ interface Props {
 export function Activity({ folded, items, live, actions }: Props) {
   const running = live ? runningOf(folded) : null;
   const lines = useKept(folded, (item) =>
-    item.kind === "tool" ? <Tool key={item.key} item={item} actions={actions} /> : <Reasoning key={item.key} item={item as ReasoningItem} />,
+    item.kind === "tool" ? (
+      <Tool key={item.key} item={item} actions={actions} />
+    ) : (
+      <p key={item.key} class="reasoning" dir="auto" data-testid="reasoning">{"text" in item && item.text}</p>
+    ),
   );
   return (
     <details class="activity" aria-label="What was done" data-testid="activity">
@@ -51,7 +55,3 @@ function Clock({ began }: { began: number | undefined }) {
   const seconds = Math.max(0, Math.floor((now - (began ?? seen)) / 1_000));
   return <span class="clock">{seconds ? duration(seconds * 1_000).replace(".0 s", " s") : ""}</span>;
 }
-
-const Reasoning = ({ item: { text } }: { item: ReasoningItem }) => (
-  <p class="reasoning" dir="auto" data-testid="reasoning">{text}</p>
-);

@@ -53,12 +53,7 @@ export function ApprovalPart({ call, decide, next }: Props) {
   );
 }
 
-interface FormProps {
-  call: Call;
-  approval: Approval;
-  decide: Decide;
-  form: RefObject<HTMLFormElement | null>;
-}
+type FormProps = Omit<Props, "next"> & { approval: Approval; form: RefObject<HTMLFormElement | null> };
 
 function Form({ call, approval, decide, form }: FormProps) {
   const id = useId();

@@ -38,7 +38,11 @@ export function Large({ label, text, close }: Props) {
     <dialog class="large" aria-label={label} data-testid="large-result" ref={dialog} onClose={close}>
       <header class="large-head">
         <h2>{label}</h2>
-        {loaded && loaded.views.length > 1 && <Views views={loaded.views} view={view} pick={setView} />}
+        <div role="group" aria-label="Shown as" hidden={!loaded || loaded.views.length < 2}>
+          {loaded?.views.map((each) => (
+            <Button key={each} aria-pressed={each === view} onClick={() => setView(each)}>{each}</Button>
+          ))}
+        </div>
         <CopyButton label="Copy" testId="copy-large" text={() => loaded?.text ?? ""} />
         <Button
           testId="save-large"
@@ -58,18 +62,10 @@ export function Large({ label, text, close }: Props) {
   );
 }
 
-const Views = ({ views, view, pick }: { views: View[]; view: View; pick: (view: View) => void }) => (
-  <div role="group" aria-label="Shown as">
-    {views.map((each) => (
-      <Button key={each} aria-pressed={each === view} onClick={() => pick(each)}>{each}</Button>
-    ))}
-  </div>
-);
-
 function Content({ text, value, view }: { text: string; value: unknown; view: View }) {
   if (view === "Tree") return <Tree name="" value={value} open />;
   if (view === "Table") return <Table rows={value as Row[]} />;
-  return <pre class="data">{view === "Diff" ? text.split("\n").map((line) => <Line line={line} />) : text}</pre>;
+  return <pre class="data">{view === "Diff" ? text.split("\n").map(changed) : text}</pre>;
 }
 
 const CHANGES = new Map([
@@ -77,7 +73,7 @@ const CHANGES = new Map([
   ["-", "hljs-deletion"],
   ["@", "hljs-comment"],
 ]);
-const Line = ({ line }: { line: string }) => <span class={CHANGES.get(line.charAt(0))}>{`${line}\n`}</span>;
+const changed = (line: string) => <span class={CHANGES.get(line.charAt(0))}>{`${line}\n`}</span>;
 
 /** What is in an object or a list is drawn once that is opened. */
 function Tree({ name, value, open: first = false }: { name: string; value: unknown; open?: boolean }) {

@@ -15,12 +15,6 @@ const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 const WEB = /^https?:\/\//i;
 const SHORT = 60;
 
-interface TextProps {
-  result: Result;
-  media: FetchBlob;
-  label: string;
-}
-
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
   return (
@@ -34,36 +28,24 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
           </div>
         </>
       )}
-      {result && (
-        <>
-          <h3>Result</h3>
-          <Text result={result} media={media} label={`Result of ${toolLabel(call)}`} />
-          {result.links && result.links.length > 0 && <Links list={result.links} />}
-          {result.media?.map((each, index) =>
-            IMAGE.test(each.mimeType) ? (
-              <Picture key={index} {...each} label={`Image ${index + 1} from ${toolLabel(call)}`} media={media} />
-            ) : (
-              <Download key={index} {...each} media={media} />
-            ),
-          )}
-        </>
-      )}
+      {result && <ResultPart result={result} media={media} tool={toolLabel(call)} />}
     </>
   );
 }
 
-/** The text, and below it a button that opens it large, and whole where only a part is shown. */
-function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
+/** The text, with a button that opens it large, and whole where only a part is shown; the links, and what is not text. */
+function ResultPart({ result, media, tool }: { result: Result; media: FetchBlob; tool: string }) {
+  const { text, truncated, textUrl, media: parts = [], links = [] } = result;
   const [large, setLarge] = useState<ComponentChildren>(null);
   const openLarge = async () => {
     const { Large } = await load();
     const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
-    setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
+    setLarge(<Large label={`Result of ${tool}`} text={whole} close={() => setLarge(null)} />);
   };
-  const alone = !(parts?.length || links?.length);
   return (
     <>
-      {(text || alone) && (
+      <h3>Result</h3>
+      {(text || !(parts.length || links.length)) && (
         <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>{pretty(text || "(empty)")}</pre>
       )}
       {(text || textUrl) && (
@@ -73,19 +55,19 @@ function Text({ result: { text, truncated, textUrl, media: parts, links }, media
         </p>
       )}
       {large}
+      {links.length > 0 && <ul class="tool-links" data-testid="tool-links">{links.map((each) => <Link {...each} />)}</ul>}
+      {parts.map((each, index) =>
+        IMAGE.test(each.mimeType) ? (
+          <Picture key={index} {...each} label={`Image ${index + 1} from ${tool}`} media={media} />
+        ) : (
+          <Download key={index} {...each} media={media} />
+        ),
+      )}
     </>
   );
 }
 
-/** The resources that a result links to; only web addresses can be clicked. */
-const Links = ({ list }: { list: ResourceLink[] }) => (
-  <ul class="tool-links" data-testid="tool-links">
-    {list.map((resource, index) => (
-      <Link key={index} {...resource} />
-    ))}
-  </ul>
-);
-
+/** A resource that a result links to; only a web address can be clicked. */
 function Link({ uri, name, title, mimeType, description }: ResourceLink) {
   const label = title || name || uri;
   const about = [mimeType, description].filter(Boolean).join(" · ");

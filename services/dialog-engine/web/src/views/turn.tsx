@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 import { answerOf } from "../core/items";
 import { foldedOf, type Turn } from "../core/turns";
 import { endFacts, noteText } from "../core/status";
-import { turnWords } from "../core/words";
+import { wordsOf } from "../core/words";
 import type { ErrorItem, Item, UserItem } from "../core/types";
 import { Button } from "./button";
 import type { Actions } from "../page/page";
@@ -76,8 +76,8 @@ const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; 
   <div class="turn-error" data-testid="turn-error" data-code={code}>
     <Icon name="alert" />
     <div>
-      <p>{turnWords(code, message)}</p>
-      {turnWords(code, message) !== message && <p class="hint">{message}</p>}
+      <p>{wordsOf(code, message)}</p>
+      {wordsOf(code, message) !== message && <p class="hint">{message}</p>}
       {turnId && (
         <Button kind="outlined" testId="ask-again" onClick={() => again(turnId)}>Write the question again</Button>
       )}
