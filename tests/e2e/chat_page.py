@@ -13,6 +13,10 @@ from tests.support.processes import ROOT
 _NETWORK_LOG = "Failed to load resource"
 
 
+_SAYS = """() => {
+  const all = document.querySelector("#conversation");
+  return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
+}"""
 TIMEOUT_MS = 30_000.0
 """For everything in a browser: it may have little of the machine, and an engine needs seconds to start."""
 
@@ -59,7 +63,7 @@ class ChatPage:
     def __init__(self, page: Page, base_url: str) -> None:
         self.page = page
         self.base_url = base_url
-        self._requests: list[Request] = []
+        self.requests: list[Request] = []
         page.on("request", self._note)
         self.input = page.get_by_label("Message", exact=True)
         self.send = page.get_by_role("button", name="Send", exact=True)
@@ -84,12 +88,29 @@ class ChatPage:
         self.input.fill(text)
         self.input.press("Control+Enter")  # on a phone Enter alone makes a line
 
+    def edit(self, place: int, text: str) -> None:
+        """Ask another question in the place of the one there."""
+        self.page.get_by_test_id("edit-question").nth(place).click()
+        box = self.page.get_by_test_id("edit-text")
+        expect(box).to_be_focused()
+        box.fill(text)
+        box.press("Enter")
+
+    @property
+    def session(self) -> str:
+        """The id of the conversation in the address."""
+        return self.page.url.rpartition("/")[2]
+
+    def says(self) -> tuple[str, list[tuple[str, bool]]]:
+        """The text of all turns, and which parts of them are open."""
+        return self.page.evaluate(_SAYS)
+
     def _note(self, request: Request) -> None:
-        self._requests.append(request)
+        self.requests.append(request)
 
     def sent(self, method: str, ending: str) -> list[Request]:
         """The requests so far whose path ends so."""
-        return [each for each in self._requests if each.method == method and urlsplit(each.url).path.endswith(ending)]
+        return [each for each in self.requests if each.method == method and urlsplit(each.url).path.endswith(ending)]
 
     def asked(self, name: str) -> list[str | None]:
         """This field of each message that was sent."""
@@ -99,7 +120,7 @@ class ChatPage:
     def posted(self) -> list[Request]:
         """The requests so far that sent a message, also one that waits."""
         turns = re.compile(r"/v1/(chat|sessions/[^/]+/turns)")
-        return [each for each in self._requests if each.method == "POST" and turns.fullmatch(urlsplit(each.url).path)]
+        return [each for each in self.requests if each.method == "POST" and turns.fullmatch(urlsplit(each.url).path)]
 
     @property
     def reconnects(self) -> list[str | None]:

@@ -359,7 +359,7 @@ def busy_elsewhere(chat: ChatPage) -> None:
     chat.open()
     chat.ask("What is 17 * 23 + 4?")
     chat.expect_idle()
-    session_id = chat.page.url.rpartition("/")[2]
+    session_id = chat.session
     elsewhere = chat.page.request.post(f"{chat.base_url}/v1/sessions/{session_id}/turns", data={"message": SLOW})
     assert elsewhere.ok
 
@@ -556,7 +556,7 @@ def test_a_key_is_tried_once_kept_when_it_fits_and_forgotten_with_all_texts_in_e
     page = context.new_page()
     watch.attach(page)
     other = ChatPage(page, chat.base_url)
-    other.open(chat.page.url.rpartition("/")[2])
+    other.open(chat.session)
     give_key(other, SECRET)
     expect(other.input).to_have_value("a draft")
     chat.page.get_by_test_id("forget-key").click()

@@ -1,5 +1,6 @@
 """A turn on the page: the question, one line of what was done, and the answer; the same after a reload as live."""
 
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -21,15 +22,6 @@ WEATHER = Call("weather__get", {"days": 2, "city": "Paris"}, "weather", title="W
 PAY = Call("bank__pay", {"amount": 5}, "bank", title="Pay", approval=ApprovalPolicy.ALWAYS)
 LOST = ToolOutcome.failure(CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, "Its worker died.")
 ACTIONS = 200
-SAYS = """() => {
-  const all = document.querySelector("#conversation");
-  return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
-}"""
-
-
-def says(chat: ChatPage) -> tuple[str, list[tuple[str, bool]]]:
-    """The text of all turns, and which parts of them are open."""
-    return chat.page.evaluate(SAYS)
 
 
 def nothing(chat: ChatPage, engine: ScriptedEngine) -> None:
@@ -118,11 +110,11 @@ def test_a_reload_shows_what_was_seen_live(chat: ChatPage, engine: ScriptedEngin
     meanwhile(chat, engine)
     expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
     chat.expect_idle()
-    live = says(chat)
+    live = chat.says()
     assert words in live[0]
     chat.page.reload()
     expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
-    assert says(chat) == live
+    assert chat.says() == live
 
 
 @promise("the user can see the whole of a result, as nothing but text")
@@ -199,15 +191,15 @@ def test_random_actions_with_reloads_lose_nothing_and_tell_no_other_story(
             chat.stop.click()
         expect(chat.page.get_by_test_id("facts").nth(questions)).to_contain_text("tokens")
         chat.expect_idle()
-        session = chat.page.url.rpartition("/")[2]
+        session = chat.session
         asked.setdefault(session, []).append(text)
-        live[session] = says(chat)
+        live[session] = chat.says()
 
     def look() -> None:
-        session = chat.page.url.rpartition("/")[2]
+        session = chat.session
         if session in asked:
             expect(chat.page.get_by_test_id("facts")).to_contain_text(["tokens"] * len(asked[session]))
-            assert (says(chat), chat.questions.all_text_contents()) == (live[session], asked[session])
+            assert (chat.says(), chat.questions.all_text_contents()) == (live[session], asked[session])
 
     for number in range(ACTIONS):
         match random.choice(["ask", "ask", "reload", "new", "open"]):
@@ -223,3 +215,17 @@ def test_random_actions_with_reloads_lose_nothing_and_tell_no_other_story(
     for session in asked:
         chat.open(session)
         look()
+
+
+def test_the_clock_of_a_running_call_goes_on_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*WEATHER.begun(), Wait("end"), WEATHER.succeeded("fine"), *answer("Done.")]
+    chat.open()
+    chat.ask("go")
+    summary = chat.page.get_by_test_id("activity-summary")
+    expect(summary).to_contain_text("Paris")
+    engine.make_older(chat.session, 120)
+    chat.page.clock.install(time=time.time() + 3600)  # a machine whose clock is wrong
+    chat.page.reload()
+    expect(summary).to_contain_text("2 min")
+    engine.open_gate("end")
+    expect(chat.answers).to_have_text("Done.")

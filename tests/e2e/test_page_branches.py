@@ -19,14 +19,6 @@ def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
     return ChatPage(page, chat.base_url)
 
 
-def edit(tab: ChatPage, place: int, text: str) -> None:
-    tab.page.get_by_test_id("edit-question").nth(place).click()
-    box = tab.page.get_by_test_id("edit-text")
-    expect(box).to_be_focused()
-    box.fill(text)
-    box.press("Enter")
-
-
 @promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
 def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine
@@ -36,9 +28,9 @@ def test_a_question_is_edited_and_every_tab_shows_the_version_that_was_chosen(
     for question in ("one", "two"):
         chat.ask(question)
         chat.expect_idle()
-    second.open(chat.page.url.rpartition("/")[2])
+    second.open(chat.session)
     expect(second.questions).to_have_text(["one", "two"])
-    edit(chat, 0, "eins")
+    chat.edit(0, "eins")
     for tab in (chat, second):
         expect(tab.questions).to_have_text(["eins"])
         expect(tab.answers).to_have_text(["Eins."])
@@ -94,7 +86,7 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat.open()
     chat.ask("one")
     chat.expect_idle()
-    edit(chat, 0, "eins")
+    chat.edit(0, "eins")
     expect(chat.answers).to_have_text("Ei")
     chat.page.get_by_test_id("version-before").click()
     expect(chat.answers).to_have_text(["One."])
@@ -107,3 +99,48 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat.page.get_by_test_id("version-next").press("Enter")
     expect(chat.answers).to_have_text(["Eins."])
     chat.expect_idle()
+
+
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
+def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_text_outlives_a_reload(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.scripts |= {"one": answer("One."), "two": [*text("Tw"), Wait("end"), message("Two.")], "eins": answer("Eins.")}
+    chat.open()
+    chat.ask("one")
+    chat.expect_idle()
+    chat.ask("two")
+    expect(chat.answers).to_have_text(["One.", "Tw"])
+    box, dialog = chat.page.get_by_test_id("edit-text"), chat.page.get_by_test_id("waiting-dialog")
+    chat.edit(0, "eins")
+    expect(dialog).to_be_visible()
+    chat.page.get_by_test_id("waiting-cancel").click()
+    expect(box).to_have_value("eins")
+    chat.page.reload()
+    expect(chat.answers).to_have_text("Tw")
+    expect(box).to_have_value("eins")
+    chat.page.get_by_test_id("edit-send").click()
+    chat.page.get_by_test_id("waiting-confirm").click()
+    expect(chat.queued).to_contain_text("eins")
+    expect(box).to_be_hidden()
+    engine.open_gate("end")
+    expect(chat.questions).to_have_text(["eins"])
+    expect(chat.answers).to_have_text(["Eins."])
+    chat.page.get_by_test_id("version-before").click()
+    expect(chat.answers).to_have_text(["One.", "Two."])
+
+
+def test_the_text_of_a_message_that_is_edited_goes_with_its_box(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts |= {"one": answer("One.")}
+    chat.open()
+    chat.ask("one")
+    chat.expect_idle()
+    box = chat.page.get_by_test_id("edit-text")
+    chat.page.get_by_test_id("edit-question").click()
+    box.fill("eins")
+    chat.page.keyboard.press("Escape")
+    expect(chat.questions).to_have_text(["one"])
+    chat.page.reload()
+    expect(chat.questions).to_have_text(["one"])
+    chat.page.get_by_test_id("edit-question").click()
+    expect(box).to_have_value("one")

@@ -295,37 +295,51 @@ HIDDEN = """(hidden) => {
 }"""
 
 
-@promise("many tabs of one browser follow turns, and all can be used", only_in_test_all="takes 20 s")
-def test_seven_tabs_leave_connections_for_what_a_person_does(
+@promise("many tabs of one browser follow turns, and all can be used", only_in_test_all="takes 30 s")
+def test_twelve_tabs_leave_connections_for_what_a_person_does(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:
     ask = Call("files__write", approval=ApprovalPolicy.ALWAYS)
+    engine.scripts |= {"long": [*text("Long."), Wait("never")], "short": [*text("Short."), Wait("end")]}
     engine.scripts["go"] = [message("", ask), *ask.begun(), ask.succeeded("Written."), *text("On."), Wait("never")]
-    chat.open()
+    sessions = [engine.store("Quiet", ("Why?", "Because."))]
+    for question in ("long", "short"):
+        chat.open()
+        chat.ask(question)
+        expect(chat.answers).to_be_visible()
+        sessions.append(chat.session)
+        chat.page.get_by_test_id("new-conversation").click()
+    tabs = [ChatPage(context.new_page(), chat.base_url) for _ in range(11)]
+    for number, tab in enumerate(tabs):
+        watch.attach(tab.page)
+        tab.open(sessions[number % 3])
+        expect(tab.questions).to_be_visible()
+    for tab in tabs[4:]:
+        if tab not in tabs[::3]:
+            expect(tab.status).to_contain_text("Other tabs follow answers now.")
+
+    # The twelfth is seen as the others are: it has no place, and everything can be done in it.
     chat.ask("go")
     expect(chat.page.get_by_test_id("approve")).to_be_visible()
-    session = chat.page.url.rpartition("/")[2]
-    tabs = [chat]
-    for _ in range(6):
-        page = context.new_page()
-        watch.attach(page)
-        tabs.append(ChatPage(page, chat.base_url))
-        tabs[-1].open(session)
-        expect(tabs[-1].questions).to_have_text("go")
-    last = tabs[-1]
-    expect(last.status).to_contain_text("Other tabs follow answers now.")
-    expect(last.page).to_have_title(re.compile(r"^\(1\) "))
-    tabs[0].page.evaluate(HIDDEN, arg=True)
-    tabs[1].page.get_by_test_id("approve").click()
-    expect(tabs[1].answers).to_have_text("On.")
-    for tab in tabs[1:4]:
+    expect(tabs[0].page).to_have_title(re.compile(r"^\(1\) "))
+    chat.page.get_by_test_id("approve").click()
+    chat.card("files__write").expect_status("succeeded")
+    chat.ask("next")
+    expect(chat.queued).to_be_visible()
+    chat.stop.click()
+    chat.expect_idle()
+    expect(chat.queued).to_contain_text("You stopped the answer before it")
+
+    # Tabs that are hidden give their places to those that are seen.
+    for tab in tabs[:6]:
         tab.page.evaluate(HIDDEN, arg=True)
-    for tab in tabs[4:]:  # those that are seen have all places now
-        expect(tab.answers).to_have_text("On.")
-    tabs[0].page.evaluate(HIDDEN, arg=False)
-    last.stop.click()
-    for tab in (tabs[0], *tabs[4:]):
+    chat.page.get_by_test_id("queued-send").click()
+    engine.open_gate("end")
+    for tab in tabs[2::3]:
         tab.expect_idle()
+    for tab in tabs[7::3]:
+        expect(tab.answers).to_have_text("Long.")
+    tabs[-1].page.close()
 
 
 def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:

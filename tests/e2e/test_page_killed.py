@@ -1,5 +1,6 @@
-"""Messages that wait in the page while their engine is killed: every tab answers them in order after its new start."""
+"""The engine is killed while messages wait, and before the first word of another version of an answer."""
 
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -7,6 +8,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.marks import exhaustive, promise
+from tests.support.processes import Process
 from tests.support.stack import Stack, running_stack
 
 pytestmark = [pytest.mark.timeout(300), exhaustive("test_page_queue.py has it with an engine that is shut down")]
@@ -16,14 +18,27 @@ pytestmark = [pytest.mark.timeout(300), exhaustive("test_page_queue.py has it wi
 def stack() -> Generator[Stack]:
     with running_stack(start=False, token_delay_ms=40, engine_env={"ENABLE_MCP": "false"}) as stack:
         stack.redis.start()
-        stack.start_model()
-        stack.start_engine()
         yield stack
 
 
 @pytest.fixture
-def base_url(stack: Stack) -> str:
+def model(stack: Stack) -> Process:
+    """Takes requests and says nothing for as long as it is frozen."""
+    return stack.start_model()
+
+
+@pytest.fixture
+def base_url(stack: Stack, model: Process) -> str:
+    stack.start_engine()
     return stack.url
+
+
+def kill(stack: Stack) -> None:
+    """End the engine as `kill -9` does, and start it again."""
+    assert stack.engine is not None
+    stack.engine.kill()
+    stack.bury(stack.engine)
+    stack.start_engine()
 
 
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
@@ -40,14 +55,10 @@ def test_what_waits_is_answered_in_every_tab_after_a_kill_of_the_engine(
     page = context.new_page()
     watch.attach(page)
     second = ChatPage(page, chat.base_url)
-    second.open(chat.page.url.rpartition("/")[2])
+    second.open(chat.session)
     expect(second.queued).to_have_count(2)
-    assert stack.engine is not None
-    stack.engine.kill()
     chat.input.fill("a draft")
-
-    stack.bury(stack.engine)
-    stack.start_engine()
+    kill(stack)
     chat.page.reload()
 
     for tab in (chat, second):
@@ -56,3 +67,39 @@ def test_what_waits_is_answered_in_every_tab_after_a_kill_of_the_engine(
         expect(tab.queued).to_have_count(0)
         expect(tab.answers).to_have_count(3)
     expect(chat.input).to_have_value("a draft")
+
+
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
+@pytest.mark.parametrize("edited", [True, False], ids=["edited", "answered again"])
+def test_another_version_is_there_once_when_the_engine_is_killed_before_its_first_word(
+    chat: ChatPage, stack: Stack, model: Process, edited: bool
+) -> None:
+    chat.open()
+    chat.ask("hello")
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
+    model.freeze()
+    if edited:
+        chat.edit(0, "good morning")
+    else:
+        chat.page.get_by_test_id("regenerate").click()
+    question = "good morning" if edited else "hello"
+    versions = chat.page.get_by_test_id("versions")
+    expect(versions).to_contain_text("2/2")
+    kill(stack)
+    expect(chat.questions).to_have_text([question])
+    model.send(signal.SIGCONT)
+
+    expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens", timeout=60_000)
+    chat.expect_idle()
+    live = chat.says()
+    for _ in range(2):
+        expect(versions).to_contain_text("2/2")
+        expect(chat.questions).to_have_text([question])
+        expect(chat.answers).to_have_count(1)
+        assert chat.says() == live
+        chat.page.reload()
+        expect(chat.page.get_by_test_id("facts")).to_contain_text("tokens")
+    chat.page.get_by_test_id("version-before").click()
+    expect(chat.questions).to_have_text(["hello"])
+    asked = stack.store.rows("SELECT content FROM messages WHERE role = 'user' ORDER BY number")
+    assert asked == [("hello",), (question,)]

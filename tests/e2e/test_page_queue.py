@@ -30,7 +30,7 @@ def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_rest
     for number, question in enumerate(("a", "b", "c"), 1):
         chat.ask(question)
         expect(chat.queued).to_have_count(number)
-    session_id = chat.page.url.rpartition("/")[2]
+    session_id = chat.session
     second.open(session_id)
     expect(second.queued).to_have_count(3)
     second.page.get_by_test_id("queued-edit").first.click()
@@ -63,7 +63,7 @@ def test_after_a_stop_a_message_is_held_until_it_is_sent(
     expect(chat.answers).to_have_text("Some words")
     chat.ask("next")
     expect(chat.queued).to_be_visible()
-    second.open(chat.page.url.rpartition("/")[2])
+    second.open(chat.session)
     second.stop.click()
     for tab in (chat, second):
         expect(tab.queued).to_contain_text("You stopped the answer before it")

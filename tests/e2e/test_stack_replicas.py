@@ -4,7 +4,6 @@ Their leases are short: `tests/unit/test_ownership.py` tests the decision with t
 `tests/integration/test_replicas.py` what engines do without processes, and the scenario `engines_killed` every step.
 """
 
-import sys
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, closing
@@ -13,12 +12,11 @@ from functools import partial
 import pytest
 
 from tests.marks import promise
-from tests.support.replicas import Replica, read, read_to_the_end
+from tests.support.replicas import QUICK_ENGINE, Replica, read, read_to_the_end
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
 
 QUESTION = "Increment the counter, answering after 2 seconds, with token running"
-QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
 TAKEOVER_SECONDS = 20.0
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, McpServer, NotSent, Rejected, TimedOut
 from plugins_mcp.mcp.listing import to_catalog
+from plugins_mcp.mcp.servers import McpServers
 from plugins_mcp.mcp.servers_file import parse_entry
 from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Stdio
@@ -359,3 +361,34 @@ async def test_a_server_that_is_busy_with_a_call_is_left_alone(tmp_path: Path) -
         assert isinstance(await call, Answered)
         await wait_until(lambda: ready(server))
         assert server.generation == 1
+
+
+@promise("few child servers start at the same time, and a silent one holds back the others for seconds only")
+async def test_children_start_one_after_the_other_and_a_silent_one_is_not_waited_for(tmp_path: Path) -> None:
+    log = tmp_path / "starts"
+    logged = f"""
+import time
+log = open({str(log)!r}, "a", buffering=1)
+log.write("begin\\n")
+time.sleep(0.2)
+log.write("end\\n")
+"""
+
+    def named(name: str, at_start: str = logged) -> ServerSpec:
+        speaker = speaking("pass")
+        assert isinstance(speaker.transport, Stdio)
+        arguments = ("-c", f"{at_start}\n{speaker.transport.args[1]}")
+        return replace(speaker, name=name, transport=replace(speaker.transport, args=arguments))
+
+    specs = [named("one"), named("silent", "import time; time.sleep(600)"), named("two"), named("three")]
+    servers = McpServers(specs, policy=replace(QUICK, starting_children=1, start_share=2.0))
+    running = asyncio.create_task(servers.run())
+    try:
+        for name in ("one", "two", "three"):
+            await wait_until(partial(ready, servers[name]), what=f"{name} ({servers[name].last_error})")
+        assert [server.last_error for server in servers.values()] == [None] * len(specs)
+        assert not servers["silent"].attempted.is_set()
+        assert log.read_text().split() == ["begin", "end"] * 3
+    finally:
+        servers.stop()
+        await running

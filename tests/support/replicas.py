@@ -1,6 +1,7 @@
 """Several engines of one stack, which share its PostgreSQL, and a client that goes from one to the other."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -16,6 +17,8 @@ from tests.support.processes import Process
 from tests.support.stack import ENGINE, Event, Stack, events_of
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
+
+QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
 
 
 class TryAgainError(Exception):

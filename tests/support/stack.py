@@ -174,11 +174,10 @@ class Stack:
             self.postgres.stop()
         self._folders.close()
 
-    def start_model(self) -> None:
+    def start_model(self) -> Process:
         options = ["--port", str(self.model_port), "--token-delay-ms", str(self.token_delay_ms)]
-        self._run(
-            [sys.executable, "-m", "examples.demo_model", *options], f"http://127.0.0.1:{self.model_port}/healthz"
-        )
+        argv = [sys.executable, "-m", "examples.demo_model", *options]
+        return self._run(argv, f"http://127.0.0.1:{self.model_port}/healthz")
 
     def start_demo(self) -> Process:
         argv = [sys.executable, "-m", "examples.demo_server", "--port", str(self.demo_port)]

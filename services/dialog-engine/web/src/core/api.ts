@@ -1,6 +1,6 @@
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
-import type { About, Choice, History, MadeCall, Offer, Session } from "./types";
+import type { About, Choice, History, MadeCall, Offer, ServerState, Session } from "./types";
 
 /** A problem document of the server. */
 interface Problem {
@@ -11,15 +11,10 @@ interface Problem {
   signIn?: string;
 }
 
-export interface FieldProblem {
-  field: string;
-  message: string;
-}
-
 /** A failed request: the server's problem document, or the reason why there is none (`status` 0: not reached). */
 export class ApiError extends Error {
   code: string;
-  fields: FieldProblem[];
+  fields: { field: string; message: string }[];
   /** Whether people can sign in at this server. */
   signIn: boolean;
 
@@ -76,6 +71,7 @@ export class Api {
   about = () => this.#json<About>("/v1/about");
   me = () => this.#json<{ subject: string; name: string; roles: string[] }>("/v1/me");
   models = () => this.#json<Offer>("/v1/models");
+  tools = () => this.#json<{ servers: ServerState[] }>("/v1/tools");
   signOut = () => this.#request("/sign-out", { method: "POST" });
 
   /** A page of conversations: those before the cursor, or the newest, as many as `limit` if that is given. */

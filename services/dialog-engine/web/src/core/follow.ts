@@ -6,6 +6,10 @@ import { readEvents, StreamBroken } from "./sse";
 import type { State, StreamEvent, TurnToFollow } from "./types";
 
 const IDLE_MS = 45_000; // three pings of the server
+/** How long a tab that is seen waits between two looks at a turn that it cannot follow now, in ms. */
+const LOOK_MS = 3_000;
+/** How long it reads what has come: an approval is asked for there too, and the connection is free again. */
+const GLANCE_MS = 300;
 const [FIRST_DELAY_MS, LONGEST_DELAY_MS] = [400, 15_000];
 const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
 const TRANSIENT: ReadonlySet<number> = new Set([0, 408, 429]); // not reached, too slow, too many requests
@@ -23,9 +27,10 @@ export interface Following extends TurnToFollow {
  * Follows a turn to its end. Returns "done" when its last event was seen, "gone" when the server has nothing more to
  * send and the stored messages are to be read instead.
  *
- * `response` is an open stream to begin with, or null. A stream is open only while this tab has a place for it: whoever
- * hears meanwhile that the turn has ended fires `signal`. One that ends too early is requested again after the last event id: after the delay that the server asked for, or with exponential
- * back-off when the connection broke; until `signal` fires. Throws an ApiError when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
+ * `response` is an open stream to begin with, or null. A stream is open only while this tab has a place for it; otherwise
+ * a tab that is seen looks now and then. One that ends too early is requested again after the last event id: after the delay
+ * that the server asked for, or with exponential back-off when the connection broke; until `signal` fires. Throws an ApiError
+ * when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
  */
 export async function follow({
   api,
@@ -38,16 +43,34 @@ export async function follow({
   onConnection,
 }: Following): Promise<"done" | "gone"> {
   let absent: ReturnType<typeof setTimeout> | undefined;
+  const take = (event: StreamEvent): boolean => {
+    lastEventId = event.id ?? lastEventId;
+    onEvent(event);
+    return event.type === "done";
+  };
+  const glance = async () => {
+    const seen = await api.events(turnId, lastEventId, signal);
+    if (seen.status === 204) return false;
+    const soon = AbortSignal.timeout(GLANCE_MS);
+    for await (const event of readEvents(seen, IDLE_MS, () => {}, soon)) if (take(event)) return false;
+    return true;
+  };
   try {
     for (let attempt = 0; ; attempt += 1) {
       let delay: number | null = null;
       const taken = places.take(signal);
-      if (!(await Promise.race([taken, pause(AT_ONCE_MS, signal)]))) {
+      let place = await Promise.race([taken, pause(AT_ONCE_MS, signal)]);
+      if (!place) {
         response?.body?.cancel();
         response = null;
         onConnection("waiting");
       }
-      const place = await taken;
+      while (!place) {
+        place = await Promise.race([taken, pause(LOOK_MS, signal)]);
+        if (place || document.hidden || (await glance().catch(() => true))) continue;
+        taken.then(({ leave }) => leave()).catch(() => {});
+        return "gone";
+      }
       const { lost } = place;
       try {
         response ??= await api.events(turnId, lastEventId, AbortSignal.any([signal, lost]));
@@ -57,9 +80,7 @@ export async function follow({
         onConnection("live");
         for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), lost)) {
           attempt = 0;
-          lastEventId = event.id ?? lastEventId;
-          onEvent(event);
-          if (event.type === "done") return "done";
+          if (take(event)) return "done";
         }
       } catch (error) {
         signal.throwIfAborted();

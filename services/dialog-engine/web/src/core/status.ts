@@ -2,7 +2,7 @@
 
 import { ENDED, needsApproval, visible } from "./calls";
 import { answerOf } from "./items";
-import type { Call, EndItem, Item, Outcome, State, ToolsInfo } from "./types";
+import type { About, Call, EndItem, Item, Outcome, ServerState, State } from "./types";
 
 /**
  * The tool's real name, whole: as its server has it where that is known, otherwise without its server. Its title is what
@@ -74,9 +74,24 @@ const EXPOSURE = new Map([
 ]);
 
 /** How many tools there are, and how the model finds them when it is not shown each; empty when tools are disabled. */
-export function toolsLine({ enabled, tools = 0, exposure = "direct" }: ToolsInfo): string {
+export function toolsLine({ enabled, tools = 0, exposure = "direct" }: About["mcp"]): string {
   if (!tools) return enabled ? "No tools are available" : "";
   return `${tools} ${tools === 1 ? "tool" : "tools"}${EXPOSURE.get(exposure) ?? ""}`;
+}
+
+const SERVERS = new Map([
+  ["ready", "ready"],
+  ["connecting", "is being connected"],
+  ["failed", "cannot be reached now, and is tried again"],
+  ["disabled", "is not used"],
+]);
+
+export const isUsable = ({ state, breaker = "closed" }: ServerState): boolean => state === "ready" && breaker === "closed";
+
+/** Whether the tools of a server can be used, and if not, why. */
+export function serverWords(server: ServerState): string {
+  if (server.state === "ready" && !isUsable(server)) return "has failed several times, and is tried again soon";
+  return [SERVERS.get(server.state) ?? server.state, ...(server.error ? [visible(server.error)] : [])].join(": ");
 }
 
 /** What is going on now; empty when nothing is. */

@@ -1,11 +1,5 @@
 /** The types of the engine's protocol, as far as the page reads it, and of what the page shows. */
 
-export interface Usage {
-  inputTokens?: number;
-  outputTokens?: number;
-  estimated?: boolean;
-}
-
 export interface Approval {
   status: string;
   policy?: string;
@@ -83,7 +77,7 @@ export type NewItem = Without<Item>;
 
 export interface Outcome {
   reason: string;
-  usage?: Usage;
+  usage?: { inputTokens?: number; outputTokens?: number; estimated?: boolean };
   ttftMs?: number;
   model?: string;
 }
@@ -214,17 +208,11 @@ export interface TurnToFollow {
   response: Response | null;
 }
 
-export interface ToolsInfo {
-  enabled: boolean;
-  tools?: number;
-  exposure?: string;
-}
-
 /** The answer of `GET /v1/about`. */
 export interface About {
   model: { id: string; label?: string; scripted: boolean };
   version: string;
-  mcp: ToolsInfo;
+  mcp: { enabled: boolean; tools?: number; exposure?: string };
 }
 
 /** The answer of `GET /v1/models`. */

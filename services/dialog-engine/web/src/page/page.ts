@@ -141,7 +141,11 @@ export class Page {
   }
 
   moreSessions(): void {
-    this.sessions.more().catch((error: unknown) => this.showError(error));
+    this.#shown(this.sessions.more());
+  }
+
+  learnServers(): void {
+    this.#shown(this.api.tools().then(({ servers }) => (this.servers.value = servers)));
   }
 
   signIn(): void {
@@ -150,10 +154,7 @@ export class Page {
   }
 
   signOut(): void {
-    this.api.signOut().then(
-      () => this.forget(),
-      (error: unknown) => this.showError(error),
-    );
+    this.#shown(this.api.signOut().then(() => this.forget()));
   }
 
   /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */
@@ -170,16 +171,18 @@ export class Page {
     this.notices.show(error, asksWho ? signIn : again);
   }
 
+  /** What `work` gives; nothing when it fails, which is shown. */
+  #shown<T>(work: Promise<T>): Promise<T | void> {
+    return work.catch((error: unknown) => this.showError(error));
+  }
+
   /** When the list cannot be fetched, the old one stays until the next refresh. */
   #refreshSessions(): Promise<void> {
     return this.sessions.refresh().catch(() => {});
   }
 
   #learnAbout(): void {
-    this.api.about().then(
-      (about) => (this.about.value = about),
-      () => {},
-    );
+    this.api.about().then((about) => (this.about.value = about), () => {});
   }
 
   /** What changed comes by itself, unless its stream cannot be had now. */
@@ -202,13 +205,8 @@ export class Page {
    * that are left have taken effect, or may have, and if another turn runs. False when it was not accepted.
    */
   async #branch(turnId: string, text: string | null): Promise<boolean> {
-    try {
-      const left = await this.api.effects(turnId);
-      if (left.calls.length && !(await this.doubt.ask({ kind: "leaving", ...left }))) return false;
-    } catch (error) {
-      this.showError(error);
-      return false;
-    }
+    const left = await this.#shown(this.api.effects(turnId));
+    if (!left || (left.calls.length && !(await this.doubt.ask({ kind: "leaving", ...left })))) return false;
     this.notices.dismiss();
     const end = await this.chat.branch(turnId, text, this.choices.chosen, false);
     if (end !== "runs") return end === "done";

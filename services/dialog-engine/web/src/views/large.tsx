@@ -24,15 +24,13 @@ export function Large({ label, text, close }: Props) {
   const [view, setView] = useState<View>("Text");
   useEffect(() => {
     dialog.current?.showModal();
-    text().then(
-      (whole) => {
-        const value = valueOf(whole);
-        const views = viewsOf(whole, value);
-        setLoaded({ text: whole, value, views });
-        setView(views[0] ?? "Text");
-      },
-      () => setFailed(true),
-    );
+    const show = (whole: string) => {
+      const value = valueOf(whole);
+      const views = viewsOf(whole, value);
+      setLoaded({ text: whole, value, views });
+      setView(views[0] ?? "Text");
+    };
+    text().then(show, () => setFailed(true));
   }, []);
   return (
     <dialog class="large" aria-label={label} data-testid="large-result" ref={dialog} onClose={close}>

@@ -1,6 +1,6 @@
 /** The notice of a failed request, with the texts of its problem document; or of something else that is to be known. */
 
-import { ApiError, type FieldProblem } from "../core/api";
+import { ApiError } from "../core/api";
 import { inWords, sentence } from "../core/words";
 import type { Page } from "../page/page";
 import type { Notice as Shown } from "../page/notices";
@@ -39,7 +39,7 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
 }
 
 /** The words of an error, and below them what the engine says of the fields to blame, without their names. */
-function shownOf(error: unknown): { headline: string; code: string; fields: FieldProblem[] } {
+function shownOf(error: unknown): { headline: string; code: string; fields: ApiError["fields"] } {
   if (typeof error === "string") return { headline: error, code: "", fields: [] };
   if (!(error instanceof ApiError)) return { headline: `The page failed. Reload it: what you wrote is kept. (${error})`, code: "", fields: [] };
   const { code, fields } = error;

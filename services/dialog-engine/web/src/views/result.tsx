@@ -9,7 +9,7 @@ import { Button } from "./button";
 import { load } from "./loaded";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
-export type FetchBlob = (url: string) => Promise<Blob>;
+type FetchBlob = (url: string) => Promise<Blob>;
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 const WEB = /^https?:\/\//i;
@@ -93,7 +93,8 @@ function Picture({ mimeType, url, label, media }: Shown & { label: string }) {
   const [source, setSource] = useState<string | null>(null);
   const [failed, setFailed] = useState(false);
   useEffect(() => {
-    objectUrl(media, url, mimeType).then(setSource, () => setFailed(true));
+    const show = (bytes: Blob) => setSource(URL.createObjectURL(new Blob([bytes], { type: mimeType })));
+    media(url).then(show, () => setFailed(true));
   }, [url, mimeType]);
   if (failed) return <p class="hint">The image could not be loaded.</p>;
   return (
@@ -118,9 +119,6 @@ function Download({ mimeType, url, media }: Shown) {
     <Button testId="tool-download" onClick={save}>{failed ? "The download failed" : `Download (${mimeType})`}</Button>
   );
 }
-
-const objectUrl = async (media: FetchBlob, url: string, type: string): Promise<string> =>
-  URL.createObjectURL(new Blob([await media(url)], { type }));
 
 /** Saves bytes as a file of that name. */
 export function download(blob: Blob, name: string): void {

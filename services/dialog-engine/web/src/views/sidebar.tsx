@@ -1,6 +1,7 @@
 /** The list of conversations: beside the page when there is room, otherwise a drawer over it. */
 
-import { toolsLine } from "../core/status";
+import { visible } from "../core/calls";
+import { isUsable, serverWords, toolsLine } from "../core/status";
 import type { Session } from "../core/types";
 import { addressOf } from "../page/address";
 import type { Page } from "../page/page";
@@ -43,8 +44,6 @@ export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; ico
 }
 
 function Foot({ page }: { page: Page }) {
-  const about = page.about.value;
-  const tools = about ? toolsLine(about.mcp) : "";
   const name = page.sender.value;
   const keyHeld = page.keys.held.value;
   return (
@@ -65,9 +64,31 @@ function Foot({ page }: { page: Page }) {
           Notify me when an answer ends or asks
         </label>
       )}
-      <span class="hint" data-testid="tools" hidden={!tools}>{tools}</span>
-      <span class="hint">Version <span data-testid="version">{about?.version ?? "–"}</span></span>
+      <Tools page={page} />
+      <span class="hint">Version <span data-testid="version">{page.about.value?.version ?? "–"}</span></span>
     </div>
+  );
+}
+
+/** How many tools there are, and, opened, whether each server can be used. */
+function Tools({ page }: { page: Page }) {
+  const { about, servers } = page;
+  const away = servers.value.filter((each) => !isUsable(each)).length;
+  const line = about.value ? toolsLine(about.value.mcp) : "";
+  return (
+    <details class="hint" hidden={!line} onToggle={({ currentTarget }) => currentTarget.open && page.learnServers()}>
+      <summary data-testid="tools">
+        {line}
+        {away > 0 && ` · ${away} ${away === 1 ? "server" : "servers"} away`}
+      </summary>
+      <ul class="servers" data-testid="servers">
+        {servers.value.map((each) => (
+          <li key={each.server}>
+            <bdi>{visible(each.title || each.server)}</bdi> {serverWords(each)}
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }
 

@@ -49,12 +49,16 @@ class ConnectionPolicy:
     """This number of calls in a row without an answer opens the circuit."""
     relist_every: float = 300.0
     """Change notifications can get lost: a legacy HTTP stream may stop without an error."""
-    relist_gap: float = 0.5
+    relist_gap: float = 0.25
     """The least time between two listings, however many notifications arrive."""
     list_timeout: float = 30.0
     drain_timeout: float = 2.0
     """How long calls of a lost session may still end by themselves."""
     min_counted_timeout: float = 1.0
+    starting_children: int = 4
+    """How many child processes may start at the same time: dozens that share the processors are all late."""
+    start_share: float = 3.0
+    """A child that has not answered for this long does not hold back the next one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class McpServer:
 
     `catalog` is what the server last offered, also while it is unreachable. A trusted server offers nothing, and its
     calls are not sent, until `review` was given what of its listing is accepted. `generation` counts its sessions.
-    `attempted` is set once what the server offers is known, or it has failed for the first time.
+    `attempted` is set once what the server offers is known, it has failed for the first time, or it is stopped.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class McpServer:
     def stop(self) -> None:
         """Let `run` close the connection and return. Calls in progress end as `Ambiguous`."""
         self._stopping.set()
+        self.attempted.set()
 
     async def call(
         self,

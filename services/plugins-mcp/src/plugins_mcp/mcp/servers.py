@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
@@ -54,7 +55,8 @@ class McpServers(dict[str, McpServer]):
         super().__init__({spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs})
         self._broken = {server.name: server for server in broken}
         self._changed = changed
-        self._policy = policy
+        self._policy = policy or ConnectionPolicy()
+        self._starting = asyncio.Semaphore(self._policy.starting_children)
         self._owners: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
@@ -90,7 +92,16 @@ class McpServers(dict[str, McpServer]):
 
     def _own(self, server: McpServer) -> None:
         if self._owners is not None:
-            self._owners.create_task(server.run(), name=f"mcp-servers:{server.spec.name}")
+            self._owners.create_task(self._run(server), name=f"mcp-servers:{server.spec.name}")
+
+    async def _run(self, server: McpServer) -> None:
+        is_child = isinstance(server.spec.transport, Stdio)
+        async with asyncio.TaskGroup() as group, self._starting if is_child else nullcontext():
+            group.create_task(server.run(), name=f"mcp-servers:{server.spec.name} runs")
+            if is_child:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._policy.start_share):
+                        await server.attempted.wait()
 
     def stop(self) -> None:
         """Let `run` close every connection and return."""
