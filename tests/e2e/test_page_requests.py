@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Wait, answer, message
+from tests.e2e.scripts import Call, Wait, answer
 from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
@@ -31,7 +31,10 @@ def test_a_turn_is_one_request_and_a_page_that_is_looked_at_again_makes_none(
     chat: ChatPage, context: BrowserContext, watch: Watch, engine: ScriptedEngine
 ) -> None:
     call = Call("demo__job")
-    engine.scripts |= {"one": answer("One."), "two": [*call.begun(), Wait("end"), call.succeeded("fine"), *answer("Two.")]}
+    engine.scripts |= {
+        "one": answer("One."),
+        "two": [*call.begun(), Wait("end"), call.succeeded("fine"), *answer("Two.")],
+    }
     chat.open()
     chat.page.wait_for_function(BEGUN)
     asked(chat)

@@ -14,7 +14,7 @@ const [FIRST_DELAY_MS, LONGEST_DELAY_MS] = [400, 15_000];
 const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
 const TRANSIENT: ReadonlySet<number> = new Set([0, 408, 429]); // not reached, too slow, too many requests
 
-export interface Following extends TurnToFollow {
+interface Following extends TurnToFollow {
   api: Api;
   places: Pick<Places, "take">;
   lastEventId?: string | null;

@@ -18,13 +18,7 @@ export function Empty({ page }: { page: Page }) {
     page.send(text);
   };
   return (
-    <section
-      class="empty"
-      id="empty"
-      data-testid="empty-state"
-      aria-labelledby="empty-title"
-      hidden={items.length > 0 || phase !== "idle"}
-    >
+    <section class="empty" data-testid="empty-state" aria-labelledby="empty-title" hidden={items.length > 0 || phase !== "idle"}>
       <h2 id="empty-title">What would you like to try?</h2>
       <p>Ask something. When a tool is needed, you see each call here as it happens.</p>
       <p class="scripted" data-testid="scripted-banner" hidden={!page.about.value?.model.scripted}>
