@@ -1,4 +1,4 @@
-"""What the page asks the engine for: in a turn nothing that the stream of the turn, or that of all conversations, says."""
+"""What the page asks the engine for: nothing that the stream of a turn, or that of all conversations, says."""
 
 import re
 from urllib.parse import urlsplit

@@ -1,6 +1,6 @@
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
-import type { About, Choice, History, MadeCall, Offer, ServerState, Session } from "./types";
+import type { About, Choice, History, MadeCall, Offer, ServerState, Session, ToolChoice } from "./types";
 
 /** A problem document of the server. */
 interface Problem {
@@ -109,6 +109,10 @@ export class Api {
 
   /** The calls of a turn, and of those after it, whose effects stay when another answer is shown in its place. */
   effects = (turnId: string) => this.#json<{ calls: MadeCall[]; more: boolean }>(path`/v1/turns/${turnId}/effects`);
+
+  /** Which tools the messages of a conversation may use from now on; null: all. */
+  chooseTools = (sessionId: string, tools: ToolChoice | null) =>
+    this.#json(path`/v1/sessions/${sessionId}`, { method: "PATCH", body: { tools } });
 
   /** Shows another path of the conversation: to this turn, and on from it. */
   moveLeaf = (sessionId: string, turnId: string) =>

@@ -5,10 +5,9 @@ import { backOff, follow, pause, withRetries } from "./follow";
 import type { Places } from "./places";
 import { newName, Sending } from "./sending";
 import type { Store } from "./state";
-import type { Choice, Session, TurnToFollow } from "./types";
+import type { Choice, Session, ToolChoice, TurnToFollow } from "./types";
 
 const HAS_BEGUN: ReadonlySet<string> = new Set(["TURN_STARTED", "TURN_NOT_FOUND"]); // as is seen soon
-
 const UNANSWERED: ReadonlySet<number> = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
 
 /** Gives back a text that was not accepted, in the conversation (null: a new one) in which it was written. */
@@ -94,19 +93,23 @@ export class Chat {
     const { sessionId } = this.store.state;
     if (!sessionId) return "failed";
     const { signal } = new AbortController(); // it is sent also when another conversation is opened
-    try {
+    const end = await this.#endOf(queue, async () => {
       const { parentTurnId } = text === null ? {} : await this.api.turn(turnId);
       const asked = text === null ? { regenerateOf: turnId } : { message: text, parentTurnId };
       const body = { ...asked, ...choice, ...(queue && { onBusy: "queue" }), clientMessageId: newName() };
       await withRetries(() => this.api.begin(sessionId, body), signal, this.onError);
-    } catch (error) {
-      if (!queue && isRunning(error)) return "runs";
-      this.onError(error);
-      return "failed";
-    }
-    if (queue) this.sync();
-    else this.#reload(sessionId);
-    return "done";
+    });
+    if (end === "done" && queue) this.sync();
+    else if (end === "done") this.#reload(sessionId);
+    return end;
+  }
+
+  /** Chooses the tools of the conversation on the screen; a new one has them from its first message on. */
+  async chooseTools(tools: ToolChoice | null): Promise<void> {
+    const { sessionId, tools: before } = this.store.state;
+    this.store.dispatch({ type: "tools", tools });
+    const chosen = !sessionId || (await this.#try(() => this.api.chooseTools(sessionId, tools)));
+    if (!chosen && this.store.state.sessionId === sessionId) this.store.dispatch({ type: "tools", tools: before });
   }
 
   /** Shows another version of a turn, here and in every other tab. */
@@ -120,12 +123,13 @@ export class Chat {
   }
 
   /** The conversation on the screen has changed: here, in another tab, on another device or at another engine. */
-  changed({ waiting, leafTurnId, runningTurnId }: Session): void {
+  changed({ waiting, leafTurnId, runningTurnId, tools = null }: Session): void {
     const { sessionId, phase, connection, turn, items, waiting: before } = this.store.state;
     if (!sessionId) return;
     const shown = items.findLast(({ kind }) => kind === "user")?.turnId;
     const settled = phase === "idle" || phase === "running"; // not while something is sent or loaded
     const unseen = connection === "waiting" && turn !== null && turn.turnId !== runningTurnId;
+    this.store.dispatch({ type: "tools", tools });
     if (waiting || before.length) this.sync();
     else if (unseen || (settled && leafTurnId && shown !== leafTurnId)) this.#reload(sessionId);
     else if (runningTurnId && runningTurnId === leafTurnId) this.join(runningTurnId);
@@ -136,8 +140,7 @@ export class Chat {
     const { turn } = this.store.state;
     if (!turn || turn.stopping) return;
     this.store.dispatch({ type: "stopping", stopping: true });
-    const stopped = await this.#try(() => this.api.cancel(turn.turnId));
-    if (!stopped) this.store.dispatch({ type: "stopping", stopping: false });
+    if (!(await this.#try(() => this.api.cancel(turn.turnId)))) this.store.dispatch({ type: "stopping", stopping: false });
   }
 
   /** Loads the messages before those on the screen. */
@@ -175,15 +178,9 @@ export class Chat {
 
   /** Deletes a conversation, and clears the screen if it is shown there. With `stop` its running turn is stopped first. */
   async delete(sessionId: string, stop: boolean): Promise<End> {
-    try {
-      await this.api.deleteSession(sessionId, stop);
-    } catch (error) {
-      if (!stop && isRunning(error)) return "runs";
-      this.onError(error);
-      return "failed";
-    }
-    if (sessionId === this.store.state.sessionId) this.clear();
-    return "done";
+    const end = await this.#endOf(stop, () => this.api.deleteSession(sessionId, stop));
+    if (end === "done" && sessionId === this.store.state.sessionId) this.clear();
+    return end;
   }
 
   /** Shows the conversation as it is now, and follows its running turn. */
@@ -232,31 +229,38 @@ export class Chat {
     }
   }
 
-  /** Whether `work` was done. Its error is shown. */
-  async #try(work: () => Promise<unknown>): Promise<boolean> {
+  /** What becomes of `work`, which is refused while a turn runs, unless it is `forced`. */
+  async #endOf(forced: boolean, work: () => Promise<unknown>): Promise<End> {
     try {
       await work();
-      return true;
+      return "done";
     } catch (error) {
+      if (!forced && isRunning(error)) return "runs";
       this.onError(error);
-      return false;
+      return "failed";
     }
   }
 
-  /**
-   * Starts a turn, without an answer once more. What has begun goes on when the user opens another conversation
-   * meanwhile.
-   */
+  /** Whether `work` was done. Its error is shown. */
+  async #try(work: () => Promise<unknown>): Promise<boolean> {
+    return (await this.#endOf(true, work)) === "done";
+  }
+
+  /** Starts a turn, without an answer once more. It goes on when the user opens another conversation meanwhile. */
   async #begin(sessionId: string | null, text: string, choice: Choice, signal: AbortSignal): Promise<TurnToFollow> {
-    const response = await this.sending.named(sessionId, text, choice, (named) => {
+    const { tools } = this.store.state; // of a new conversation
+    const chosen = sessionId || !tools ? choice : { ...choice, tools };
+    const response = await this.sending.named(sessionId, text, chosen, (named) => {
       const send = () => this.api.chat({ sessionId, ...named });
       return send().catch((error) => {
         if (error instanceof ApiError && UNANSWERED.has(error.status)) return send();
         throw error;
       });
     });
+    const begun = response.headers.get("X-Session-Id") ?? "";
+    if (!sessionId && tools) this.#try(() => this.api.chooseTools(begun, tools));
     if (signal.aborted) response.body?.cancel();
-    else if (!sessionId) this.store.dispatch({ type: "named", sessionId: response.headers.get("X-Session-Id") ?? "" });
+    else if (!sessionId) this.store.dispatch({ type: "named", sessionId: begun });
     return { turnId: response.headers.get("X-Turn-Id") ?? "", response };
   }
 

@@ -28,24 +28,20 @@ export class Feed {
   live = false;
   /** The id of the last event that this tab knows, wherever it came from. */
   #place: string | null = null;
-  #following: AbortController | null = null;
+  /** Null before `follow`, and after the engine has refused: once it does not any more, follow again. */
+  following: AbortController | null = null;
 
   constructor(
     private readonly api: Pick<Api, "sessionEvents">,
     private readonly onEvent: (event: FeedEvent) => void,
   ) {}
 
-  /** False before `follow`, and after the engine has refused: once it does not any more, follow again. */
-  get follows(): boolean {
-    return this.#following !== null;
-  }
-
   /** Follows the conversations of the person with this digest. Without one, or without locks, a tab has its own stream. */
   follow(digest: string | null): void {
-    this.#following?.abort();
-    this.#following = new AbortController();
+    this.following?.abort();
+    this.following = new AbortController();
     this.#place = null;
-    const { signal } = this.#following;
+    const { signal } = this.following;
     const { locks } = navigator as { locks?: LockManager };
     if (digest === null || !locks) this.#read((passed) => this.#take(passed), signal);
     else this.#share(`callstream.feed.${digest}`, locks, signal);
@@ -116,8 +112,8 @@ export class Feed {
   }
 
   #end(): void {
-    this.#following?.abort();
-    this.#following = null;
+    this.following?.abort();
+    this.following = null;
     this.live = false;
   }
 

@@ -13,6 +13,7 @@ export const initial: Readonly<State> = Object.freeze({
   connection: "live",
   items: [],
   turn: null,
+  tools: null,
   waiting: [],
   versions: {},
   began: {},

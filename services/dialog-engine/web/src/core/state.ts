@@ -48,6 +48,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
     case "waiting":
       return { ...state, waiting: action.waiting };
+    case "tools":
+      return { ...state, tools: action.tools };
     case "attached":
       return { ...state, phase: "running", turn: begin(action.turnId), items: withTurn(state, action.turnId) };
     case "detached": // the turn cannot be followed any more
@@ -73,7 +75,7 @@ function withTurn({ items }: State, turnId: string): Item[] {
 }
 
 const loaded = (state: State, history: History): State =>
-  reconciled(state, { ...fromHistory(blank(state), history), waiting: history.waiting ?? [] });
+  reconciled(state, { ...fromHistory(blank(state), history), waiting: history.waiting ?? [], tools: history.tools ?? null });
 
 /** The state `next`, in which items that were in `state` keep their identity. */
 function reconciled(state: State, next: State): State {

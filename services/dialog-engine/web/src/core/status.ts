@@ -28,24 +28,18 @@ const TOOL_STATUS = new Map([
 /** The status of a call in words; one that this page does not know as it is. */
 export const statusWord = (status: string): string => TOOL_STATUS.get(status) ?? status;
 
+/** What a call waits for: its name, what its absence means for a call before it runs, and for one that runs. */
 const MISSING = new Map([
-  ["redis", "Redis"],
-  ["worker", "a worker"],
-]);
-const WAITS_FOR = new Map([
-  ["redis", "Redis is unavailable. The call waits for it, until its deadline at most."],
-  ["worker", "No worker is available. The call waits for one, until its deadline at most."],
-]);
-const RUNNING_WAITS_FOR = new Map([
-  ["redis", "Redis is unavailable. The outcome is shown when it is back, or at the deadline."],
-  ["worker", "The worker is gone. The outcome is shown when a worker is back, or at the deadline."],
+  ["redis", ["Redis", "Redis is unavailable. The call waits for it", "Redis is unavailable. The outcome is shown when it is back"]],
+  ["worker", ["a worker", "No worker is available. The call waits for one", "The worker is gone. The outcome is shown when a worker is back"]],
 ]);
 
 /** Why a call is held up, as its card says it; empty for a call that is not. */
 export function delayReason({ status, waitsFor, attempt }: Call): string {
   if (ENDED.has(status)) return "";
   const running = status === "running";
-  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR).get(waitsFor) ?? `The call waits for ${waitsFor}.`;
+  const [, before = `The call waits for ${waitsFor}`, since = before] = MISSING.get(waitsFor ?? "") ?? [];
+  if (waitsFor) return running ? `${since}, or at the deadline.` : `${before}, until its deadline at most.`;
   return running && (attempt ?? 1) > 1 ? "The worker that ran this call was lost. It is run again, which is safe for this tool." : "";
 }
 
@@ -105,7 +99,7 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
   if (calls.some(needsApproval)) return "Waiting for your approval…";
   const missing = calls.find((call) => call.waitsFor)?.waitsFor;
-  if (missing) return `Waiting for ${MISSING.get(missing) ?? missing}…`;
+  if (missing) return `Waiting for ${MISSING.get(missing)?.[0] ?? missing}…`;
   if (calls.length > 1) return `Running ${calls.length} tools…`;
   const [call] = calls;
   if (call) return call.status === "running" ? `Running ${toolLabel(call)}…` : `Waiting for ${toolLabel(call)}…`;

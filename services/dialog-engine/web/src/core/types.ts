@@ -102,6 +102,8 @@ export interface State {
   items: Item[];
   /** While one runs. */
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
+  /** Which tools the messages of the conversation may use; null: all. */
+  tools: ToolChoice | null;
   /** The messages that wait in the conversation, as the engine has them, in their order. */
   waiting: Waiting[];
   /** Of each turn with other versions, all of them in the order in which they began, by its id. */
@@ -121,6 +123,7 @@ export type Action =
   | { type: "loaded" | "older"; history: History }
   | { type: "submitted"; text: string; at?: number }
   | { type: "waiting"; waiting: Waiting[] }
+  | { type: "tools"; tools: ToolChoice | null }
   | { type: "attached"; turnId: string }
   | { type: "connection"; connection: State["connection"] }
   | { type: "stopping"; stopping: boolean }
@@ -155,6 +158,7 @@ export interface History {
   messages: StoredMessage[];
   turns?: StoredTurn[];
   nextCursor?: string | null;
+  tools?: ToolChoice | null;
   waiting?: Waiting[];
   /** How much later it is on this machine's clock than on the server's, in milliseconds. */
   aheadMs?: number;
@@ -166,6 +170,7 @@ export interface Session {
   updatedAt: string;
   runningTurnId: string | null;
   leafTurnId?: string | null;
+  tools?: ToolChoice | null;
   awaitsApproval?: boolean;
   waiting?: number;
 }
@@ -196,10 +201,17 @@ export interface StreamEvent<Data = any> {
   data: Data;
 }
 
-/** The model and the tool mode that a message asks for; a field that stays at its default is left out. */
+/** What a message asks for; a field that stays at its default is left out. */
 export interface Choice {
   model?: string;
   toolMode?: string;
+  /** Without it the tools of its conversation. */
+  tools?: ToolChoice;
+}
+
+/** Which tools may be used: those of these servers, or all. */
+export interface ToolChoice {
+  servers?: string[];
 }
 
 /** A turn to follow, and its open stream if there is one. */

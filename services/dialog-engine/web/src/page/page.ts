@@ -276,7 +276,7 @@ export class Page {
     const { name, subject } = await this.api.me();
     this.sender.value = name;
     const digest = await digestOf(subject);
-    if (!this.#feed.follows || digest !== this.#digest) this.#feed.follow(digest);
+    if (!this.#feed.following || digest !== this.#digest) this.#feed.follow(digest);
     if (digest === this.#digest) return;
     this.#digest = digest;
     this.#tabs.join(digest);

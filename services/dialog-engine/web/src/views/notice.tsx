@@ -18,12 +18,15 @@ export function Notice({ page: { notices } }: { page: Page }) {
 }
 
 function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
-  const { headline, code, fields } = shownOf(what);
+  const error = what instanceof ApiError ? what : null;
+  const said = typeof what === "string" ? what : `The page failed. Reload it: what you wrote is kept. (${what})`;
+  // What the engine says of the fields to blame stands below, without their names.
+  const fields = error && error.code !== "UNAUTHORIZED" ? error.fields : [];
   return (
     <>
       <Icon name="alert" />
-      <div class="notice-text" data-code={code}>
-        <p class="notice-title">{headline}</p>
+      <div class="notice-text" data-code={error?.code ?? ""}>
+        <p class="notice-title">{error ? inWords(error) : said}</p>
         {fields.map(({ message }, index) => (
           <p key={index} data-testid="notice-field">{sentence(message)}</p>
         ))}
@@ -36,12 +39,4 @@ function Content({ what, action, dismiss }: Shown & { dismiss: () => void }) {
       </Button>
     </>
   );
-}
-
-/** The words of an error, and below them what the engine says of the fields to blame, without their names. */
-function shownOf(error: unknown): { headline: string; code: string; fields: ApiError["fields"] } {
-  if (typeof error === "string") return { headline: error, code: "", fields: [] };
-  if (!(error instanceof ApiError)) return { headline: `The page failed. Reload it: what you wrote is kept. (${error})`, code: "", fields: [] };
-  const { code, fields } = error;
-  return { headline: inWords(error), code, fields: code === "UNAUTHORIZED" ? [] : fields };
 }

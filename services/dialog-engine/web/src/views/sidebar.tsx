@@ -70,9 +70,17 @@ function Foot({ page }: { page: Page }) {
   );
 }
 
-/** How many tools there are, and, opened, whether each server can be used. */
+/** How many tools there are, and, opened, which servers can be used, and may be in the conversation on the screen. */
 function Tools({ page }: { page: Page }) {
   const { about, servers } = page;
+  const { tools } = page.state.value;
+  const all = servers.value.map(({ server }) => server);
+  const { servers: chosen = all, ...others } = tools ?? {};
+  const choose = (server: string, used: boolean) => {
+    const names = all.filter((name) => (name === server ? used : chosen.includes(name)));
+    const next = names.length < all.length ? { ...others, servers: names } : others;
+    page.chat.chooseTools(Object.keys(next).length ? next : null);
+  };
   const away = servers.value.filter((each) => !isUsable(each)).length;
   const line = about.value ? toolsLine(about.value.mcp) : "";
   return (
@@ -81,10 +89,17 @@ function Tools({ page }: { page: Page }) {
         {line}
         {away > 0 && ` · ${away} ${away === 1 ? "server" : "servers"} away`}
       </summary>
-      <ul class="servers" data-testid="servers">
+      <ul class="servers" aria-label="Servers used in this conversation" data-testid="servers">
         {servers.value.map((each) => (
           <li key={each.server}>
-            <bdi>{visible(each.title || each.server)}</bdi> {serverWords(each)}
+            <label>
+              <input
+                type="checkbox"
+                checked={chosen.includes(each.server)}
+                onChange={({ currentTarget }) => choose(each.server, currentTarget.checked)}
+              />{" "}
+              <bdi>{visible(each.title || each.server)}</bdi> {serverWords(each)}
+            </label>
           </li>
         ))}
       </ul>

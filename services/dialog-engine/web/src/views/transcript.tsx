@@ -1,23 +1,45 @@
-/** One turn: the question, one line of what was done, and the answer with all that a person is to know. */
+/**
+ * The conversation from top to bottom: of each turn the question, one line of what was done, and the answer with all that a
+ * person is to know; and below the turns what waits.
+ */
 
 import type { VNode } from "preact";
 import { useRef } from "preact/hooks";
 import { answerOf } from "../core/items";
-import { foldedOf, type Turn } from "../core/turns";
+import { foldedOf, type Turn, turnsOf } from "../core/turns";
 import { endFacts, noteText } from "../core/status";
 import { wordsOf } from "../core/words";
-import type { ErrorItem, Item, UserItem } from "../core/types";
-import { Button } from "./button";
+import type { AnswerItem, ErrorItem, Item, State, UserItem } from "../core/types";
 import type { Actions } from "../page/page";
 import { Activity } from "./activity";
-import { AnswerText } from "./answer-text";
+import { Button } from "./button";
 import { CopyButton } from "./copy-button";
 import { Icon } from "./icon";
 import { useKept } from "./kept";
+import { missing, useLater } from "./loaded";
 import { Question } from "./question";
 import { Tool } from "./tool";
 
-export function TurnView({ turn: { items, live, versions }, actions }: { turn: Turn; actions: Actions }) {
+export function Conversation({ state: { items, waiting, phase, versions }, actions }: { state: State; actions: Actions }) {
+  const turns = useRef<Turn[]>([]);
+  turns.current = turnsOf(items, phase === "sending" || phase === "running", turns.current, versions);
+  const drawn = useKept(turns.current, (turn) => <TurnView key={turn.key} turn={turn} actions={actions} />);
+  const { WaitingMessage } = useLater(waiting.length > 0);
+  return (
+    <>
+      <h2 class="unseen">Messages</h2>
+      <div class="conversation" id="conversation" role="log" aria-live="off" aria-label="Conversation" data-testid="conversation">
+        {drawn}
+        {WaitingMessage &&
+          waiting.map((each, at) => (
+            <WaitingMessage key={each.turnId ?? `sent ${at}`} waiting={each} running={phase === "running"} actions={actions} />
+          ))}
+      </div>
+    </>
+  );
+}
+
+function TurnView({ turn: { items, live, versions }, actions }: { turn: Turn; actions: Actions }) {
   const answer = useRef<HTMLElement>(null);
   const question = items.find((item) => item.kind === "user");
   const folded = foldedOf(items);
@@ -84,3 +106,14 @@ const Failure = ({ item: { code, message, turnId }, again }: { item: ErrorItem; 
     </div>
   </div>
 );
+
+/** A text of the model: laid out as soon as that part of the page is there, and as it was written where it is missing. */
+function AnswerText({ item }: { item: AnswerItem }) {
+  const { Answer } = useLater(true);
+  if (Answer) return <Answer item={item} />;
+  return (
+    <div class={item.open ? "prose open" : "prose"} data-testid="message-text">
+      <div class="plain-text" dir="auto">{missing.value && item.text}</div>
+    </div>
+  );
+}
