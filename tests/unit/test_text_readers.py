@@ -432,6 +432,7 @@ plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
 callstream_runtime: http_connection
+plugins_contract: questions
 """,
     "in test_bounded_validation.py: a budget of time": """
 dialog_engine: tool_calls.bounded_validation

@@ -1,5 +1,7 @@
 """What is done about a call that came back: the crash table, row by row."""
 
+from dataclasses import replace
+
 import pytest
 from mcp.types import CallToolResult, TextContent
 
@@ -97,6 +99,11 @@ def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
     (block,) = decision.outcome.content
     assert isinstance(block, TextBlock)
     assert len(block.text) < 5000
+
+
+def test_a_state_of_the_server_is_sent_once_also_when_the_server_refuses_it_for_now() -> None:
+    assert isinstance(conclude(BUSY, replace(at(ONCE), resumes=True)), Finish)
+    assert isinstance(conclude(NEVER_LEFT, replace(at(ONCE), resumes=True)), Retry)
 
 
 @promise("only what is safe is retried, with back-off and Retry-After")

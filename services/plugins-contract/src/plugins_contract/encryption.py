@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from plugins_contract.messages import SEALED_VERSION, ToolCallRequested, UnsupportedEventError, approve
+from plugins_contract.messages import ROUND_VERSION, SEALED_VERSION, ToolCallRequested, UnsupportedEventError, approve
+from plugins_contract.questions import NextRound
 
 SEALED = b"sealed1:"
 """A sealed value begins with this, then its key id and a colon. No JSON begins so."""
@@ -133,14 +134,17 @@ def key_of(value: str | bytes) -> str:
 
 
 def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequested:
-    """The request with its arguments sealed, as it may be stored and sent. Unchanged without keys.
+    """The request with its arguments, and what a later round brings, sealed, as it may be stored and sent. Unchanged
+    without keys.
 
     It keeps its arguments in memory, and is encoded without them. One that is sealed already stays as it is.
     """
     if not cipher.active or request.sealed:
         return request
-    sealed = cipher.seal_text(msgspec.json.encode(request.arguments).decode(), _owner_of_arguments(request))
-    request = msgspec.structs.replace(request, event_version=SEALED_VERSION, sealed=sealed)
+    secret: Any = (request.arguments, request.next_round) if request.next_round else request.arguments
+    sealed = cipher.seal_text(msgspec.json.encode(secret).decode(), _owner_of_arguments(request))
+    version = ROUND_VERSION if request.next_round else SEALED_VERSION
+    request = msgspec.structs.replace(request, event_version=version, sealed=sealed)
     return approve(request, request.approved.by) if request.approved else request
 
 
@@ -154,6 +158,9 @@ def open_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequeste
         return request
     try:
         text = cipher.open_text(request.sealed, _owner_of_arguments(request))
+        if request.next_round:
+            arguments, brings = msgspec.json.decode(text, type=tuple[dict[str, Any], NextRound])
+            return msgspec.structs.replace(request, arguments=arguments, next_round=brings)
         return msgspec.structs.replace(request, arguments=msgspec.json.decode(text, type=dict[str, Any]))
     except (DecryptionError, msgspec.DecodeError) as error:
         raise UnsupportedEventError(str(error)) from error

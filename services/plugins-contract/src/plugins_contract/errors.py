@@ -32,3 +32,7 @@ class ErrorCode(StrEnum):
     LOST = "LOST"
     """Redis lost the call (a flush, a deleted entry, a failover): `failed` when it was not run, or may be repeated;
     `unknown` when it may have taken effect."""
+    INPUT_REFUSED = "INPUT_REFUSED"
+    """The server asked for something that nobody here is asked for; the message says what it wanted."""
+    INPUT_EXPIRED = "INPUT_EXPIRED"
+    """The server does not know the state of its question any more, or nobody answered the question in time."""

@@ -11,11 +11,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from plugins_contract.questions import NextRound
+
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
 SEALED_VERSION = 2
 """The version of a request whose arguments are encrypted: a release that cannot decrypt them refuses it."""
-NEWEST_VERSION = SEALED_VERSION
+ROUND_VERSION = 3
+"""The version of a round after the first, sealed or not: an earlier release would run it as a call of its own."""
+NEWEST_VERSION = ROUND_VERSION
 """The newest version of a request that this release can read."""
 MAX_TIMEOUT_MS = 30 * 86_400_000
 """The longest timeout of a call. A deadline too far off for the expiry times of Redis would break the scripts."""
@@ -47,6 +51,8 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
+    With `may_ask` questions of the server reach a person. `next_round` is set in rounds after the first, whose
+    `correlation_id` is that of the round: see `questions`.
     """
 
     event_type: str = EVENT_TYPE
@@ -69,6 +75,8 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
+    may_ask: bool | msgspec.UnsetType = msgspec.UNSET
+    next_round: NextRound | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -131,6 +139,8 @@ def encode_request(request: ToolCallRequested) -> bytes:
     """The request as JSON."""
     if request.sealed:
         request = msgspec.structs.replace(request, arguments={})
+        if request.next_round:
+            request = msgspec.structs.replace(request, next_round=NextRound(request.next_round.number))
     return msgspec.json.encode(request)
 
 
@@ -142,7 +152,9 @@ def decode_request(data: bytes) -> ToolCallRequested:
         UnsupportedEventError: it names the field that is wrong.
     """
     request = _decoded(_decoder, data, range(EVENT_VERSION, NEWEST_VERSION + 1))
-    if bool(request.sealed) != (request.event_version == SEALED_VERSION):
+    if bool(request.next_round) != (request.event_version == ROUND_VERSION):
+        raise UnsupportedEventError(f"a request with `nextRound` has eventVersion {ROUND_VERSION}, and no other has")
+    if not request.next_round and bool(request.sealed) != (request.event_version == SEALED_VERSION):
         raise UnsupportedEventError(f"a request with `sealed` has eventVersion {SEALED_VERSION}, and no other has")
     return request
 
@@ -186,7 +198,10 @@ def arguments_hash(request: ToolCallRequested) -> str:
 
     Sealed arguments are hashed as they are: a hash of the arguments themselves would let a reader guess them.
     """
-    canonical = msgspec.json.encode([request.tool_name, request.sealed or request.arguments], order="deterministic")
+    hashed: list[Any] = [request.tool_name, request.sealed or request.arguments]
+    if request.next_round and not request.sealed:
+        hashed.append(request.next_round)
+    canonical = msgspec.json.encode(hashed, order="deterministic")
     return hashlib.sha256(canonical).hexdigest()
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.questions import InputRequired
 
 
 class CallState(StrEnum):
@@ -20,6 +21,8 @@ class CallState(StrEnum):
     CANCELLED = "cancelled"
     DEAD = "dead"
     """Could not be handled; its request is a dead letter."""
+    INPUT_REQUIRED = "input_required"
+    """The server has asked: this round of the call has ended, and the call goes on with the next one."""
 
     @property
     def terminal(self) -> bool:
@@ -95,7 +98,8 @@ class ToolOutcome(_Wire, frozen=True):
 
     `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
-    the worker. `truncated` means that this is not the whole content.
+    the worker. `truncated` means that this is not the whole content. `asked` is set when the state is `input_required`,
+    which ends a round and not the call.
     """
 
     state: CallState
@@ -104,6 +108,7 @@ class ToolOutcome(_Wire, frozen=True):
     duration_ms: int = 0
     attempts: int = 0
     truncated: bool = False
+    asked: InputRequired | None = None
 
     @classmethod
     def failure(

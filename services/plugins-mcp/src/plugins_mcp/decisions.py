@@ -20,7 +20,17 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Abandoned, CancelledBefore, Exhausted, NoLedger
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, ToolOutcome
-from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut, to_outcome
+from plugins_mcp.mcp import (
+    Ambiguous,
+    Answered,
+    CallResult,
+    InputAsked,
+    NotSent,
+    Rejected,
+    RetryLater,
+    TimedOut,
+    to_outcome,
+)
 
 FIRST_BACKOFF_SECONDS = 0.5
 LONGEST_BACKOFF_SECONDS = 5.0
@@ -65,7 +75,8 @@ class Interruption(Enum):
 class Situation:
     """What a decision depends on besides the result. Times are seconds; `retries` is the number made so far.
 
-    `may_have_run`: an earlier attempt was sent, and its outcome is unknown.
+    `may_have_run`: an earlier attempt was sent, and its outcome is unknown. `resumes`: it brings a state of the server,
+    which is sent once.
     """
 
     server: str
@@ -75,6 +86,7 @@ class Situation:
     seconds_left: float
     result_max_bytes: int
     may_have_run: bool = False
+    resumes: bool = False
 
 
 def conclude(result: CallResult, now: Situation) -> Finish | Retry:
@@ -82,13 +94,16 @@ def conclude(result: CallResult, now: Situation) -> Finish | Retry:
     match result:
         case Answered(answer):
             return Finish(to_outcome(answer, max_bytes=now.result_max_bytes))
+        case InputAsked(required):
+            return Finish(ToolOutcome(CallState.INPUT_REQUIRED, asked=required))
         case Rejected(code, message):
             return _failed(code, message)
         case NotSent(reason, retry_in):
             return _retry_with_server(now, retry_in) or _unreached(now, f"was not reached: {reason}")
         case RetryLater(reason, after):
             pause = "" if after is None else f"; it asked for a pause of {after:.0f} s"
-            return _retry(now, after) or _unreached(now, f"refused the call for now: {reason}{pause}")
+            again = None if now.resumes else _retry(now, after)
+            return again or _unreached(now, f"refused the call for now: {reason}{pause}")
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
                 return Finish(unknown(f"the connection was lost while the call ran: {reason}"))

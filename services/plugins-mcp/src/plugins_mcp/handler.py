@@ -89,9 +89,8 @@ class CallHandler:
     async def _process(self, delivery: Delivery) -> None:
         if not self.serves(delivery.request) and await self._left_to_others(delivery):
             return
-        started_here = False
-        while not started_here:
-            started_here = await self._start(delivery)
+        while not await self._start(delivery):
+            pass
 
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
@@ -242,15 +241,17 @@ class CallHandler:
             seconds_left=self._seconds_left(request),
             result_max_bytes=self._result_max_bytes,
             may_have_run=running.may_have_run,
+            resumes=bool(request.next_round),
         )
 
     async def _call(self, delivery: Delivery, reports: CallReports, send_state: SendState) -> CallResult:
-        request, seconds_left = delivery.request, self._seconds_left(delivery.request)
-        if seconds_left <= 0:
+        request = delivery.request
+        if (seconds_left := self._seconds_left(request)) <= 0:
             return TimedOut(sent=False)
         # Found anew for each attempt: the servers file may have changed.
         if (server := self._servers.get(request.server)) is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
+        send_state.may_ask, send_state.next_round = bool(request.may_ask), request.next_round or None
         return await server.call(
             request.tool,
             request.arguments,

@@ -77,6 +77,8 @@ const EFFECTS = new Map([
   ["REPEATED", NOT_RUN],
   ["DISABLED", `${NOT_RUN} ${OPERATORS}`],
   ["OVERLOADED", `${NOT_RUN} ${AGAIN}`],
+  ["INPUT_REFUSED", "Its server wanted something that nobody here is asked for, and did not go on."],
+  ["INPUT_EXPIRED", "The question of its server is over, and it did not go on: ask for it again."],
   ["NETWORK_ERROR", "Its server could not be reached, so it was not run, or may be asked for again safely."],
   ["TOOL_EXECUTION_FAILED", FAILED],
   ["PERMISSION_DENIED", FAILED],

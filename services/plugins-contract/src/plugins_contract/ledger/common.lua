@@ -1,6 +1,7 @@
 -- The shared part of every ledger script, which scripts.py puts in front of it. Uses nothing newer than Redis 7.0.
 
-local TERMINAL = {succeeded = true, failed = true, unknown = true, expired = true, cancelled = true, dead = true}
+local TERMINAL = {succeeded = true, failed = true, unknown = true, expired = true, cancelled = true, dead = true,
+  input_required = true}
 
 -- Unix milliseconds on the clock of Redis, which stands still while a script runs.
 local now

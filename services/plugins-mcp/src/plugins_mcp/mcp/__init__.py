@@ -3,7 +3,17 @@
 Knows nothing of Redis, leases or the ledger. The rest of the worker needs only the names exported here.
 """
 
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, SendState, TimedOut
+from plugins_mcp.mcp.calls import (
+    Ambiguous,
+    Answered,
+    CallResult,
+    InputAsked,
+    NotSent,
+    Rejected,
+    RetryLater,
+    SendState,
+    TimedOut,
+)
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.content import size_of, to_outcome
 from plugins_mcp.mcp.echo import NAME as ECHO
@@ -26,6 +36,7 @@ __all__ = [
     "ConnectionPolicy",
     "EchoServer",
     "Http",
+    "InputAsked",
     "McpServer",
     "McpServers",
     "NotSent",

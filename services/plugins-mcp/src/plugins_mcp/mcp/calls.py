@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp import ClientSession, MCPError
-from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
+from mcp.client import InputRequiredRoundsExceededError
 from mcp.shared.dispatcher import ProgressFnT
-from mcp.types import HEADER_MISMATCH, CallToolResult, ErrorData, InputRequiredResult, RequestParamsMeta
+from mcp.types import HEADER_MISMATCH, CallToolResult, InputRequiredResult, InputResponses, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.questions import InputRequired, NextRound
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,13 @@ class Answered:
     """The server answered with a result, which may say `is_error`."""
 
     result: CallToolResult
+
+
+@dataclass(frozen=True)
+class InputAsked:
+    """The server ended this round of the call with questions that people can be asked."""
+
+    required: InputRequired
 
 
 @dataclass(frozen=True)
@@ -73,13 +81,14 @@ class TimedOut:
     quiet_s: float | None = None
 
 
-CallResult = Answered | NotSent | RetryLater | Rejected | Ambiguous | TimedOut
+CallResult = Answered | InputAsked | NotSent | RetryLater | Rejected | Ambiguous | TimedOut
 
 
 @dataclass(eq=False, slots=True)
 class SendState:
     """What the transport knows about one call. It writes these fields; they are read when the call ends.
 
+    `may_ask` and `next_round` are those of the request, and are set before the call.
     `sent`: at least one byte of the call may have left.
     `rounds`: the number of `tools/call` requests; more than one when the server asked for input.
     `answered`: the server answered, and the SDK then sent another request because of that answer.
@@ -90,6 +99,8 @@ class SendState:
     rounds: int = 0
     answered: bool = False
     http_result: CallResult | None = None
+    may_ask: bool = False
+    next_round: NextRound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +149,11 @@ async def call_in_rounds(
     meta: RequestParamsMeta | None,
     *,
     list_again: Callable[[], Awaitable[object]],
-) -> CallToolResult:
-    """The result of a call of any number of requests, as by the SDK's `Client`, which opens its session itself.
+    state: str | None = None,
+    responses: InputResponses | None = None,
+) -> CallToolResult | InputRequiredResult:
+    """The result of a call, or the questions that its server asks. It is sent again when the server asks for nothing
+    but that. `state` and `responses` are what the answers to earlier questions bring.
 
     `list_again` lists the tools in `session`.
 
@@ -150,7 +164,13 @@ async def call_in_rounds(
 
     async def send(state: str | None) -> CallToolResult | InputRequiredResult:
         return await session.call_tool(
-            tool, arguments, progress_callback=report, meta=meta, request_state=state, allow_input_required=True
+            tool,
+            arguments,
+            progress_callback=report,
+            meta=meta,
+            input_responses=responses,
+            request_state=state,
+            allow_input_required=True,
         )
 
     async def send_with_current_fields(state: str | None) -> CallToolResult | InputRequiredResult:
@@ -165,16 +185,10 @@ async def call_in_rounds(
                 raise mismatch from None
             return await send(state)
 
-    state = None
     for _ in range(1 + MAX_INPUT_ROUNDS):
         result = await send_with_current_fields(state)
-        if isinstance(result, CallToolResult):
+        if isinstance(result, CallToolResult) or result.input_requests:
             return result
-        for key, asked in (result.input_requests or {}).items():
-            context = ClientRequestContext(session=session, request_id=key)
-            declined = await session.dispatch_input_request(context, asked)
-            if isinstance(declined, ErrorData):  # always: a worker has no user, no model and no files
-                raise MCPError.from_error_data(declined)
-        state = result.request_state
+        state, responses = result.request_state, None
         await asyncio.sleep(INPUT_PAUSE_SECONDS)
     raise InputRequiredRoundsExceededError(MAX_INPUT_ROUNDS)

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, InputAsked, NotSent, Rejected, RetryLater, TimedOut
 
 MIN_COUNTED_TIMEOUT_SHARE = 0.5
 """A timeout after less of the call's time, or after less than the policy's `min_counted_timeout`, is no health signal:
@@ -90,7 +90,7 @@ def health_signal(
     was lost. The connection's owner reports that once, so the calls that were lost with it do not count as well.
     """
     match result:
-        case Answered() | Rejected():
+        case Answered() | InputAsked() | Rejected():
             return Healthy()
         case RetryLater(reason, after_s):
             return Failing(reason, after_s)

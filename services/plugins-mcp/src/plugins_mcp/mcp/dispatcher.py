@@ -30,6 +30,7 @@ from mcp.shared.dispatcher import (
 )
 from mcp.shared.transport_context import TransportContext
 from mcp.types import (
+    CLIENT_CAPABILITIES_META_KEY,
     DiscoverResult,
     Implementation,
     InitializeResult,
@@ -52,6 +53,7 @@ Negotiated = DiscoverResult | InitializeResult
 MAX_UNANSWERED = 100
 """The most requests of a server, such as pings, whose answers wait to be written. The SDK has a task for each."""
 _POLL_SECONDS = 0.001
+_ASKS: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
 
 
 class TransportListener(Protocol):
@@ -74,13 +76,16 @@ async def room_for_request(unanswered: Callable[[], int]) -> None:
 
 @contextmanager
 def encoded_request(
-    request_id: int, method: str, params: Mapping[str, Any] | None, *, reports: bool
+    request_id: int, method: str, params: Mapping[str, Any] | None, *, reports: bool, asks: bool = False
 ) -> Generator[bytes]:
-    """The message of a request, for the time of the request, which is a span. `reports`: ask for progress reports."""
+    """The message of a request, for the time of the request, which is a span. `reports`: ask for progress reports;
+    `asks`: declare that questions are answered, where each request declares what its client can do."""
     fields = dict(params or {})
     meta: dict[str, Any] = dict(fields.pop("_meta", None) or {})
     if reports:
         meta["progressToken"] = request_id
+    if asks and CLIENT_CAPABILITIES_META_KEY in meta:
+        meta[CLIENT_CAPABILITIES_META_KEY] = {**meta[CLIENT_CAPABILITIES_META_KEY], **_ASKS}
     name = f"MCP send {method} {fields.get('name', '')}".rstrip()
     with span(name, SpanKind.CLIENT, None, {"mcp.method.name": method}) as traced:
         if traced is not None:
@@ -213,7 +218,9 @@ class DirectDispatcher(Dispatcher[TransportContext]):
         send_state = note_request(method) or SendState()
         report = options.get("on_progress")
         request_id = self._last_id = self._last_id + 1
-        with encoded_request(request_id, method, params, reports=report is not None) as message:
+        # Servers list some tools only for clients that can be asked; a call declares what holds for its own producer.
+        asks = send_state.may_ask or method != "tools/call"
+        with encoded_request(request_id, method, params, reports=report is not None, asks=asks) as message:
             request = DirectRequest(request_id, message, options.get("headers", {}), send_state, report)
             answer = await self.exchange(request)
         if isinstance(answer, JSONRPCError):

@@ -16,7 +16,14 @@ from typing import Any, cast
 import httpx2
 from anyio import BrokenResourceError, ClosedResourceError
 from mcp import MCPError
-from mcp.types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR
+from mcp.types import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+)
 from pydantic import ValidationError
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
@@ -50,6 +57,7 @@ _LOST_SESSION = re.compile(
     r"|\bsession\b.{0,60}\b(not found|unknown|expired|invalid|terminated)",
     re.IGNORECASE | re.DOTALL,
 )
+_LOST_STATE = re.compile(r"request.?state\b", re.IGNORECASE)
 _STATUS_ONLY = re.compile(r"HTTP (\d{3})")
 """The message of our HTTP client for a response that says nothing but its status."""
 
@@ -94,7 +102,28 @@ def _classify(error: Exception, send_state: SendState, *, lost: bool) -> CallRes
         return Ambiguous("the connection was lost during the call")
     if _made_by_transport(error):
         return Ambiguous(error.message.partition("\n")[0])
+    if error.code == MISSING_REQUIRED_CLIENT_CAPABILITY:
+        return Rejected(ErrorCode.INPUT_REFUSED, f"the server wants {_wanted(error.data)}, which is not offered to it")
+    if send_state.next_round is not None and error.code == INVALID_PARAMS and _is_expired(error):
+        message = "the server does not know the state of its question any more, so the answer reached nobody"
+        return Rejected(ErrorCode.INPUT_EXPIRED, message)
     return Rejected(_error_code(error), error.message)
+
+
+def _wanted(data: Any) -> str:
+    match data:
+        case {"requiredCapabilities": {**names}}:
+            return ", ".join(map(str, names))[:MAX_READ]
+        case _:
+            return "a capability of its client"
+
+
+def _is_expired(error: MCPError) -> bool:
+    match error.data:
+        case {"reason": "invalid_request_state"}:
+            return True
+        case _:
+            return _LOST_STATE.search(error.message[:MAX_READ]) is not None
 
 
 def _made_by_transport(error: MCPError) -> bool:

@@ -10,7 +10,8 @@ from mcp.types import ContentBlock as McpBlock
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, NotSent, Rejected, RetryLater, TimedOut
+from plugins_contract.questions import InputRequired
+from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, InputAsked, NotSent, Rejected, RetryLater, TimedOut
 from plugins_mcp.mcp.spec import ServerSpec
 
 
@@ -29,8 +30,24 @@ def redacted(result: CallResult, spec: ServerSpec) -> CallResult:
             return replace(result, message=spec.redact_for_users(message[:LOOP_CHARACTERS]))
         case Answered(answer):
             return Answered(_redacted_answer(answer, spec.redact_answer)) if spec.credentials else result
+        case InputAsked(required):
+            return InputAsked(_redacted_questions(required, spec.redact_answer)) if spec.credentials else result
         case TimedOut():
             return result
+
+
+def _redacted_questions(required: InputRequired, redact: Callable[[str], str]) -> InputRequired:
+    """The questions with `redact` applied to all that people see. The state goes back to the server as it came."""
+    questions = [
+        msgspec.structs.replace(
+            each,
+            message=redact(each.message),
+            form=_redacted_value(each.form, redact),
+            url=each.url and redact(each.url),
+        )
+        for each in required.questions
+    ]
+    return msgspec.structs.replace(required, questions=tuple(questions))
 
 
 def _redacted_answer(result: CallToolResult, redact: Callable[[str], str]) -> CallToolResult:

@@ -13,7 +13,7 @@ from typing import Any
 
 from plugins_contract.catalog import BreakerState
 from plugins_contract.outcomes import CallProgress
-from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, RetryLater, SendState, TimedOut
+from plugins_mcp.mcp.calls import Answered, CallResult, InputAsked, NotSent, RetryLater, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import (
     CircuitBreaker,
     ConnectionPolicy,
@@ -223,7 +223,7 @@ class ServerConnection:
     def _call_ended(self, call: _Admitted, result: CallResult | None, seconds: float, granted_s: float) -> None:
         """Report a call that took `seconds`; `result` is None when the caller cancelled it."""
         current = call.session is self.session
-        if self._calm and isinstance(result, Answered):
+        if self._calm and isinstance(result, Answered | InputAsked):
             return
         if current and isinstance(result, NotSent):
             self.breaker.lost()  # the owner finds out more; other calls wait for that instead of failing the same way

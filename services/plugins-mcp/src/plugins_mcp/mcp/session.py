@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
+from plugins_contract.questions import NextRound
 from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
 from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.dispatcher import Connection, direct_session
@@ -32,6 +33,7 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
+from plugins_mcp.mcp.questions import asked, input_responses
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
 from plugins_mcp.mcp.transport_options import Stdio
@@ -148,7 +150,9 @@ class Session:
         self._calls += 1
         self.idle.clear()
         try:
-            return Answered(await self._call_tool(tool, arguments, report, cast("RequestParamsMeta | None", meta)))
+            fields = cast("RequestParamsMeta | None", meta)
+            result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
+            return Answered(result) if isinstance(result, sdk.CallToolResult) else asked(result, send_state)
         except (MCPError, ValidationError) as error:
             return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:
@@ -162,12 +166,23 @@ class Session:
                 self.idle.set()
 
     async def _call_tool(
-        self, tool: str, arguments: dict[str, Any], report: ProgressFnT, meta: RequestParamsMeta | None
-    ) -> sdk.CallToolResult:
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        report: ProgressFnT,
+        meta: RequestParamsMeta | None,
+        brings: NextRound | None,
+    ) -> sdk.CallToolResult | sdk.InputRequiredResult:
         """The result of a call. Raises the errors of the SDK."""
         if self._direct is None:
             return await self.client.call_tool(tool, arguments, progress_callback=report, meta=meta)
-        return await call_in_rounds(self._direct, tool, arguments, report, meta, list_again=self._tools)
+        direct, again = self._direct, self._tools
+        if brings is None:
+            return await call_in_rounds(direct, tool, arguments, report, meta, list_again=again)
+        responses = input_responses(brings.responses)
+        return await call_in_rounds(
+            direct, tool, arguments, report, meta, list_again=again, state=brings.state, responses=responses
+        )
 
     async def list_all(self) -> Listing:
         """List the server's tools, resources and prompts.

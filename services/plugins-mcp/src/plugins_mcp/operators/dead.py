@@ -158,6 +158,8 @@ def _why_not(letter: DeadLetter | str, command: Requeue) -> str:
             f"it cannot be decoded ({letter.unreadable}): if a newer release wrote it, requeue it with that release;"
             " otherwise it cannot be run: check it with `dead show`, then discard it"
         )
+    if letter.request.next_round:
+        return "it brings the answers to questions of its server, which are sent once: discard it"
     if letter.may_have_run and not command.may_have_run:
         return "it must run only once and was started, so it may have taken effect: --may-have-run runs it again"
     return ""

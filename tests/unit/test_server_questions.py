@@ -1,0 +1,145 @@
+"""What servers may ask people, and the rounds of a call on the wire."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from callstream_runtime.encryption_keys import cipher_of
+from plugins_contract.encryption import open_request, seal_request
+from plugins_contract.keys import Keys
+from plugins_contract.messages import (
+    ROUND_VERSION,
+    ToolCallRequested,
+    UnsupportedEventError,
+    approve,
+    arguments_hash,
+    decode_request,
+    encode_request,
+    is_approved,
+)
+from plugins_contract.questions import (
+    InputRequired,
+    NextRound,
+    QuestionKind,
+    ServerQuestion,
+    call_of_round,
+    round_id,
+    unfit,
+)
+from tests.marks import promise
+from tests.support.handling import delivery
+
+REQUEST = delivery().request
+BRINGS = NextRound(2, {"when": {"action": "accept", "content": {"day": "2026-11-26"}}}, "opaque")
+
+
+def asked(**field: Any) -> InputRequired:
+    form = {"type": "object", "properties": {"field": field}}
+    return InputRequired((ServerQuestion("k", QuestionKind.FORM, "Well?", form=form),), "state")
+
+
+def address(url: str) -> InputRequired:
+    return InputRequired((ServerQuestion("k", QuestionKind.URL, "Look", url=url),))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "string"},
+        {"type": "string", "format": "email", "minLength": 3, "maxLength": 90, "default": "a@b.example"},
+        {"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]},
+        {"type": "string", "oneOf": [{"const": "a", "title": "A"}]},
+        {"type": "integer", "minimum": 1},
+        {"type": "number", "maximum": 1.5},
+        {"type": "boolean", "default": True},
+        {"type": "array", "items": {"type": "string", "enum": ["a"]}, "minItems": 1},
+        {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}},
+    ],
+)
+def test_a_flat_form_is_put_to_a_person(field: dict[str, Any]) -> None:
+    assert unfit(asked(**field)) is None
+
+
+@promise("a server's question that is unfit, nested or asks for a secret in a form is put to nobody")
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"type": "object", "properties": {}},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "string", "enum": [1]},
+        {"type": "string", "format": "regex"},
+        {"type": "string", "pattern": "(a+)+$"},
+        {"type": "string", "minLength": -1},
+        {"type": "integer", "minimum": "1"},
+        {"type": ["string", "null"]},
+        {"$ref": "#/definitions/x"},
+        {},
+        {"type": "string", "format": "password"},
+        {"type": "string", "title": "API-Key"},
+        {"type": "string", "title": "Your pass_word please"},
+        {"type": "string", "title": "PIN"},
+    ],
+)
+def test_a_form_that_nobody_is_asked(field: dict[str, Any]) -> None:
+    assert unfit(asked(**field))
+
+
+@promise("a server's question that is unfit, nested or asks for a secret in a form is put to nobody")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)", "http://example.com", "https://", "data:text/html,x", "https://localhost/", "https://a/",
+        "https://127.0.0.1/", "https://[::1]/", "https://10.1.2.3/", "https://169.254.169.254/", "https://0x7f.1/",
+        "https://2130706433/", "https://user@example.com/", "https://db.internal/", "https://example.com/\nx",
+        "https://printer.local./", "https://[",
+    ],
+)  # fmt: skip
+def test_an_address_that_nobody_is_sent_to(url: str) -> None:
+    assert unfit(address(url))
+    assert unfit(address("https://example.com/form?x=1")) is None
+
+
+def test_more_than_ten_questions_at_once_are_refused() -> None:
+    [question] = asked(type="string").questions
+    assert unfit(InputRequired((question,) * 10)) is None
+    assert unfit(InputRequired((question,) * 11))
+
+
+def following(**changes: Any) -> ToolCallRequested:
+    changed = {"correlation_id": round_id(REQUEST.correlation_id, 2), "event_version": ROUND_VERSION, **changes}
+    return msgspec.structs.replace(REQUEST, next_round=BRINGS, may_ask=True, **changed)
+
+
+def test_a_round_has_an_entry_of_its_own() -> None:
+    request = following()
+    assert Keys().call(request.correlation_id) == f"plugins.calls:{REQUEST.correlation_id}:2"
+    assert call_of_round(request.correlation_id) == call_of_round(REQUEST.correlation_id) == REQUEST.correlation_id
+    assert round_id(REQUEST.correlation_id, 1) == REQUEST.correlation_id
+    assert decode_request(encode_request(request)) == request
+    assert arguments_hash(request) != arguments_hash(REQUEST)
+    assert is_approved(approve(request, "ada"))
+    assert not is_approved(msgspec.structs.replace(request, approved=approve(REQUEST, "ada").approved))
+
+
+@promise("a worker of an earlier release never runs a round of a call as a call of its own")
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_round_has_a_version_that_earlier_releases_refuse(version: int) -> None:
+    fields = msgspec.json.decode(encode_request(following())) | {"eventVersion": version}
+    with pytest.raises(UnsupportedEventError, match="nextRound"):
+        decode_request(msgspec.json.encode(fields))
+    with pytest.raises(UnsupportedEventError, match="nextRound"):
+        decode_request(msgspec.json.encode(msgspec.json.decode(encode_request(REQUEST)) | {"eventVersion": 3}))
+
+
+@promise("answers to forms and a server's state are nowhere in clear where encryption is on")
+def test_what_a_round_brings_is_sealed_with_its_arguments() -> None:
+    cipher = cipher_of(["s" * 64])
+    sealed = seal_request(following(), cipher)
+    data = encode_request(sealed)
+
+    assert b"opaque" not in data
+    assert b"2026-11-26" not in data
+    opened = open_request(decode_request(data), cipher)
+    assert (opened.next_round, opened.arguments) == (BRINGS, REQUEST.arguments)
+    assert encode_request(opened) == data, "an opened request is never encoded in clear"
