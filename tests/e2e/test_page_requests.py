@@ -27,7 +27,7 @@ def asked(chat: ChatPage) -> list[str]:
 
 
 @promise("a turn of the page is one request, as with curl")
-def test_a_turn_is_one_request_and_a_page_that_is_looked_at_again_makes_none(
+def test_a_turn_is_one_request_and_lists_are_not_asked_for_again(
     chat: ChatPage, context: BrowserContext, watch: Watch, engine: ScriptedEngine
 ) -> None:
     call = Call("demo__job")
@@ -48,9 +48,11 @@ def test_a_turn_is_one_request_and_a_page_that_is_looked_at_again_makes_none(
     engine.open_gate("end")
     expect(chat.sessions).to_contain_text("Just now")
     expect(chat.answers).to_have_text(["One.", "Two."])
-    chat.page.evaluate("dispatchEvent(new Event('focus'))")
     chat.expect_idle()
     assert asked(chat) == ["POST /v1/chat"]
+    with chat.page.expect_response("**/v1/about"):  # how many tools there are
+        chat.page.evaluate("dispatchEvent(new Event('focus'))")
+    assert asked(chat) == ["GET /v1/about"]
 
     other_page = context.new_page()
     watch.attach(other_page)

@@ -143,14 +143,10 @@ function itemSentences(item: Item, earlier: Item | undefined): string[] {
   if (item.kind !== "tool") return [];
   const { call } = item;
   const before = earlier?.kind === "tool" ? earlier.call : null;
-  const news = call.past ? [] : [...(call.status === before?.status || !isSpoken(call) ? [] : [toolSentence(call)]), ...delaySentence(call, before)];
+  const spoken = call.status === "running" || ENDED.has(call.status); // what a listener needs: that it runs, and how it ended
+  const news = call.past ? [] : [...(call.status === before?.status || !spoken ? [] : [`Tool ${toolLabel(call)}: ${statusWord(call.status)}.`]), ...delaySentence(call, before)];
   return call.approval?.status === before?.approval?.status ? news : [...news, ...approvalSentence(call)];
 }
-
-/** Of the steps of a call those that a listener needs: that it runs, and how it ended. */
-const isSpoken = ({ status }: Call): boolean => status === "running" || ENDED.has(status);
-
-const toolSentence = (call: Call): string => `Tool ${toolLabel(call)}: ${statusWord(call.status)}.`;
 
 /** Why a call is held up, once for each reason, and that it continues. */
 function delaySentence(call: Call, before: Call | null): string[] {

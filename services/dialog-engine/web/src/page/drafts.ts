@@ -34,11 +34,13 @@ export class Drafts {
     this.text.value = this.#load(this.#place);
   }
 
-  /** Shows that of a conversation; null for a new one. */
-  open(sessionId: string | null): void {
+  /** Shows that of a conversation; null for a new one. What was written before a new one was `named` goes with it. */
+  open(sessionId: string | null, named: boolean): void {
     if (this.#place === (sessionId ?? NEW)) return;
+    if (named) this.#keep(NEW, "");
     this.#place = sessionId ?? NEW;
-    this.text.value = this.#load(this.#place);
+    if (named) this.write(this.text.value);
+    else this.text.value = this.#load(this.#place);
   }
 
   write(text: string): void {
@@ -46,12 +48,14 @@ export class Drafts {
     this.#keep(this.#place, text);
   }
 
-  /** A text that was not accepted goes back to where it was written, unless something new is there. */
+  /** A text that was not accepted goes back to where it was written, before what is there by now. */
   giveBack(sessionId: string | null, text: string): void {
     const place = sessionId ?? NEW;
-    if (this.#load(place)) return;
-    this.#keep(place, text);
-    if (place === this.#place) this.text.value = text;
+    const written = this.#load(place);
+    if (written.startsWith(text)) return; // it was given back before
+    const both = [text, written].filter(Boolean).join("\n\n");
+    this.#keep(place, both);
+    if (place === this.#place) this.text.value = both;
   }
 
   /** What is written into the box in which a message of the conversation is edited; empty while nothing is. */

@@ -77,8 +77,14 @@ export class Page {
     decide: this.api.decide,
     /** Changes, withdraws or sends a message that waits: false when that was not accepted. */
     edit: (turnId: string, text: string) => this.chat.change(() => this.api.edit(turnId, text)),
-    withdraw: (turnId: string) => this.chat.change(() => this.api.withdraw(turnId)),
-    sendNow: (turnId: string, stop: boolean) => this.chat.change(() => this.api.sendNow(turnId, stop)),
+    withdraw: (turnId: string) => {
+      this.keepFocus();
+      this.chat.change(() => this.api.withdraw(turnId));
+    },
+    sendNow: (turnId: string, stop: boolean) => {
+      this.keepFocus();
+      this.chat.change(() => this.api.sendNow(turnId, stop));
+    },
     again: (turnId: string) => this.#again(turnId),
     branch: (turnId: string, text: string | null) => this.#branch(turnId, text),
     /** Shows another version of a turn. */
@@ -107,7 +113,7 @@ export class Page {
       if (this.keys.held.value) queueMicrotask(() => this.#begin()); // also a key that comes later
     });
     if (!this.keys.held.value) this.#begin();
-    if (!byTouch()) this.focusComposer();
+    this.keepFocus();
   }
 
   send(text: string): void {
@@ -120,11 +126,14 @@ export class Page {
     this.focusWished.value += 1;
   }
 
+  /** The control that was used is gone: the focus goes to the message box, except where that brings up a keyboard. */
+  keepFocus(): void {
+    if (!byTouch()) this.focusComposer();
+  }
+
   newConversation(): void {
     this.drawerOpen.value = false;
-    this.notices.dismiss();
-    this.scroll.follow();
-    this.chat.clear();
+    this.#open(null);
     this.focusComposer();
   }
 
@@ -140,21 +149,13 @@ export class Page {
     }
   }
 
-  moreSessions(): void {
-    this.#shown(this.sessions.more());
-  }
-
-  learnServers(): void {
-    this.#shown(this.api.tools().then(({ servers }) => (this.servers.value = servers)));
-  }
-
   signIn(): void {
     this.keys.forget(); // a key would stand before the sign-in
     leaveToSignIn(this.#digest === null ? this.drafts.text.value : "");
   }
 
   signOut(): void {
-    this.#shown(this.api.signOut().then(() => this.forget()));
+    this.shown(this.api.signOut().then(() => this.forget()));
   }
 
   /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */
@@ -172,7 +173,7 @@ export class Page {
   }
 
   /** What `work` gives; nothing when it fails, which is shown. */
-  #shown<T>(work: Promise<T>): Promise<T | void> {
+  shown<T>(work: Promise<T>): Promise<T | void> {
     return work.catch((error: unknown) => this.showError(error));
   }
 
@@ -185,10 +186,10 @@ export class Page {
     this.api.about().then((about) => (this.about.value = about), () => {});
   }
 
-  /** What changed comes by itself, unless its stream cannot be had now. */
+  /** What changed comes by itself, except how many tools there are, unless its stream cannot be had now. */
   async #refreshOnFocus(): Promise<void> {
-    if (this.#feed.live) return;
     this.#learnAbout();
+    if (this.#feed.live) return;
     await this.#refreshSessions();
     if (this.sessions.find(this.store.state.sessionId)?.runningTurnId) this.chat.join();
   }
@@ -205,13 +206,14 @@ export class Page {
    * that are left have taken effect, or may have, and if another turn runs. False when it was not accepted.
    */
   async #branch(turnId: string, text: string | null): Promise<boolean> {
-    const left = await this.#shown(this.api.effects(turnId));
+    const left = await this.shown(this.api.effects(turnId));
     if (!left || (left.calls.length && !(await this.doubt.ask({ kind: "leaving", ...left })))) return false;
     this.notices.dismiss();
-    const end = await this.chat.branch(turnId, text, this.choices.chosen, false);
-    if (end !== "runs") return end === "done";
-    if (!(await this.doubt.ask({ kind: "waiting" }))) return false;
-    return (await this.chat.branch(turnId, text, this.choices.chosen, true)) === "done";
+    let end = await this.chat.branch(turnId, text, this.choices.chosen, false);
+    if (end === "runs" && (await this.doubt.ask({ kind: "waiting" })))
+      end = await this.chat.branch(turnId, text, this.choices.chosen, true);
+    if (end === "done") this.keepFocus();
+    return end === "done";
   }
 
   /** Something has changed in this tab, in another one, on another device or at another engine. */
@@ -240,7 +242,7 @@ export class Page {
 
   #changed(state: State, before: State): void {
     writeAddress(state.sessionId);
-    this.drafts.open(state.sessionId);
+    this.drafts.open(state.sessionId, before.phase === "sending" && before.sessionId === null && state.phase === "sending");
     this.announcements.say(announcements(before, state));
     if (before.older && before.older !== state.older && before.sessionId === state.sessionId) this.scroll.hold();
     if (before.phase === "running" && state.phase !== "running") this.notices.turnEnded();
@@ -285,8 +287,10 @@ export class Page {
   }
 
   #followAddress(): void {
-    const sessionId = addressed();
-    if (sessionId === this.store.state.sessionId) return;
+    if (addressed() !== this.store.state.sessionId) this.#open(addressed());
+  }
+
+  #open(sessionId: string | null): void {
     this.notices.dismiss();
     this.scroll.follow();
     if (sessionId) this.chat.open(sessionId);

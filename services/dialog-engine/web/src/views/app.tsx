@@ -104,21 +104,21 @@ const NEAR_PX = 600;
 
 /** The messages before those on the screen come when they are nearly in sight, or are asked for. */
 function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElement | null> }) {
-  const place = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
   const { older } = page.state.value;
   useEffect(() => {
-    if (!place.current || older === null) return undefined;
+    if (!button.current || older === null) return undefined;
     const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.chat.loadOlder(), {
       root: scroller.current,
       rootMargin: `${NEAR_PX}px 0px 0px`,
     });
-    seen.observe(place.current);
+    seen.observe(button.current);
     return () => seen.disconnect();
   }, [older]);
   return (
-    <div class="older" ref={place} hidden={older === null}>
-      <Button testId="older" onClick={() => page.chat.loadOlder()}>Show earlier messages</Button>
-    </div>
+    <Button testId="older" hidden={older === null} ref={button} onClick={() => page.chat.loadOlder()}>
+      Show earlier messages
+    </Button>
   );
 }
 

@@ -56,11 +56,9 @@ export function Composer({ page }: { page: Page }) {
         onPaste={(event) => hasFiles(event.clipboardData) && page.notices.show(NO_FILES)}
         onKeyDown={onKeyDown}
       />
-      <button
-        type="button"
-        class="outlined"
-        id="stop"
-        data-testid="stop"
+      <Button
+        kind="outlined"
+        testId="stop"
         aria-label="Stop"
         ref={stop}
         hidden={!running}
@@ -68,15 +66,8 @@ export function Composer({ page }: { page: Page }) {
         onClick={() => page.chat.stop()}
       >
         <Icon name="stop" /> <span class="word">Stop</span>
-      </button>
-      <Button
-        type="submit"
-        kind="primary square"
-        id="send"
-        testId="send"
-        aria-label="Send"
-        disabled={!ready || !draft.trim()}
-      >
+      </Button>
+      <Button type="submit" kind="primary square" testId="send" aria-label="Send" disabled={!ready || !draft.trim()}>
         <Icon name="up" />
       </Button>
     </form>

@@ -18,7 +18,8 @@ interface Props {
   hint?: string;
   /** False when the text was not accepted, which then stays here. */
   send: (text: string) => Promise<boolean>;
-  close: () => void;
+  /** `sent`: the text was accepted, otherwise it was given up. */
+  close: (sent: boolean) => void;
 }
 
 export function Edit({ turnId, text, drafts, kind, label, word, hint, send, close }: Props) {
@@ -30,16 +31,16 @@ export function Edit({ turnId, text, drafts, kind, label, word, hint, send, clos
     box.current?.focus();
     box.current?.setSelectionRange(text.length, text.length);
   }, []);
-  const end = () => {
+  const end = (sent: boolean) => {
     drafts.keepEdited(turnId, "");
-    close();
+    close(sent);
   };
   const submit = async (event: Event) => {
     event.preventDefault();
     const changed = box.current?.value.trim();
     if (!changed || busy) return;
     setBusy(true);
-    if (await send(changed)) end();
+    if (await send(changed)) end(true);
     else setBusy(false);
   };
   const onKeyDown = (event: KeyboardEvent) => {
@@ -47,7 +48,7 @@ export function Edit({ turnId, text, drafts, kind, label, word, hint, send, clos
     if (event.key === "Enter" && !event.shiftKey && !byTouch()) submit(event);
     if (event.key !== "Escape") return;
     event.stopPropagation(); // on the page it stops the answer
-    end();
+    end(false);
   };
   return (
     <form class="user editing" aria-label={label} data-testid={`${kind}-form`} onSubmit={submit} onKeyDown={onKeyDown}>
@@ -63,7 +64,7 @@ export function Edit({ turnId, text, drafts, kind, label, word, hint, send, clos
       />
       {hint && <p class="hint">{hint}</p>}
       <div class="dialog-actions">
-        <Button kind="outlined" testId={`${kind}-cancel`} onClick={end}>Cancel</Button>
+        <Button kind="outlined" testId={`${kind}-cancel`} onClick={() => end(false)}>Cancel</Button>
         <Button kind="primary" type="submit" disabled={busy} testId={`${kind}-${word.toLowerCase()}`}>{word}</Button>
       </div>
     </form>

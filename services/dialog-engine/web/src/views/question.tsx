@@ -1,6 +1,6 @@
 /** A question of the user: its text, its versions, and what can be done with it. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
 import type { Drafts } from "../page/drafts";
 import type { Actions } from "../page/page";
@@ -23,11 +23,11 @@ const EDIT = {
 
 export function Question({ item: { text, at, turnId }, versions, actions }: Props) {
   const { drafts, branch, show } = actions;
-  const [edits, setEdits] = useEdits(drafts, turnId);
+  const { edits, open, close, button } = useEdits(drafts, turnId);
   const { Versions, Edit } = useLater(edits);
   if (edits && turnId && Edit) {
     const send = (changed: string) => branch(turnId, changed);
-    return <Edit {...EDIT} turnId={turnId} text={text} drafts={drafts} send={send} close={() => setEdits(false)} />;
+    return <Edit {...EDIT} turnId={turnId} text={text} drafts={drafts} send={send} close={close} />;
   }
   return (
     <article class="user" aria-label="You" data-testid="question">
@@ -38,19 +38,32 @@ export function Question({ item: { text, at, turnId }, versions, actions }: Prop
         {turnId && versions && Versions && <Versions turnId={turnId} versions={versions} show={show} />}
         <CopyButton label="Copy the question" testId="copy-question" text={() => text} small />
         {turnId && (
-          <Button testId="edit-question" onClick={() => setEdits(true)}>Edit</Button>
+          <Button testId="edit-question" ref={button} onClick={open}>Edit</Button>
         )}
       </footer>
     </article>
   );
 }
 
-/** Whether the box is open in which a message is edited: after a reload too, if something was written in it. */
-export function useEdits(drafts: Drafts, turnId: string | null | undefined): [boolean, (edits: boolean) => void] {
+/**
+ * The box in which a message is edited: it is open after a reload too, if something was written in it. When it is closed
+ * and not sent, the button that opened it gets the focus.
+ */
+export function useEdits(drafts: Drafts, turnId: string | null | undefined) {
   const [chosen, choose] = useState<boolean | null>(null);
   const written = Boolean(turnId && drafts.edited(turnId));
+  const button = useRef<HTMLButtonElement>(null);
+  const back = useRef(false);
   useEffect(() => {
     if (written) choose(true);
   }, [written]);
-  return [chosen ?? written, choose];
+  useLayoutEffect(() => {
+    if (back.current) button.current?.focus();
+    back.current = false;
+  });
+  const close = (sent: boolean) => {
+    back.current = !sent;
+    choose(false);
+  };
+  return { edits: chosen ?? written, open: () => choose(true), close, button };
 }

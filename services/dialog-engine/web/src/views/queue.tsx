@@ -23,11 +23,11 @@ interface Props {
 
 export function WaitingMessage({ waiting: { turnId, message, held }, running, actions }: Props) {
   const { drafts } = actions;
-  const [edits, setEdits] = useEdits(drafts, turnId);
+  const { edits, open, close, button } = useEdits(drafts, turnId);
   if (edits && turnId) {
     const send = (text: string) => actions.edit(turnId, text);
     const words = { kind: "queued", label: "Edit your waiting message", word: "Save" } as const;
-    return <Edit {...words} turnId={turnId} text={message} drafts={drafts} send={send} close={() => setEdits(false)} />;
+    return <Edit {...words} turnId={turnId} text={message} drafts={drafts} send={send} close={() => close(false)} />;
   }
   return (
     <article class="user queued" aria-label="Your waiting message" data-testid="message-queued">
@@ -38,7 +38,7 @@ export function WaitingMessage({ waiting: { turnId, message, held }, running, ac
           <Button testId={running ? "queued-stop-and-send" : "queued-send"} onClick={() => actions.sendNow(turnId, running)}>
             {running ? "Stop and send" : "Send now"}
           </Button>
-          <Button testId="queued-edit" onClick={() => setEdits(true)}>Edit</Button>
+          <Button testId="queued-edit" ref={button} onClick={open}>Edit</Button>
           <Button testId="queued-withdraw" onClick={() => actions.withdraw(turnId)}>Withdraw</Button>
         </p>
       )}

@@ -37,7 +37,7 @@ export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; ico
       <p class="hint" hidden={all.length > 0}>
         {LISTED[page.listed.value]}
       </p>
-      <Button testId="sessions-more" hidden={page.sessions.next.value === null} onClick={() => page.moreSessions()}>Show older</Button>
+      <Button testId="sessions-more" hidden={page.sessions.next.value === null} onClick={() => page.shown(page.sessions.more())}>Show older</Button>
       <Foot page={page} />
     </nav>
   );
@@ -76,6 +76,7 @@ function Tools({ page }: { page: Page }) {
   const { tools } = page.state.value;
   const all = servers.value.map(({ server }) => server);
   const { servers: chosen = all, ...others } = tools ?? {};
+  const look = () => page.shown(page.api.tools().then((answer) => (servers.value = answer.servers)));
   const choose = (server: string, used: boolean) => {
     const names = all.filter((name) => (name === server ? used : chosen.includes(name)));
     const next = names.length < all.length ? { ...others, servers: names } : others;
@@ -84,7 +85,7 @@ function Tools({ page }: { page: Page }) {
   const away = servers.value.filter((each) => !isUsable(each)).length;
   const line = about.value ? toolsLine(about.value.mcp) : "";
   return (
-    <details class="hint" hidden={!line} onToggle={({ currentTarget }) => currentTarget.open && page.learnServers()}>
+    <details class="hint" hidden={!line} onToggle={({ currentTarget }) => currentTarget.open && look()}>
       <summary data-testid="tools">
         {line}
         {away > 0 && ` · ${away} ${away === 1 ? "server" : "servers"} away`}
@@ -145,8 +146,11 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-const when = ({ runningTurnId, awaitsApproval, updatedAt }: Session, now: number): string =>
-  awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt, now);
+function when({ runningTurnId, awaitsApproval, waiting, updatedAt }: Session, now: number): string {
+  if (awaitsApproval) return "Needs your approval";
+  if (runningTurnId) return "Answering…";
+  return waiting ? "A message waits for you" : ago(updatedAt, now);
+}
 
 function ago(timestamp: string, now: number): string {
   const seconds = (now - Date.parse(timestamp)) / 1000;
