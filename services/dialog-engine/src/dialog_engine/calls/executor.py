@@ -141,6 +141,7 @@ class CallExecutor(ToolCalls):
             subject=turn.subject,
             roles=turn.roles,
             traceparent=turn.traceparent,
+            choice=turn.choice.tools or msgspec.UNSET,
             keeps_large=self._large.taken or msgspec.UNSET,
         )
         request = approve(request, approved_by)

@@ -134,16 +134,15 @@ class RunningTurns:
         if session_id is None:
             await run_shielded(self._begin_session(turn, text, client_message_id))
             return turn
-        runs = await run_shielded(self._begin(turn, text, queue, client_message_id))
-        return turn if runs else replace(turn, waits=True)
+        return await run_shielded(self._begin(turn, text, queue, client_message_id)) or replace(turn, waits=True)
 
-    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> bool:
+    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> Turn | None:
         self._beginning.add(turn.turn_id)
         try:
-            runs = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
-            if runs:
-                self.run(turn)
-            return runs
+            begun = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
+            if begun:
+                self.run(begun)
+            return begun
         finally:
             self._beginning.discard(turn.turn_id)
 
