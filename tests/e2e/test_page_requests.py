@@ -9,7 +9,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer
-from tests.marks import exhaustive, promise
+from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -27,6 +27,7 @@ def asked(chat: ChatPage) -> list[str]:
 
 
 @promise("a turn of the page is one request, as with curl")
+@smoke
 def test_a_turn_is_one_request_and_lists_are_not_asked_for_again(
     chat: ChatPage, context: BrowserContext, watch: Watch, engine: ScriptedEngine
 ) -> None:

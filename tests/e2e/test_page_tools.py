@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import answer
-from tests.marks import exhaustive, promise
+from tests.marks import exhaustive
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -19,7 +19,6 @@ SERVERS = [
 ]
 
 
-@promise("the page says in words which servers can be used, and a conversation keeps those that were chosen for it")
 def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = answer("Done.")
     chat.page.route("**/v1/tools", lambda route: route.fulfill(json={"servers": SERVERS}))
