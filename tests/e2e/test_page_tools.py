@@ -1,13 +1,14 @@
-"""The servers of the tools on the page: in words whether each can be used, and which a conversation may use."""
+"""The servers of the tools on the page: whether each can be used, which a conversation may use, what one has lost."""
 
 import re
 
 import pytest
 from playwright.sync_api import expect
 
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import answer
+from tests.e2e.scripts import Call, answer
 from tests.marks import exhaustive
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
@@ -45,3 +46,17 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     assert changed.value.json()["tools"] is None
     chat.page.get_by_test_id("new-conversation").click()
     expect(files).to_be_checked()
+
+
+def test_a_server_that_lost_what_it_kept_is_named_also_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    call = Call("browser__click", server="browser")
+    outcome = ToolOutcome(CallState.SUCCEEDED, (TextBlock("clicked"),), duration_ms=5, attempts=1, state_lost=True)
+    engine.scripts["go"] = [*call.begun(), call.answered(outcome), *answer("Done.")]
+    chat.open()
+    chat.ask("go")
+    for _ in range(2):
+        chat.expect_idle()
+        expect(chat.card(call.name).part("state-lost")).to_have_text(
+            "browser was started anew before this call. What it remembered of earlier calls is lost."
+        )
+        chat.page.reload()

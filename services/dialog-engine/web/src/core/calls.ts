@@ -18,6 +18,10 @@ export const isProblem = (call: Call): boolean => PROBLEMS.has(call.status) || (
 /** Whether a call waits for a person. */
 export const needsApproval = (call: Call): boolean => call.approval?.status === "asked" && !ENDED.has(call.status);
 
+/** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
+export const opensItself = (call: Call): boolean =>
+  needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length || call.stateLost);
+
 /** What two reports of one call have in common. */
 export const callKey = ({ correlationId, round, toolCallId }: Pick<Call, "correlationId" | "round" | "toolCallId">): string =>
   correlationId ?? `${round}/${toolCallId}`;

@@ -165,6 +165,9 @@ function approvalSentence(call: Call): string[] {
 export const whatToCheck = (call: Call): string =>
   `It may have taken effect. Before you ask again, check at ${visible(call.server || "its server")} whether ${toolLabel(call)} has done what these arguments say.`;
 
+export const stateLost = ({ server }: Call): string =>
+  `${visible(server || "Its server")} was started anew before this call. What it remembered of earlier calls is lost.`;
+
 /** What an answer cost, as the line below it says it. */
 export function endFacts({ usage, ttftMs, model }: Outcome): string {
   const said = model ? [model.slice(model.indexOf(":") + 1)] : [];

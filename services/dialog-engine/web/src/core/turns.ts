@@ -1,6 +1,6 @@
 /** The items of a conversation as turns: each begins with a question, and has all that was done and said for it. */
 
-import { answered, isProblem, visible } from "./calls";
+import { answered, opensItself, visible } from "./calls";
 import { duration, toolLabel } from "./status";
 import type { Call, Item, State, ToolItem } from "./types";
 
@@ -34,14 +34,11 @@ export function turnsOf(items: Item[], live: boolean, before: Turn[], versions: 
 const same = (left: Turn, right: Turn): boolean =>
   left.live === right.live && left.versions === right.versions && left.items.length === right.items.length && left.items.every((item, at) => item === right.items[at]);
 
-/** Whether a call is shown beside the answer, and not in the line of what was done: a person is or was asked, or is to know. */
-export const standsOut = (call: Call): boolean => Boolean(call.approval) || isProblem(call) || Boolean(call.result?.media?.length);
-
 export const callsOf = (items: Item[]): Call[] => items.flatMap((item) => (item.kind === "tool" ? [item.call] : []));
 
-/** What is folded away: the reasoning, and the calls of which nothing needs to be known. */
+/** What is folded away: the reasoning, and the calls of which nobody is or was asked, or is to know anything. */
 export const foldedOf = (items: Item[]): Item[] =>
-  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !standsOut(item.call)));
+  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !item.call.approval && !opensItself(item.call)));
 
 const ENDS = new Map([
   ["failed", "failed"],

@@ -45,6 +45,8 @@ export interface Call {
   approval?: Approval | null;
   progress?: { value?: number; total?: number; message?: string } | null;
   waitsFor?: string | null;
+  /** Its server has lost what it kept before this call. */
+  stateLost?: boolean;
   durationMs?: number;
   result?: Result;
   error?: { code?: string; message?: string };

@@ -41,6 +41,7 @@ const WORDS = new Map([
   ["CLIENT_MESSAGE_REUSED", "Another message was sent under the same number. Reload the page, and send it again."],
   ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
+  ["TURN_PARKED", "This answer waits for you. Decide about what it asks for, and it goes on."],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
   ["APPROVAL_NOT_TAKEN", "The decision was not taken. The call was not run. Reload the page to see its state."],
   ["APPROVAL_NOT_FOUND", "This call is not waiting for approval any more. Reload the page to see its state."],

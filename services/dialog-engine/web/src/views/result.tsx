@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
-import { toolLabel, whatToCheck } from "../core/status";
+import { stateLost, toolLabel, whatToCheck } from "../core/status";
 import { effectOf, sentence } from "../core/words";
 import { Button } from "./button";
 import { load } from "./loaded";
@@ -28,6 +28,7 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
           </div>
         </>
       )}
+      {call.stateLost && <p class="note" data-testid="tool-state-lost">{stateLost(call)}</p>}
       {result && <ResultPart result={result} media={media} tool={toolLabel(call)} />}
     </>
   );

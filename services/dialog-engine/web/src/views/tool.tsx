@@ -1,7 +1,7 @@
 /** One tool call as a card: its arguments, its state and its result. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { answered, isProblem, needsApproval, refusedByPerson, visible } from "../core/calls";
+import { answered, needsApproval, opensItself, refusedByPerson, visible } from "../core/calls";
 import { delayReason, duration, statusWord, toolLabel } from "../core/status";
 import type { Call, ToolItem } from "../core/types";
 import { mainArgument } from "../core/turns";
@@ -18,9 +18,6 @@ const ICONS = new Map<string, IconName>([
   ["unknown", "question"],
   ["refused", "cross"],
 ]);
-
-/** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
-const opensItself = (call: Call): boolean => needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length);
 
 export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; actions: Actions }) {
   const waits = needsApproval(call);
