@@ -225,8 +225,10 @@ class TurnFencedError(EngineError):
         super().__init__(f"turn {turn_id} is not run by this engine any more")
 
 
-class TurnParkedError(Exception):
-    """The turn waits for people only, and no engine runs it: nothing of it may be written here. Nobody is shown it."""
+class TurnParkedError(EngineError):
+    """The turn waits for people only, and no engine runs it: nothing of it may be written here."""
+
+    code = "TURN_PARKED"
 
 
 class ApprovalError(EngineError):
