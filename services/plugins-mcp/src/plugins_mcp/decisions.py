@@ -18,8 +18,10 @@ from enum import Enum, auto
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Abandoned, CancelledBefore, Exhausted, NoLedger
-from plugins_contract.messages import ExecutionClass
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.reads import RESOURCE, unusable_uri
+from plugins_contract.rights import Access
 from plugins_mcp.mcp import (
     Ambiguous,
     Answered,
@@ -87,6 +89,18 @@ class Situation:
     result_max_bytes: int
     may_have_run: bool = False
     resumes: bool = False
+
+
+def refusal(request: ToolCallRequested, rights: Access | None) -> str | None:
+    """Why the sender of the request, or the message that it is for, may not have what it asks for; None if they may."""
+    server, tool = request.server, request.tool
+    if request.kind and tool.startswith(RESOURCE) and (wrong := unusable_uri(tool.removeprefix(RESOURCE))):
+        return wrong
+    if rights is not None and not rights.allows(server, tool):
+        return f"{request.subject} may not use {server}/{tool} (RIGHTS_FILE)"
+    if request.choice and not request.choice.allows(server, tool):
+        return f"the message may not use {server}/{tool}: its sender chose others (`tools`)"
+    return None
 
 
 def conclude(result: CallResult, now: Situation) -> Finish | Retry:

@@ -76,6 +76,10 @@ class ToolSource(Protocol):
         """The tool of that name, or the error that the model reads when there is none."""
         ...
 
+    def allows(self, server: str, name: str) -> bool:
+        """Whether a tool, resource or prompt of that name at its server may be used, whether it is there or not."""
+        return True
+
     def instructions(self) -> Mapping[str, str]:
         """What servers say about how to use their tools, by server; of any servers, whatever is visible."""
         return {}
