@@ -78,7 +78,7 @@ class Situation:
     """What a decision depends on besides the result. Times are seconds; `retries` is the number made so far.
 
     `may_have_run`: an earlier attempt was sent, and its outcome is unknown. `resumes`: it brings a state of the server,
-    which is sent once.
+    which is sent once. `reads`: a read, whose answer may be what ended the connection, as one that is too large does.
     """
 
     server: str
@@ -89,6 +89,7 @@ class Situation:
     result_max_bytes: int
     may_have_run: bool = False
     resumes: bool = False
+    reads: bool = False
 
 
 def refusal(request: ToolCallRequested, rights: Access | None) -> str | None:
@@ -121,7 +122,8 @@ def conclude(result: CallResult, now: Situation) -> Finish | Retry:
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
                 return Finish(unknown(f"the connection was lost while the call ran: {reason}"))
-            return _retry(now, None) or _unreached(now, f"was lost while the call ran: {reason}")
+            again = None if now.reads else _retry(now, None)
+            return again or _unreached(now, f"was lost while the call ran: {reason}")
         case TimedOut(sent, quiet_s):
             return Finish(timed_out(now.execution_class, sent=sent or now.may_have_run, quiet_s=quiet_s))
 

@@ -244,6 +244,7 @@ class CallHandler:
             result_max_bytes=self._result_max_bytes,
             may_have_run=running.may_have_run,
             resumes=bool(request.next_round),
+            reads=bool(request.kind),
         )
 
     async def _call(self, delivery: Delivery, reports: CallReports, send_state: SendState) -> CallResult:

@@ -27,7 +27,7 @@ TIMEOUT_MS = 20_000
 
 
 class Reads:
-    """The reads of one engine. Each is an entry of the stream, and its answer comes by the mailbox as that of a call."""
+    """The reads of one engine. Each is an entry of the stream, and its answer comes by the mailbox, as of a call."""
 
     def __init__(
         self, ledger: EngineLedger, executor: CallExecutor, clock: Clock, keys: Keys, mailbox: str, cipher: Cipher
