@@ -80,6 +80,10 @@ class ToolSource(Protocol):
         """Whether a tool, resource or prompt of that name at its server may be used, whether it is there or not."""
         return True
 
+    def has_resources(self) -> bool:
+        """Whether there is a resource that may be read."""
+        return False
+
     def instructions(self) -> Mapping[str, str]:
         """What servers say about how to use their tools, by server; of any servers, whatever is visible."""
         return {}

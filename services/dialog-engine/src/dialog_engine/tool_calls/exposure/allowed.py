@@ -106,6 +106,13 @@ class AllowedTools(ToolDirectory):
     def allows(self, server: str, name: str) -> bool:
         return self._only.allows(server, name)
 
+    def has_resources(self) -> bool:
+        return self._directory.has_resources() and any(
+            self._only.allows(view.catalog.server, RESOURCE + each.uri)
+            for view in self._directory.servers
+            for each in view.catalog.resources
+        )
+
     def instructions(self) -> Mapping[str, str]:
         return self._directory.instructions()
 
