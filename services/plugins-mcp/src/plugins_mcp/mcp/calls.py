@@ -24,9 +24,13 @@ from plugins_contract.reads import ReadKind
 
 @dataclass(frozen=True)
 class Answered:
-    """The server answered with a result, which may say `is_error`."""
+    """The server answered with a result, which may say `is_error`.
+
+    `state_lost`: the server had lost what it kept for this owner, and this is the first answer since.
+    """
 
     result: CallToolResult
+    state_lost: bool = False
 
 
 @dataclass(frozen=True)
