@@ -47,12 +47,13 @@ class Reads:
         arguments: dict[str, Any],
         *,
         subject: str,
+        session_id: str = "",
         roles: Sequence[str] = (),
         choice: ToolChoice | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> ToolOutcome:
-        """Read `name`, as `reads` in the contract names it, for a sender. Whether they may is checked before, and again
-        by the worker.
+        """Read `name`, as `reads` in the contract names it, for a sender, in a conversation or in none. Whether they
+        may is checked before, and again by the worker.
 
         Raises:
             RedisUnavailable: it cannot be asked for now.
@@ -61,7 +62,8 @@ class Reads:
         request = ToolCallRequested(
             event_version=READ_VERSION,
             correlation_id=correlation_id,
-            session_id="",
+            # Without one, a server that keeps state for conversations has a session for the reads of each subject.
+            session_id=session_id or f"reads:{subject}",
             turn_id="",
             turn=0,
             tool_call_id="read",

@@ -1,7 +1,7 @@
 """Reads resources, prompts and completions, as the results that calls of tools have."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from mcp import ClientSession, MCPError
@@ -32,7 +32,7 @@ async def read(
             return _of_prompt(prompt) if isinstance(prompt, sdk.GetPromptResult) else prompt
         case ReadKind.COMPLETION:
             argument = {key: str(arguments.get(key, "")) for key in ("name", "value")}
-            given = {key: str(value) for key, value in (arguments.get("given") or {}).items()}
+            given = {key: str(value) for key, value in cast("dict[str, Any]", arguments.get("given") or {}).items()}
             return _of_completion(await session.complete(_reference(name), argument, given or None))
 
 
