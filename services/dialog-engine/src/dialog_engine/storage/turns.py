@@ -57,7 +57,7 @@ class SqlTurns(TurnStore):
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
-                begun = _in_session(tx, turn, text)
+                begun = in_session(tx, turn, text)
                 if turn.parent is not None:
                     branches.open_branch(tx, turn.session_id, turn.parent)
                 if ahead := tx.execute(_FIRST, turn.session_id):
@@ -107,12 +107,12 @@ class SqlTurns(TurnStore):
 
         return await self._store.write(unit)
 
-    async def request_stop(self, turn_id: str) -> str | None:
-        def unit(tx: StoreTransaction) -> str | None:
+    async def request_stop(self, turn_id: str) -> str | Turn | None:
+        def unit(tx: StoreTransaction) -> str | Turn | None:
             found = tx.execute(
                 "UPDATE turns SET stop_requested = 1 WHERE turn_id = $1 AND status = 'running' RETURNING owner", turn_id
             )
-            return found[0].owner if found else None
+            return (found[0].owner or take(tx, turn_id)) if found else None
 
         return await self._store.write(unit)
 
@@ -155,9 +155,13 @@ def add_session(tx: StoreTransaction, session_id: str, subject: str, first_messa
     tx.change(_ADD_SESSION, session_id=session_id, subject=subject, title=_title(first_message))
 
 
-def _in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
+def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
     """Update the session for a new message, whose turn uses the session's choice of tools if it has none of its own.
-    The lock of the session's row serialises the turns that begin in it."""
+    The lock of the session's row serialises the turns that begin in it.
+
+    Raises:
+        SessionNotFoundError: the subject has no such session.
+    """
     values = {"subject": turn.subject, "title": _title(text)}
     session = tx.change_session(turn.session_id, _TITLED, " AND subject = $subject", **values)
     if not session:
@@ -169,9 +173,16 @@ def _in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
 
 TURN_COLUMNS = (
     "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
-    " chosen_model, tool_mode, chosen_tools, model"
+    " chosen_model, tool_mode, chosen_tools, model, ttft_ms"
 )
 """What `turn_of` needs of the row of a turn."""
+PARKED = "status = 'running' AND owner = ''"
+"""The condition on the rows of parked turns, as the indexes of them have it."""
+_TAKE = (
+    "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(), crashes = 0, parked_until = NULL,"
+    f" stop_requested = CASE WHEN $2 = 1 THEN 1 ELSE stop_requested END WHERE turn_id = $3 AND {PARKED}"
+    f" RETURNING {TURN_COLUMNS}"
+)
 
 
 def turn_of(tx: SealedTransaction, row: Row) -> Turn:
@@ -191,7 +202,15 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         credential=row.credential,
         calls=calls.made,
         model=row.model or "",
+        ttft_ms=row.ttft_ms,
     )
+
+
+def take(tx: StoreTransaction, turn_id: str, *, stop: bool = False) -> Turn | None:
+    """Give a parked turn to the engine of this transaction, in a new epoch, with a request to `stop` it. None when it
+    is not parked."""
+    found = tx.execute(_TAKE, tx.engine_id, int(stop), turn_id)
+    return turn_of(tx, found[0]) if found else None
 
 
 def _status(reason: DoneReason) -> str:
