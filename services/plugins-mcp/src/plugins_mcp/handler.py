@@ -143,13 +143,15 @@ class CallHandler:
 
         return await self._until_written(leave)
 
+    async def _has_session_elsewhere(self, request: ToolCallRequested) -> bool:
+        if request.server not in self._servers.stateful:
+            return False
+        return await self._until_written(lambda: self._sessions.elsewhere(request)) is not None
+
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        is_stateful = request.server in self._servers.stateful
-        if not self.serves(request) or (
-            is_stateful and await self._until_written(lambda: self._sessions.elsewhere(request))
-        ):
+        if not self.serves(request) or await self._has_session_elsewhere(request):
             # It was started by a worker that has this server, or its session: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
