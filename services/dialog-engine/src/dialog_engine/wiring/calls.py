@@ -8,6 +8,7 @@ from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.reads import Reads
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
@@ -43,6 +44,7 @@ class Calls:
     tools: OfferedTools
     quarantine: Quarantine
     pools: PoolDirectory
+    reads: Reads
 
 
 def calls_of(base: Base) -> Calls:
@@ -114,6 +116,7 @@ def calls_of(base: Base) -> Calls:
         tools,
         quarantine,
         pools,
+        Reads(ledger, executor, base.clock, keys, mailbox.key, base.cipher),
     )
 
 
