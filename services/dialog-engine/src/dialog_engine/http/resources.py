@@ -196,7 +196,7 @@ async def _read(
     except RedisUnavailable:
         detail = "Redis is not available, by which workers are asked"
         headers = {"Retry-After": "5"}
-        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "REDIS_UNAVAILABLE", detail, headers=headers) from None
+        raise ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, ErrorCode.NETWORK_ERROR, detail, headers=headers) from None
     error = outcome.error
     if error is None or (optional and error.code is ErrorCode.DISABLED):
         return outcome
