@@ -20,6 +20,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sessions import SqlSessions
@@ -122,6 +123,7 @@ class EngineStore:
         self.approvals = SqlApprovals(store)
         self.sessions = SqlSessions(store)
         self.waiting = SqlWaiting(store)
+        self.parked = SqlParked(store)
         self.erasures = SqlErasures(store)
         self.archive = SqlArchive(store, self.calls)
         self.outbox = SqlOutbox(store)

@@ -7,8 +7,9 @@ from contextlib import aclosing
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import TurnLimits, TurnSlot
+from dialog_engine.chat.running_turn import TurnTimes
 from dialog_engine.chat.service import ChatService
-from dialog_engine.chat.turns import RunningTurns, TurnTimes
+from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.chat.waiting_queue import WaitingQueue
 from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.identity.authenticator import NoCredentials
@@ -172,6 +173,9 @@ class NoLimits(TurnLimits, TurnSlot):
         pass
 
     async def turn(self, subject: str) -> TurnSlot:
+        return self
+
+    def resumed(self, subject: str) -> TurnSlot:
         return self
 
     def count_until_end(

@@ -15,6 +15,9 @@ class MemoryLog(TurnLog):
     def append(self, event: TurnEvent) -> None:
         self.events.append(event)
 
+    async def settle(self) -> None:
+        pass
+
     async def close(self) -> None:
         self.closed = True
 
@@ -27,6 +30,9 @@ class MemoryLogs(TurnLogs):
 
     def moved(self, turn: Turn) -> None:
         self.lives[turn.turn_id][-1].closed = True
+
+    async def continues(self, turn: Turn) -> bool:
+        return True
 
     def open(self, turn: Turn) -> MemoryLog:
         log = MemoryLog(turn)

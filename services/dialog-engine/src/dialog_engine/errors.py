@@ -1,6 +1,6 @@
 """The engine's named failures. Adapters translate what their libraries raise into these, once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 class EngineError(Exception):
@@ -161,13 +161,22 @@ class TooManyBranchesError(EngineError):
 
 
 class TurnRunningError(EngineError):
-    """The session has a running turn already, or a message that is next."""
+    """The session has a running turn already, or a message that is next.
+
+    `waits_for` are the calls that only its user can let go on, in the JSON of a problem document, if all are such.
+    """
 
     code = "TURN_RUNNING"
 
-    def __init__(self, turn_id: str) -> None:
-        super().__init__(f"turn {turn_id} of this session is still running, or is next: wait for its end, or cancel it")
+    def __init__(self, turn_id: str, waits_for: Sequence[Mapping[str, str]] = ()) -> None:
+        what = "is still running, or is next: wait for its end, or cancel it"
+        if waits_for:
+            tools = ", ".join(sorted({each["toolName"] for each in waits_for}))
+            what = f"waits for its user, about {tools}: answer at each answerUrl, cancel it, or send onBusy or"
+            what += " onOpenQuestion, to let the message wait or to refuse what is open"
+        super().__init__(f"turn {turn_id} of this session {what}")
         self.turn_id = turn_id
+        self.waits_for = waits_for
 
 
 class TurnStartedError(EngineError):
@@ -214,6 +223,12 @@ class TurnFencedError(EngineError):
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"turn {turn_id} is not run by this engine any more")
+
+
+class TurnParkedError(EngineError):
+    """The turn waits for people only, and no engine runs it: nothing of it may be written here."""
+
+    code = "TURN_PARKED"
 
 
 class ApprovalError(EngineError):

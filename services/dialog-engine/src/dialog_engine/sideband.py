@@ -6,7 +6,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
@@ -123,6 +123,14 @@ class SideBand(Protocol):
     async def ready(self) -> None:
         """Wait until the turn is committed: nothing may be emitted or written before that."""
         ...
+
+    async def park(self, shown: Mapping[str, str]) -> None:
+        """All open calls wait for people: give the turn up, if that is possible. `shown` are the questions that its
+        user has seen, by correlation id their hashes.
+
+        Raises:
+            TurnParkedError: the turn was given up. Whoever takes it up again begins with the committed messages.
+        """
 
 
 async def fork(stream: ModelStream, band: SideBand, max_bytes: float = math.inf, meter: Meter | None = None) -> Reply:

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from dialog_engine.chat.archive import Archive, CallRecord
+from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.ports import Control, Credentials
+from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import (
     AmbiguousCallError,
     ApprovalDecidedError,
@@ -18,8 +20,18 @@ from dialog_engine.tool_calls.values import Asked, Decision, Given
 class Approvals:
     """Accepts decisions of users."""
 
-    def __init__(self, archive: Archive, pending: PendingApprovals, control: Control, credentials: Credentials) -> None:
+    def __init__(
+        self,
+        archive: Archive,
+        pending: PendingApprovals,
+        turns: RunningTurns,
+        parked: ParkedTurns,
+        control: Control,
+        credentials: Credentials,
+    ) -> None:
         self._archive = archive
+        self._turns = turns
+        self._parked = parked
         self._pending = pending
         self._control = control
         self._credentials = credentials
@@ -45,7 +57,9 @@ class Approvals:
             try:
                 # None: the question was replaced or decided since it was read.
                 asked = Asked(record.call, approval.question)
-                if decision := await self._pending.decide(turn_id, asked, given, subject, roles):
+                with self._turns.committing(turn_id):
+                    decision = await self._pending.decide(turn_id, asked, given, subject, roles, self._parked.resume)
+                if decision:
                     return record, decision
             finally:
                 self._control.decision()

@@ -115,6 +115,9 @@ class TurnRecord:
     left_out: int = 0
     parent_turn_id: str = ""
     siblings: Sequence[str] = ()
+    parked: bool = False
+    """Whether it runs, and only its user can let it go on: no engine has it."""
+    epoch: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,9 @@ class TurnStore(Protocol):
         """
         ...
 
-    async def request_stop(self, turn_id: str) -> str | None:
-        """Store a stop request. Returns the engine that runs the turn; None when it does not run."""
+    async def request_stop(self, turn_id: str) -> str | Turn | None:
+        """Store a stop request. Returns the engine that runs the turn, or the turn, if it was parked: it is this
+        engine's now; None when it does not run."""
         ...
 
     async def is_running(self, turn_id: str) -> bool:
@@ -199,6 +200,10 @@ class TurnLimits(Protocol):
         """Take a place for a turn, if tokens are left for it."""
         ...
 
+    def resumed(self, subject: str) -> TurnSlot:
+        """Take a place for a turn that goes on, also when none is free. Raises nothing."""
+        ...
+
     def count_until_end(
         self, slot: TurnSlot, turn: Turn, when_ended: Callable[[str, Callable[[int], None]], None]
     ) -> None:
@@ -234,6 +239,10 @@ class TurnLog(Protocol):
         """Add an event; clients that follow see it at once."""
         ...
 
+    async def settle(self) -> None:
+        """Wait for a bounded time until everything in it is stored."""
+        ...
+
     async def close(self) -> None:
         """End the log, and wait for a bounded time until it is stored."""
         ...
@@ -246,6 +255,10 @@ class TurnLogs(Protocol):
         """The log of `turn` in its current epoch."""
         ...
 
+    async def continues(self, turn: Turn) -> bool:
+        """Whether the open log of `turn` goes on where it was parked: Redis has all that was seen until then."""
+        ...
+
     def moved(self, turn: Turn) -> None:
-        """Another engine has taken the turn over: nothing more is stored from here, and readers must ask again."""
+        """The turn is not this engine's any more: nothing more is stored from here, and readers must ask again."""
         ...

@@ -1,6 +1,6 @@
 """Rebuilds the events of a turn from what is stored of it. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from dialog_engine.model import (
     Turn,
     TurnEvent,
     TurnStarted,
+    WaitingForUser,
 )
 from dialog_engine.tool_calls.results.steps import Steps, named_details, outcome_details, shown_arguments, status_of
 from dialog_engine.tool_calls.values import Approval, Asked
@@ -57,6 +58,13 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
         events.append(record.failure)
     reason = DoneReason(record.reason or DoneReason.ERROR)
     return [*events, Done(record.turn_id, reason, record.usage, record.ttft_ms, record.model, record.tool_calls)]
+
+
+def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list[TurnEvent]:
+    """Every event of a turn that is parked."""
+    waits = sum(call.waits for message in messages for call in message.calls)
+    started = TurnStarted(record.turn_id, record.session_id)
+    return [started, *replay(record.turn_id, messages), WaitingForUser(waits)]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:

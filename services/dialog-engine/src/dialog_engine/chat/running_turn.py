@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
@@ -11,7 +11,14 @@ from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
-from dialog_engine.errors import CredentialRevokedError, EngineError, LLMError, StorageUnavailableError, TurnFencedError
+from dialog_engine.errors import (
+    CredentialRevokedError,
+    EngineError,
+    LLMError,
+    StorageUnavailableError,
+    TurnFencedError,
+    TurnParkedError,
+)
 from dialog_engine.model import (
     AnsweredBy,
     ChatEvent,
@@ -30,6 +37,22 @@ from dialog_engine.sideband import SideBand, run_shielded
 log = logging.getLogger(__name__)
 
 _INTERNAL_ERROR = "internal error"
+
+
+Park = Callable[[Turn, Mapping[str, str], int | None], Awaitable[bool]]
+"""See `ParkedStore.park`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnTimes:
+    """The times of running turns, in seconds."""
+
+    check: float = 1.0
+    """How often it is checked whether the credentials that began the running turns are revoked."""
+    finish_retry: float = 2.0
+    """How often the end of a turn is committed again while the store is unavailable."""
+    look: float = 1.0
+    """How often messages that wait and may begin, and parked turns that go on, are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +77,18 @@ class RunningTurn(SideBand):
         finish_retry_seconds: float,
         *,
         next_in: Callable[[str], AbstractAsyncContextManager[Attempt | None]],
+        park: Park | None = None,
         said: Sequence[Message] | None = None,
         failure: EngineError | None = None,
+        unseen: Sequence[TurnEvent] | None = None,
     ) -> None:
         """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
         sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
-        is ended and not answered."""
+        is ended and not answered. `unseen` is what has happened since the turn was parked; None: it was not."""
         self._finish_retry_seconds = finish_retry_seconds
         self.turn = turn
         self.fenced = False
-        """Whether another engine has taken the turn over."""
+        """Whether the turn is not this engine's any more: another one has taken it over, or it is parked."""
         self._service = service
         self._logs = logs
         self._log: TurnLog | None = None
@@ -71,6 +96,8 @@ class RunningTurn(SideBand):
         self._credentials = credentials
         self._draft = Draft.of(turn)
         self._next_in = next_in
+        self._park = park
+        self._unseen = unseen
         self._said = said
         self._failure = failure
         self._stopped = False
@@ -82,11 +109,19 @@ class RunningTurn(SideBand):
     def begin(self) -> None:
         """The turn is committed: open its log, and let events be emitted."""
         self._log = self._logs.open(self.turn)
-        self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
+        if self.turn.epoch == 1:
+            self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
         self._committed.set_result(None)
 
     async def ready(self) -> None:
         await self._committed
+
+    async def park(self, shown: Mapping[str, str]) -> None:
+        if self._park is None or self._log is None:
+            return
+        await self._log.settle()
+        if await self._park(self.turn, shown, self._draft.ttft_ms):
+            raise TurnParkedError(self.turn.turn_id)
 
     def emit(self, event: TurnEvent | ChatEvent) -> None:
         """Update the draft, and append the event to the log, if users see events of its kind."""
@@ -121,14 +156,15 @@ class RunningTurn(SideBand):
             self.finished.set_result(None)
 
     def fence(self) -> None:
-        """Another engine owns the turn: nothing more is written here, and its readers follow the new owner's log."""
+        """The turn is not this engine's: nothing more is written here, and its readers follow the log of its owner."""
         self.fenced = True
         self._logs.moved(self.turn)
 
     @property
     def tokens(self) -> int:
-        """The tokens that the turn has used so far."""
-        return self._draft.usage.input_tokens + self._draft.usage.output_tokens
+        """The tokens that the turn has used here so far."""
+        used = self._draft.usage - self.turn.usage
+        return used.input_tokens + used.output_tokens
 
     async def run(self) -> None:
         """Answer the turn and end it. The log ends with `done` unless the turn is fenced, or this is cancelled because
@@ -137,12 +173,14 @@ class RunningTurn(SideBand):
         try:
             try:
                 if self.turn.epoch > 1:
-                    self.emit(await self._service.reset(self.turn))
+                    await self._go_on()
                 ending = await self._ending()
                 await self.ready()
                 await run_shielded(self._end(ending))
             except TurnFencedError:
                 log.info("turn %s is owned by another engine", self.turn.turn_id)
+                self.fence()
+            except TurnParkedError:
                 self.fence()
             except StorageUnavailableError as error:
                 self._outages.failed(error)
@@ -153,6 +191,15 @@ class RunningTurn(SideBand):
         finally:
             if self._log is not None:
                 await self._log.close()
+
+    async def _go_on(self) -> None:
+        """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
+        if self._unseen is not None and await self._logs.continues(self.turn):
+            for event in self._unseen:
+                self.emit(event)
+            return
+        self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
+        self.emit(await self._service.reset(self.turn))
 
     async def _ending(self) -> _Ending:
         if self.turn.epoch > 1 and await self._credentials.revoked(self.turn.credential):

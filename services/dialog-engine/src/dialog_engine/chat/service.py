@@ -74,7 +74,7 @@ class Draft:
     def of(cls, turn: Turn) -> "Draft":
         """That of a turn which begins, or goes on after an earlier epoch."""
         spent = {turn.model: turn.usage} if turn.model else {}
-        return cls(usage=turn.usage, by_model=spent, calls=turn.calls)
+        return cls(usage=turn.usage, by_model=spent, calls=turn.calls, ttft_ms=turn.ttft_ms)
 
     def follow(self, event: TurnEvent | ChatEvent) -> None:
         """Update the state from `event`."""
@@ -256,7 +256,7 @@ class ChatService:
         if not open_calls and not asked:
             return
         steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
-        await self._rounds.await_results(turn, open_calls, asked, steps=steps, emit=band.emit, late=True)
+        await self._rounds.await_results(turn, open_calls, asked, steps=steps, band=band, late=True)
         band.emit(RoundComplete(turn.rounds))
 
 

@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
-from dialog_engine.chat.running_turn import RunningTurn
+from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
 from dialog_engine.errors import CredentialRevokedError, EngineError
-from dialog_engine.model import Choice, Turn, UserMessage
+from dialog_engine.model import Choice, Turn, TurnEvent, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
 
@@ -22,18 +22,6 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 """How often the store is asked whether a turn of another engine has ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnTimes:
-    """The times of running turns, in seconds."""
-
-    check: float = 1.0
-    """How often it is checked whether the credentials that began the running turns are revoked."""
-    finish_retry: float = 2.0
-    """How often the end of a turn is committed again while the store is unavailable."""
-    look: float = 1.0
-    """How often messages that wait, and may begin, are looked for."""
 
 
 class RunningTurns:
@@ -48,7 +36,10 @@ class RunningTurns:
         credentials: Credentials,
         queue: WaitingQueue,
         times: TurnTimes = TurnTimes(),
+        *,
+        park: Park | None = None,
     ) -> None:
+        """Without `park` every turn that waits for people waits here."""
         self._times = times
         self._service = service
         self._store = store
@@ -60,6 +51,7 @@ class RunningTurns:
         self._beginning: set[str] = set()
         self._outages = OutageLog(log, "the store for the ends of turns")
         self.queue = queue
+        self._park = park
 
     def __len__(self) -> int:
         return len(self._running)
@@ -88,6 +80,15 @@ class RunningTurns:
         """Whether the turn runs here, or is being committed here."""
         return turn_id in self._running or turn_id in self._beginning
 
+    @contextmanager
+    def committing(self, turn_id: str) -> Generator[None]:
+        """The turn may become this engine's within the block, which runs it then."""
+        self._beginning.add(turn_id)
+        try:
+            yield
+        finally:
+            self._beginning.discard(turn_id)
+
     async def start(
         self,
         subject: str,
@@ -96,6 +97,7 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
+        decline: Callable[[Turn, str, str], Awaitable[bool]] | None = None,
         parent: str | None = None,
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
@@ -109,7 +111,8 @@ class RunningTurns:
         `expires_at`. `client_message_id` is how the client names the message. `parent`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
-        those that came before it: see `Turn.waits`.
+        those that came before it: see `Turn.waits`. So it does where `decline`, which is asked first, returns True for
+        the turn, its text and `client_message_id`: see `ParkedTurns`.
 
         Raises:
             StorageUnavailableError: nothing was begun.
@@ -134,34 +137,31 @@ class RunningTurns:
         if session_id is None:
             await run_shielded(self._begin_session(turn, text, client_message_id))
             return turn
+        if decline and await decline(turn, text, client_message_id):
+            return replace(turn, waits=True)
         runs = await run_shielded(self._begin(turn, text, queue, client_message_id))
         return turn if runs else replace(turn, waits=True)
 
     async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> bool:
-        self._beginning.add(turn.turn_id)
-        try:
+        with self.committing(turn.turn_id):
             runs = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
             if runs:
                 self.run(turn)
             return runs
-        finally:
-            self._beginning.discard(turn.turn_id)
 
     async def _begin_session(self, turn: Turn, text: str, client_message_id: str) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
         running = self._running_turn(turn, said=[UserMessage(text)])
         task = asyncio.create_task(running.run(), name=f"turn {turn.turn_id}")
-        self._beginning.add(turn.turn_id)
-        try:
-            await self._store.begin(turn, text, new_session=True, client_message_id=client_message_id)
-            self._started(running, task)
-        except BaseException:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            raise
-        finally:
-            self._beginning.discard(turn.turn_id)
+        with self.committing(turn.turn_id):
+            try:
+                await self._store.begin(turn, text, new_session=True, client_message_id=client_message_id)
+                self._started(running, task)
+            except BaseException:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                raise
 
     @asynccontextmanager
     async def _next_in(self, session_id: str) -> AsyncGenerator[Attempt | None]:
@@ -171,19 +171,12 @@ class RunningTurns:
                 yield None
                 return
             turn = attempt.candidate.turn
-            self._beginning.add(turn.turn_id)
-            try:
+            with self.committing(turn.turn_id):
                 yield attempt
                 if attempt.begun:
                     self.run(turn)
-            finally:
-                self._beginning.discard(turn.turn_id)
             if attempt.begun:
                 self.queue.begun(attempt, self.when_ended)
-
-    async def begin_waiting(self) -> None:
-        """Begin the messages that wait and may begin. Runs until cancelled."""
-        await self.queue.run(self.begin_next)
 
     async def begin_next(self, session_id: str) -> None:
         """Begin the first message of a session, if it may begin now. Raises StorageUnavailableError."""
@@ -202,13 +195,21 @@ class RunningTurns:
         """
         ran = False
         while not await self._cancel_here(turn_id):
-            if await self._store.request_stop(turn_id) is None:
+            if not await run_shielded(self._request_stop(turn_id)):
                 return ran
             ran = True
-            self._control.stop(turn_id)
             while turn_id not in self._running and await self._store.is_running(turn_id):  # noqa: ASYNC110 -- a row
                 await asyncio.sleep(POLL_SECONDS)
         return True
+
+    async def _request_stop(self, turn_id: str) -> bool:
+        with self.committing(turn_id):
+            runs_at = await self._store.request_stop(turn_id)
+            if isinstance(runs_at, Turn):  # it was parked
+                self.run(runs_at, stopped=True, unseen=())
+            elif runs_at:
+                self._control.stop(turn_id)
+            return runs_at is not None
 
     async def _cancel_here(self, turn_id: str) -> bool:
         """False when the turn does not run here, or was taken over by another engine before its end."""
@@ -264,20 +265,26 @@ class RunningTurns:
             unfinished += [running.turn for task, running in tasks.items() if task.cancelled() and not running.fenced]
         return unfinished
 
-    def run(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
-        """Run a committed turn. `stopped`: its user has stopped it. With a `failure` it is ended and not answered."""
+    def run(
+        self,
+        turn: Turn,
+        *,
+        stopped: bool = False,
+        failure: EngineError | None = None,
+        unseen: Sequence[TurnEvent] | None = None,
+    ) -> None:
+        """Run a committed turn. `stopped`: its user has stopped it. `failure` and `unseen`: see `RunningTurn`."""
         if earlier := self._running.get(turn.turn_id):
             self._fence(earlier)  # another engine owned the turn in between, and this one has not noticed
-        running = self._running_turn(turn, failure=failure)
+        running = self._running_turn(turn, failure=failure, unseen=unseen)
         if stopped:
             running.stop()
         self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
-        retry, next_in = self._times.finish_retry, self._next_in
-        return RunningTurn(
-            turn, self._service, self._logs, self._outages, self._credentials, retry, next_in=next_in, **options
-        )
+        retry, next_in, park = self._times.finish_retry, self._next_in, self._park
+        parts = self._service, self._logs, self._outages, self._credentials
+        return RunningTurn(turn, *parts, retry, next_in=next_in, park=park, **options)
 
     def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:
         """The turn is committed, and `task` runs it."""

@@ -134,6 +134,14 @@ class Consumption(TurnLimits):
         await self.tokens_left(subject)
         return await self._slot("turns", subject, self._limits.turns, "turns may run at the same time")
 
+    def resumed(self, subject: str) -> Slot:
+        slot = Slot(self, self._keys.limit("turns", subject))
+        if self._limits.turns:
+            self._held[slot.key].add(slot)
+            counted = self._asked(partial(self._renew, [slot.key], [SLOT_SECONDS, slot.id]))
+            self._counting.start(counted, f"a turn of {subject} goes on")
+        return slot
+
     async def counted_turn(
         self,
         subject: str,

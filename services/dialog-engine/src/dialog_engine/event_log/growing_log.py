@@ -41,10 +41,20 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.epoch > place.epoch or (self.epoch == place.epoch and self.seq > place.seq)
 
     def follows(self, place: Cursor) -> bool:
-        """Whether it is the next entry for a reader at `place`. The first entry of a later epoch always is."""
+        """Whether it is the next entry for a reader at `place`. The first entry of a later epoch always is, but for a
+        new reader only if it begins the turn: a parked turn goes on where its earlier epoch has ended."""
         if self.epoch == place.epoch:
             return self.seq == place.seq + 1
-        return self.epoch > place.epoch and self.seq == 1
+        return self.epoch > place.epoch and self.seq == 1 and (place != START or self.epoch == 1 or self._begins)
+
+    @property
+    def _begins(self) -> bool:
+        return self.name == "control" and self.data.startswith('{"type":"turn"')
+
+    @property
+    def parks(self) -> bool:
+        """Whether a turn may have been parked behind this entry."""
+        return self.name == "control" and self.data.startswith('{"type":"waiting"')
 
 
 def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:

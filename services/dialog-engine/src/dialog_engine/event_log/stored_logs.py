@@ -153,6 +153,11 @@ class LogTails:
         for tail in self._tails.values():
             tail.release_readers()
 
+    def move_readers(self, turn_id: str) -> None:
+        """This engine writes the log from now on: its readers get what was read, and ask again."""
+        if tail := self._tails.pop(turn_id, None):
+            tail.release_readers()
+
     async def follow(self, turn_id: str, after: Cursor) -> AsyncGenerator[Batch]:
         """The entries after `after` as they are stored. Waits while Redis is unavailable or has none.
 

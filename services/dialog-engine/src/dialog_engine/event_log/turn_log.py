@@ -46,6 +46,8 @@ class LiveLog(GrowingLog, TurnLog):
         self.ended = False
         self.stored = 0
         """How many entries of this epoch Redis has, from the first one on."""
+        self.continues = False
+        """Whether its first entry is the next one of the epoch before it."""
         self._on_growth = on_growth
         self._count = 0
         self._kind = ""
@@ -54,7 +56,7 @@ class LiveLog(GrowingLog, TurnLog):
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._all_stored: asyncio.Future[None] | None = None
-        """Set while `close` waits for it."""
+        """Set while `settle` waits for it."""
 
     @property
     def last(self) -> Entry | None:
@@ -88,7 +90,7 @@ class LiveLog(GrowingLog, TurnLog):
                 self._kind = ""
                 self._append_entry(*events.encode(event))
 
-    async def close(self) -> None:
+    async def settle(self) -> None:
         self._flush()
         try:
             async with asyncio.timeout(self._close_seconds):
@@ -97,6 +99,9 @@ class LiveLog(GrowingLog, TurnLog):
                     await self._all_stored
         except TimeoutError:
             pass  # Redis is unavailable: the entries stay in memory and are stored when it is back
+
+    async def close(self) -> None:
+        await self.settle()
         if not self.ended:
             self._end()
             self._on_growth(self)

@@ -47,7 +47,19 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         if self._closed:
             live.release_readers()
         self._live[turn.turn_id] = live
+        self._tails.move_readers(turn.turn_id)
         return live
+
+    async def continues(self, turn: Turn) -> bool:
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                last = await self._store.newest(turn.turn_id)
+        except (RedisUnavailable, TimeoutError):
+            return False
+        continues = last is not None and last.epoch == turn.epoch - 1 and last.parks
+        if continues and (live := self._live.get(turn.turn_id)):
+            live.continues = True
+        return continues
 
     def moved(self, turn: Turn) -> None:
         live = self._live.get(turn.turn_id)
@@ -108,10 +120,13 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
             await asyncio.Future()
 
     async def _whole(self, live: LiveLog, after: Cursor) -> AsyncGenerator[Batch]:
-        """The rest of the turn's earlier epochs, then the current one."""
+        """The rest of the turn's earlier epochs, then the current one. Raises LogGoneError."""
         async with aclosing(self._earlier(live, after)) as batches:
             async for batch in batches:
                 yield batch
+                after = Cursor(live.turn.epoch, 0)
+        if after == START and live.continues:
+            raise LogGoneError(f"the earlier epochs of turn {live.turn.turn_id} are not kept any more")
         async with aclosing(live.follow(Cursor(live.turn.epoch, 0))) as batches:
             async for batch in batches:
                 yield batch

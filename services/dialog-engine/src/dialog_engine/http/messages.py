@@ -34,6 +34,13 @@ class TurnRequest(Body):
         Literal["refuse", "queue"],
         Field(description="While another turn of the session runs: answer 409, or let the message wait."),
     ] = "refuse"
+    on_open_question: Annotated[
+        Literal["keep", "decline"],
+        Field(
+            description="While the running turn waits for its user only: do as `onBusy` says, or refuse what it asks,"
+            " stop it, and begin this message after it."
+        ),
+    ] = "keep"
     client_message_id: (
         Annotated[
             UnicodeText,

@@ -185,6 +185,8 @@ def problem_of(error: EngineError) -> Problem:
 def _extra(error: EngineError) -> dict[str, Any] | None:
     """Fields that a problem document has in addition to the common ones."""
     match error:
+        case TurnRunningError(turn_id=turn_id, waits_for=waits_for) if waits_for:
+            return {"turnId": turn_id, "waitsFor": [*waits_for]}
         case (
             TurnRunningError(turn_id=turn_id)
             | TurnStartedError(turn_id=turn_id)

@@ -9,6 +9,7 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
+from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.consumption.limits import Consumption
@@ -97,6 +98,7 @@ class Services:
     about: About
     choices: Choices
     turns: RunningTurns
+    parked: ParkedTurns
     sessions: Sessions
     pending_approvals: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     feed: SessionFeed

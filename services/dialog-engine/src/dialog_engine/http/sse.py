@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
 from dialog_engine.chat.events import DONE, START, WITHDRAWN, Batch, Cursor, Frame, LogGoneError
-from dialog_engine.chat.replay import replay, replay_ended
+from dialog_engine.chat.replay import replay, replay_ended, replay_parked
 from dialog_engine.errors import EngineError, IdentityProviderError
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.requests import LARGE_BYTES
@@ -37,6 +37,8 @@ REBUILT_EPOCH = 1_000_000_000
 
 Both come after every epoch of a running turn.
 """
+REBUILT_SEQ = 1_000_000_000
+"""The place in its epoch of the first event of a parked turn that is rebuilt from the database."""
 POLL_SECONDS = 0.05
 NEWLINE = "\n"
 HEADERS = {"Cache-Control": "no-store, no-transform"}
@@ -160,6 +162,11 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
     """
     last_id = str(after)
     while True:
+        here = engine.frames.running(turn_id)
+        if here is None and (parked := await _parked(engine, subject, turn_id, Cursor.parse(last_id))):
+            async with _place(engine, subject, parked):
+                yield parked
+            last_id = parked[-1].id
         try:
             async with aclosing(engine.frames.follow(turn_id, Cursor.parse(last_id))) as batches:
                 async for batch in batches:
@@ -173,8 +180,13 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
                             return
                     async with _place(engine, subject, batch):
                         yield batch
-                    last_id = batch[-1].id if batch else last_id
-            return
+                    if batch:
+                        last_id = batch[-1].id
+                        if batch[-1].name == DONE:
+                            return
+            if engine.frames.running(turn_id) == here:
+                return
+            continue  # it was parked, or goes on here
         except LogGoneError:
             newest = await engine.frames.newest(turn_id)
             if newest is None or Cursor.parse(newest.id) <= Cursor.parse(last_id):
@@ -186,6 +198,23 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
         async with _place(engine, subject, reset):
             yield reset
         last_id = newest.id
+
+
+async def _parked(engine: Services, subject: str, turn_id: str, after: Cursor) -> Batch:
+    """The events after `after` of a parked turn whose log is not kept any more, rebuilt from the database. Their ids
+    come after every one of its epoch, and before those of the next."""
+    record = await engine.archive.turn(subject, turn_id)
+    if not record.parked or await engine.frames.newest(turn_id) is not None:
+        return ()
+    messages = await engine.archive.turn_messages(turn_id)
+    first = Cursor(record.epoch, REBUILT_SEQ)
+    if START < after < first:
+        return [
+            _frame(str(Cursor(record.epoch, 2 * REBUILT_SEQ)), Reset(ResetReason.LOG_LOST, replay(turn_id, messages)))
+        ]
+    events = replay_parked(record, messages)
+    ids = (Cursor(record.epoch, seq) for seq in range(REBUILT_SEQ, REBUILT_SEQ + len(events)))
+    return [_frame(str(each), event) for each, event in zip(ids, events, strict=True) if each > after]
 
 
 async def of_ended(engine: Services, record: TurnRecord, after: Cursor) -> AsyncGenerator[Batch]:

@@ -31,6 +31,8 @@ def turn(record: TurnRecord) -> dict[str, Any]:
         "createdAt": rfc3339(record.created_at),
         "finishedAt": None if record.finished_at is None else rfc3339(record.finished_at),
     }
+    if record.parked:
+        data["parked"] = True
     if record.left_out:
         data["messagesLeftOut"] = record.left_out
     if record.failure is not None:

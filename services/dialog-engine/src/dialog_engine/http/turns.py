@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
-from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnStartedError
+from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
 from dialog_engine.http import described, sse, turn_views, waiting
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.problems import ProblemError
@@ -177,6 +177,7 @@ async def _sent(
             question.text,
             traceparent,
             queue=body.on_busy == "queue",
+            decline=engine.parked.decline if body.on_open_question == "decline" else None,
             parent=question.parent_turn_id,
             choice=choice,
             roles=sender.roles,
@@ -188,6 +189,8 @@ async def _sent(
 
     try:
         turn = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
+    except TurnRunningError as error:
+        raise await engine.parked.refusal(error) from None
     except SentBeforeError as error:
         record = await _record(engine, sender.subject, error.turn_id)
         return _Sent(error.turn_id, error.session_id, record.status)

@@ -210,6 +210,8 @@ class Turn:
     resumed: ResetReason = ResetReason.RESTART
     model: str = ""
     """The one that wrote the last of these rounds."""
+    ttft_ms: int | None = None
+    """When its first token came, in milliseconds from its beginning, where that was stored as it was parked."""
     parent: str | None = None
     """The turn that it shall follow, '' for none; None for the last one of the path that is shown when it begins."""
 

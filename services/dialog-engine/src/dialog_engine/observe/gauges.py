@@ -19,8 +19,8 @@ from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.waiting import SqlWaiting
-from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.keys import Keys
 from plugins_contract.ledger.group import Backlog, read_backlogs
@@ -35,10 +35,16 @@ class StoreGauges:
     """The gauges of what is in the store. A scrape waits for their measurement for STORE_SECONDS at most."""
 
     def __init__(
-        self, outbox: SqlOutbox, erasures: SqlErasures, waiting: SqlWaiting, chain: AuditChain, metrics: Metrics
+        self,
+        outbox: SqlOutbox,
+        erasures: SqlErasures,
+        waiting: SqlWaiting,
+        parked: SqlParked,
+        chain: AuditChain,
+        metrics: Metrics,
     ) -> None:
         self._outbox, self._erasures, self._waiting, self._chain = outbox, erasures, waiting, chain
-        self._metrics = metrics
+        self._parked, self._metrics = parked, metrics
         self._measurement: asyncio.Task[None] | None = None
         self._measured_at = time.monotonic()
 
@@ -64,6 +70,7 @@ class StoreGauges:
             waiting, oldest_ms = await self._outbox.backlog()
             erasures, oldest_erasure_ms = await self._erasures.backlog()
             messages = await self._waiting.count()
+            parked = await self._parked.backlog()
             unsealed_ms = await self._chain.unsealed_ms()
         except StorageUnavailableError:
             metrics.store_up.set(False)
@@ -73,6 +80,9 @@ class StoreGauges:
         metrics.outbox_oldest.set(oldest_ms / 1000)
         metrics.erasures.set(erasures)
         metrics.messages_queued.set(messages)
+        metrics.turns_parked.set(parked.turns)
+        metrics.turns_overdue.set(parked.overdue_ms / 1000)
+        metrics.approvals_waiting.set(parked.approvals)
         metrics.erasures_oldest.set(oldest_erasure_ms / 1000)
         metrics.audit_unsealed.set(unsealed_ms / 1000)
         self._measured_at = time.monotonic()
@@ -85,7 +95,6 @@ class Gauges:
     metrics: Metrics
     store: StoreGauges
     relay: Relay
-    approvals: PendingApprovals
     streams: Streams
     feed: SessionFeed
     watch: RedisWatch
@@ -106,7 +115,6 @@ class Gauges:
         metrics.calls_held.set(self.relay.held)
         metrics.event_streams.set(len(self.streams.open))
         metrics.session_readers.set(self.feed.readers)
-        metrics.approvals_waiting.set(self.approvals.waiting)
         metrics.unsigned_catalogs.set(self.accepts_unsigned)
         metrics.redis_up.set(self.watch.available)
         metrics.workers.set(self.tools.workers)

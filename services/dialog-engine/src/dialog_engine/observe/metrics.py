@@ -48,6 +48,12 @@ class Metrics:
         self.turns_moved = Counter("dialog_turns_moved", "Turns that changed their owner.", ["how"], registry=registry)
         # Turns that are running.
         self.turns_running = Gauge("dialog_turns_running", "Turns that are running.", registry=registry)
+        # Turns that wait for people only, at all engines: no engine runs them.
+        self.turns_parked = Gauge("dialog_turns_parked", "Turns that wait for people only.", registry=registry)
+        # How long one of them has been due: it should have gone on when its question expired. Mostly 0.
+        self.turns_overdue = Gauge(
+            "dialog_turns_parked_overdue_seconds", "Time since a parked turn should have gone on.", registry=registry
+        )
         # Messages that wait for the turns before them, at all engines (`onBusy: queue`).
         self.messages_queued = Gauge(
             "dialog_messages_queued", "Messages that wait for their session.", registry=registry
@@ -82,7 +88,7 @@ class Metrics:
         )
         # Calls of which Redis has lost something: see `Loss` in plugins_contract/ledger/replies.py.
         self.calls_lost = Counter("dialog_calls_lost", "Tool calls that Redis has lost.", ["loss"], registry=registry)
-        # Tool calls that wait for approval: their turns are paused.
+        # Tool calls that wait for approval, at all engines.
         self.approvals_waiting = Gauge(
             "dialog_approvals_waiting", "Tool calls that wait for approval.", registry=registry
         )

@@ -128,6 +128,9 @@ class ObservedLogs(TurnLogs):
             )
         return _ObservedLog(self._logs.open(turn), self._metrics, turn, self._subjects)
 
+    async def continues(self, turn: Turn) -> bool:
+        return await self._logs.continues(turn)
+
     def moved(self, turn: Turn) -> None:
         self._logs.moved(turn)
 
@@ -155,6 +158,9 @@ class _ObservedLog(TurnLog):
             case _:
                 pass
         self._log.append(event)
+
+    async def settle(self) -> None:
+        await self._log.settle()
 
     async def close(self) -> None:
         self._metrics.turns_running.dec()

@@ -1,6 +1,6 @@
 """Approvals: a question is stored with its call, and a decision with its consequence, in one transaction.
 
-Any engine commits a decision; the owner of the turn finds it in the store.
+Any engine commits a decision. The owner of the turn finds it in the store; a parked turn is its engine's from then on.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,19 +14,29 @@ from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
-from dialog_engine.storage.turns import TURN_COLUMNS, turn_of
+from dialog_engine.storage.turns import TURN_COLUMNS, take, turn_of
 from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, PendingApproval, Question
+from dialog_engine.tool_calls.values import (
+    ApprovalState,
+    Asked,
+    Committed,
+    Decision,
+    PendingApproval,
+    Question,
+    outcome_of_refusal,
+    timed,
+)
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import ToolOutcome
 
-_WAITING = (
+WAITING = (
     "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question FROM approvals a"
     " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
     " WHERE c.turn_id = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
 )
+"""The calls of a turn that wait for approval, for `asked_from`."""
 _PENDING = (
     "SELECT s.session_id, t.turn_id, c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question"
     " FROM sessions s JOIN turns t ON t.session_id = s.session_id AND t.status = 'running'"
@@ -66,7 +76,7 @@ class SqlApprovals(ApprovalStore):
     async def waiting(self, turn: Turn) -> list[Asked]:
         def unit(tx: StoreTransaction) -> list[Asked]:
             fence_look(tx, turn)
-            return _waiting(tx, turn)
+            return asked_of(tx, turn.turn_id)
 
         return await self._store.write(unit)
 
@@ -90,17 +100,17 @@ class SqlApprovals(ApprovalStore):
         decision: Decision,
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
-    ) -> bool:
-        def unit(tx: StoreTransaction) -> bool:
+    ) -> Committed | None:
+        def unit(tx: StoreTransaction) -> Committed | None:
             call = asked.call
             if not (found := tx.execute(_TURN, turn_id)):
-                return False
+                return None
             turn, owner = turn_of(tx, found[0]), found[0].owner
-            changed = {"correlation_id": call.correlation_id, "decision": msgspec.json.encode(decision)}
-            if not (_is_asked(tx, asked) and tx.change(_DECIDE, **changed)):
-                return False
+            if not (_is_asked(tx, asked) and _decide(tx, turn, asked, decision)):
+                return None
             tx.change_session(turn.session_id)
-            tx.audit(_decided(tx, turn, asked, decision))
+            if taken := take(tx, turn_id):
+                turn, owner = taken, tx.engine_id
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
                 offered_to = None if _may_have_run(tx, call.correlation_id) else NEVER_OFFERED
@@ -108,14 +118,16 @@ class SqlApprovals(ApprovalStore):
                 add_requests(tx, turn, [addressed], [offered_to], owner)
             if outcome is not None:
                 answer_call(tx, turn, call, outcome, owner)
-            return True
+            return Committed(taken)
 
         return await self._store.write(unit)
 
-    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
-        def unit(tx: StoreTransaction) -> bool:
+    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> Committed | None:
+        def unit(tx: StoreTransaction) -> Committed | None:
             changed = {"correlation_id": asked.call.correlation_id, "question": msgspec.json.encode(question)}
-            return bool(tx.execute(_TURN, turn_id) and _is_asked(tx, asked) and tx.change(_ASK_AGAIN, **changed))
+            if tx.execute(_TURN, turn_id) and _is_asked(tx, asked) and tx.change(_ASK_AGAIN, **changed):
+                return Committed(take(tx, turn_id))
+            return None
 
         return await self._store.write(unit)
 
@@ -124,7 +136,7 @@ class SqlApprovals(ApprovalStore):
     ) -> Sequence[tuple[Asked, ToolOutcome]]:
         def unit(tx: StoreTransaction) -> list[tuple[Asked, ToolOutcome]]:
             fence(tx, turn)
-            closed = [(each, outcome_of(each.call)) for each in _waiting(tx, turn)]
+            closed = [(each, outcome_of(each.call)) for each in asked_of(tx, turn.turn_id)]
             for each, outcome in closed:
                 answer_call(tx, turn, each.call, outcome)
             if closed:
@@ -165,8 +177,34 @@ def _decided(tx: StoreTransaction, turn: Turn, asked: Asked, decision: Decision)
     )
 
 
-def _waiting(tx: SealedTransaction, turn: Turn) -> list[Asked]:
-    return [Asked(call_of(row), _question(row)) for row in tx.execute(_WAITING, turn.turn_id)]
+def asked_of(tx: SealedTransaction, turn_id: str) -> list[Asked]:
+    """The calls of the turn that wait for approval."""
+    return asked_from(tx.execute(WAITING, turn_id))
+
+
+def asked_from(rows: Sequence[Row]) -> list[Asked]:
+    """What rows of WAITING say."""
+    return [Asked(call_of(row), _question(row)) for row in rows]
+
+
+def refuse(tx: StoreTransaction, turn: Turn, decision: Decision, owner: str) -> list[tuple[Asked, ToolOutcome]]:
+    """Refuse every call of the turn that waits for approval. `owner` runs the turn."""
+    refused = [
+        (each, timed(outcome_of_refusal(decision.reason), each.call.correlation_id))
+        for each in asked_of(tx, turn.turn_id)
+    ]
+    for each, outcome in refused:
+        _decide(tx, turn, each, decision)
+        answer_call(tx, turn, each.call, outcome, owner)
+    return refused
+
+
+def _decide(tx: StoreTransaction, turn: Turn, asked: Asked, decision: Decision) -> bool:
+    changed = {"correlation_id": asked.call.correlation_id, "decision": msgspec.json.encode(decision)}
+    decided = bool(tx.change(_DECIDE, **changed))
+    if decided:
+        tx.audit(_decided(tx, turn, asked, decision))
+    return decided
 
 
 def _question(row: Row) -> Question:

@@ -80,7 +80,7 @@ _TURN = (
     "SELECT turn_id, s.session_id, status, reason, input_tokens, output_tokens, estimated, ttft_ms, error_code,"
     " error_message, t.created_at, finished_at, t.model,"
     " (SELECT count(*) FROM tool_calls c WHERE c.turn_id = t.turn_id) AS tool_calls, credential, left_out,"
-    f" {PARENT} AS parent"
+    f" {PARENT} AS parent, t.owner, t.epoch"
     " FROM turns t JOIN sessions s USING (session_id)"
 )
 _CHILDREN = (
@@ -280,4 +280,6 @@ def _turn_record(row: Row) -> TurnRecord:
         row.credential,
         row.left_out,
         row.parent,
+        parked=row.status == "running" and not row.owner,
+        epoch=row.epoch,
     )

@@ -34,7 +34,7 @@ _NO_LEASE = -1
 _OTHERS = (
     "SELECT engine_id, lease_until FROM engines WHERE engine_id <> $1"
     " UNION SELECT owner, $2 FROM turns WHERE status = 'running' AND owner <> $1"
-    " AND owner NOT IN (SELECT engine_id FROM engines)"
+    " AND owner NOT IN (SELECT engine_id FROM engines) AND (owner <> '' OR parked_until IS NULL)"
 )
 _OWNED = "SELECT turn_id, epoch, stop_requested FROM turns WHERE owner = $1 AND status = 'running'"
 _ADOPT = (
@@ -82,7 +82,8 @@ class SqlEngines(Engines):
                 f"SELECT turn_id, owner, epoch FROM turns WHERE turn_id IN ({placeholders(1, len(some))})",
                 *(turn.turn_id for turn in some),
             )
-            ours = {(row.turn_id, row.epoch) for row in rows if row.owner == self._engine_id}
+            # In the same epoch nobody else has it: it is parked.
+            ours = {(row.turn_id, row.epoch) for row in rows if row.owner in (self._engine_id, "")}
             found |= {turn.turn_id for turn in some if (turn.turn_id, turn.epoch) not in ours}
         return [*found]
 

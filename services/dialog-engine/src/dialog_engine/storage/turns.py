@@ -53,7 +53,7 @@ class SqlTurns(TurnStore):
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
-                _touch_session(tx, turn.session_id, turn.subject, text)
+                touch_session(tx, turn.session_id, turn.subject, text)
                 if turn.parent is not None:
                     branches.open_branch(tx, turn.session_id, turn.parent)
                 if ahead := tx.execute(_FIRST, turn.session_id):
@@ -103,12 +103,12 @@ class SqlTurns(TurnStore):
 
         return await self._store.write(unit)
 
-    async def request_stop(self, turn_id: str) -> str | None:
-        def unit(tx: StoreTransaction) -> str | None:
+    async def request_stop(self, turn_id: str) -> str | Turn | None:
+        def unit(tx: StoreTransaction) -> str | Turn | None:
             found = tx.execute(
                 "UPDATE turns SET stop_requested = 1 WHERE turn_id = $1 AND status = 'running' RETURNING owner", turn_id
             )
-            return found[0].owner if found else None
+            return (found[0].owner or take(tx, turn_id)) if found else None
 
         return await self._store.write(unit)
 
@@ -151,17 +151,28 @@ def add_session(tx: StoreTransaction, session_id: str, subject: str, first_messa
     tx.change(_ADD_SESSION, session_id=session_id, subject=subject, title=_title(first_message))
 
 
-def _touch_session(tx: StoreTransaction, session_id: str, subject: str, text: str) -> None:
-    """Update the session for a new message. The lock of its row serialises the turns that begin in it."""
+def touch_session(tx: StoreTransaction, session_id: str, subject: str, text: str) -> None:
+    """Update the session for a new message. The lock of its row serialises the turns that begin in it.
+
+    Raises:
+        SessionNotFoundError: the subject has no such session.
+    """
     if not tx.change_session(session_id, _TITLED, " AND subject = $subject", subject=subject, title=_title(text)):
         raise SessionNotFoundError(f"there is no session {session_id}")
 
 
 TURN_COLUMNS = (
     "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
-    " chosen_model, tool_mode, model"
+    " chosen_model, tool_mode, model, ttft_ms"
 )
 """What `turn_of` needs of the row of a turn."""
+PARKED = "status = 'running' AND owner = ''"
+"""The condition on the rows of parked turns, as the indexes of them have it."""
+_TAKE = (
+    "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(), crashes = 0, parked_until = NULL,"
+    f" stop_requested = CASE WHEN $2 = 1 THEN 1 ELSE stop_requested END WHERE turn_id = $3 AND {PARKED}"
+    f" RETURNING {TURN_COLUMNS}"
+)
 
 
 def turn_of(tx: SealedTransaction, row: Row) -> Turn:
@@ -181,7 +192,15 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         credential=row.credential,
         calls=calls.made,
         model=row.model or "",
+        ttft_ms=row.ttft_ms,
     )
+
+
+def take(tx: StoreTransaction, turn_id: str, *, stop: bool = False) -> Turn | None:
+    """Give a parked turn to the engine of this transaction, in a new epoch, with a request to `stop` it. None when it
+    is not parked."""
+    found = tx.execute(_TAKE, tx.engine_id, int(stop), turn_id)
+    return turn_of(tx, found[0]) if found else None
 
 
 def _status(reason: DoneReason) -> str:

@@ -25,11 +25,13 @@ ASKED_AT_ONCE = 500
 _WAITS = "session_id = $session_id AND withdrawn_at IS NULL"
 _ADD = (
     "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode,"
-    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, place)"
+    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, released, place)"
     " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $parent_turn_id,"
-    " $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(),"
-    f" (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS}))"
+    " $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), {})"
 )
+_LAST_PLACE = f"0, (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS})"
+_FIRST_PLACE = f"1, (SELECT coalesce(min(place), 1) - 1 FROM waiting_messages WHERE {_WAITS})"
+"""Of a message that is sent whatever becomes of the turn before it."""
 _COLUMNS = (
     "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.parent_turn_id, w.traceparent, w.roles,"
     " w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held, w.withdrawn_at"
@@ -58,8 +60,8 @@ _FORGET = (
 )
 
 
-def add_waiting(tx: StoreTransaction, turn: Turn, text: str) -> None:
-    """Let a message wait behind all others of its session, whose row is locked.
+def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = False) -> None:
+    """Let a message wait behind all others of its session, whose row is locked; or `first`, and released.
 
     Raises:
         LimitExceededError: MAX_WAITING messages wait there.
@@ -68,7 +70,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str) -> None:
     if count.waiting >= MAX_WAITING:
         raise LimitExceededError(f"{MAX_WAITING} messages may wait in a session", RETRY_SECONDS)
     tx.change(
-        _ADD,
+        _ADD.format(_FIRST_PLACE if first else _LAST_PLACE),
         **_sender(turn),
         session_id=turn.session_id,
         subject=turn.subject,

@@ -17,8 +17,8 @@ from dialog_engine.model import (
     Turn,
     WaitingForUser,
 )
-from dialog_engine.sideband import run_shielded
-from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals
+from dialog_engine.sideband import SideBand, run_shielded
+from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals, Waiting
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.local_tools import LocalTool, answered
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
@@ -80,7 +80,7 @@ class ToolExecution:
         steps = Steps(ctx.turn, ctx.depth + 1, planned.servers)
         await run_shielded(self._commit(ctx, planned, steps))
         results = await self._rounds.await_results(
-            ctx.turn, planned.open_calls, planned.asked, steps=steps, emit=ctx.band.emit
+            ctx.turn, planned.open_calls, planned.asked, steps=steps, band=ctx.band
         )
         results |= {each.call.correlation_id: CallResult(each.call, each.outcome) for each in planned.answered}
         calls = tuple(each.call for each in planned.calls)
@@ -216,23 +216,30 @@ class Rounds:
         asked: Sequence[Asked],
         *,
         steps: Steps,
-        emit: Callable[[ChatEvent], None],
+        band: SideBand,
         late: bool = False,
     ) -> Results:
         """Wait for every call, and commit each outcome before it is emitted. `late`: see `ToolCalls.run`.
 
-        Calls that wait for a person do not delay the others. When this is cancelled, an outcome or a decision that is
-        being committed is still committed and emitted.
+        A call is open for a worker, which has its request, or for a person: those do not delay the others, and the turn
+        is parked when there are no others. When this is cancelled, an outcome or a decision that is being committed is
+        still committed and emitted.
+
+        Raises:
+            TurnParkedError: from `SideBand.park`.
         """
+        emit = band.emit
         if not asked:
             return await self._run(turn, open_calls, steps, emit, late=late)
-        undecided = {each.call.correlation_id for each in asked}
+        waiting = Waiting(turn, {each.call.correlation_id: each for each in asked})
         running: list[asyncio.Task[Results]] = []
 
         def wait_for_user(ended: asyncio.Task[Results] | None = None) -> None:
             failed = ended is not None and (ended.cancelled() or ended.exception())
-            if undecided and not failed and all(task.done() for task in running):
-                emit(WaitingForUser(len(undecided)))
+            if waiting.asked and not failed and all(task.done() for task in running):
+                emit(WaitingForUser(len(waiting.asked)))
+                shown = {i: each.question.hash for i, each in waiting.asked.items()}
+                tasks.create_task(run_shielded(band.park(shown)), name="park the turn")
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -243,9 +250,8 @@ class Rounds:
 
                 start(self._run(turn, open_calls, steps, emit, late=late), "calls of the round")
                 results: Results = {}
-                async with aclosing(self.approvals.decisions(turn, asked, steps, emit)) as decisions:
+                async with aclosing(self.approvals.decisions(waiting, steps, emit)) as decisions:
                     async for decided in decisions:
-                        undecided.discard(decided.call.correlation_id)
                         match decided:
                             case CallResult():
                                 results[decided.call.correlation_id] = decided

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dialog_engine.model import AssistantMessage, CallUpdate, ChatRequest, ToolCall, Turn, Usage
 from dialog_engine.sideband import ModelStream
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Committed, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
@@ -141,16 +141,16 @@ class ApprovalStore(Protocol):
         decision: Decision,
         request: MakeRequest | None,
         outcome: ToolOutcome | None,
-    ) -> bool:
+    ) -> Committed | None:
         """Commit a decision, with the request that runs the call or the outcome that answers it, in one transaction.
 
-        Returns False when the question is not open any more: it has its decision, was replaced by another question,
+        Returns None when the question is not open any more: it has its decision, was replaced by another question,
         its call has an outcome, or its turn does not run.
         """
         ...
 
-    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> bool:
-        """Replace the question by another one. Returns False when it was not open any more."""
+    async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> Committed | None:
+        """Replace the question by another one. Returns None when it was not open any more."""
         ...
 
     async def close(

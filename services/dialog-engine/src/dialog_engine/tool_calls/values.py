@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dialog_engine.model import ApprovalStatus, ToolCall
+from dialog_engine.model import ApprovalStatus, ToolCall, Turn
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
@@ -120,6 +120,13 @@ class ApprovalState:
     decision: Decision | None
     outcome: ToolOutcome | None
     request: ToolCallRequested | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A decision that is committed. `taken` is its turn, if that was parked: it is this engine's now, and goes on."""
+
+    taken: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
+from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.session_changes import SessionFeed
@@ -31,6 +32,7 @@ from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
@@ -56,6 +58,8 @@ class Chat:
 
     turns: RunningTurns
     waiting: SqlWaiting
+    parked: ParkedTurns
+    parked_store: SqlParked
     ownership: Ownership
     pending: PendingApprovals
     approvals: SqlApprovals
@@ -115,7 +119,20 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     consumption = Consumption(base.connections.commands, base.keys, _subject_limits(settings), stream_opened)
     waiting = SqlWaiting(store)
     queue = WaitingQueue(waiting, credentials, consumption, times.turns.look)
-    turns = RunningTurns(service, turn_store, observed_logs, control, credentials, queue, times.turns)
+    parked_store = SqlParked(store)
+    turns = RunningTurns(
+        service, turn_store, observed_logs, control, credentials, queue, times.turns, park=parked_store.park
+    )
+    parked = ParkedTurns(
+        parked_store,
+        turns,
+        consumption,
+        credentials,
+        control,
+        now_ms=base.clock.now_ms,
+        look_seconds=times.turns.look,
+        note=base.facts.approval_decided,
+    )
     engines = SqlEngines(base.engine)
     observer = ObservedOwnership(metrics)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=observer, times=times.ownership)
@@ -125,6 +142,8 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     return Chat(
         turns,
         waiting,
+        parked,
+        parked_store,
         ownership,
         pending,
         approval_store,

@@ -83,7 +83,8 @@ async def run_engine(
             chat.feed.run,
             pending.run,
             turns.check_credentials,
-            turns.begin_waiting,
+            partial(turns.queue.run, turns.begin_next),
+            chat.parked.run,
             listener.run,
             base.facts.observe_loop,
             *([calls.catalog.run] if settings.tools.enable_mcp else []),
@@ -106,7 +107,9 @@ async def run_engine(
         await stack.enter_async_context(_left_when(closing, chat, grace_seconds))
         streams = Streams(settings.http.stream_ping_seconds, base.facts.client_dropped, times.streams)
         await stack.enter_async_context(kept_running(streams.check))
-        store_gauges = StoreGauges(base.outbox, chat.erasures, chat.waiting, base.chain, base.metrics)
+        store_gauges = StoreGauges(
+            base.outbox, chat.erasures, chat.waiting, chat.parked_store, base.chain, base.metrics
+        )
         stack.push_async_callback(store_gauges.close)
         yield services_of(base, calls, chat, credentials, streams, store_gauges)
 

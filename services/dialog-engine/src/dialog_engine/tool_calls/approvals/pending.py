@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dialog_engine.errors import StorageUnavailableError
-from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn
+from dialog_engine.model import ApprovalStatus, ChatEvent, ToolCall, Turn, TurnEvent
 from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals import rules
 from dialog_engine.tool_calls.approvals.rules import AnswerCall, AskAgain, RunCall, StaysOpen
@@ -22,6 +22,7 @@ from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Given, Question, timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import ToolOutcome
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,16 @@ class Approved:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
-    """The waiting calls of one turn, and a queue of what has changed for them in the store."""
+class Waiting:
+    """The waiting calls of one turn as its user sees them, and a queue of what has changed for them in the store."""
 
     turn: Turn
     asked: dict[str, Asked]
     changed: asyncio.Queue[ApprovalState] = field(default_factory=asyncio.Queue[ApprovalState])
+
+
+Resume = Callable[[Turn, Sequence[TurnEvent]], None]
+"""Goes on with a turn that was parked and is this engine's now, and whose readers have not seen these events."""
 
 
 class PendingApprovals:
@@ -67,13 +72,8 @@ class PendingApprovals:
         self._now_ms = now_ms
         self._timeout_ms = round(timeout_seconds * 1000)
         self._note = note
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, Waiting] = {}
         self._wake = asyncio.Event()
-
-    @property
-    def waiting(self) -> int:
-        """The number of calls that wait for a person."""
-        return len(self._waiting)
 
     def question(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question:
         """The question to put before such a call, whose tool needs approval."""
@@ -98,9 +98,15 @@ class PendingApprovals:
                 log.warning("cannot read decisions on tool calls from the store now: %s", error)
 
     async def decide(
-        self, turn_id: str, asked: Asked, given: Given, subject: str = "", roles: Sequence[str] = ()
+        self,
+        turn_id: str,
+        asked: Asked,
+        given: Given,
+        subject: str = "",
+        roles: Sequence[str] = (),
+        resume: Resume = lambda turn, unseen: None,
     ) -> Decision | None:
-        """Commit what follows from a person's decision on a call of any turn.
+        """Commit what follows from a person's decision on a call of any turn, and `resume` the turn if it was parked.
 
         The person, who is `subject` with these roles, cannot approve a tool that they may not use.
 
@@ -114,28 +120,26 @@ class PendingApprovals:
         match await validating(rules.judge, asked.question, given, tool, self._now_ms()):
             case StaysOpen(error):
                 raise error
-            case AskAgain(question, error):
-                if not await run_shielded(self._store.ask_again(turn_id, asked, question)):
+            case AskAgain() as again:
+                if not await run_shielded(self._ask_again(turn_id, asked, again, resume)):
                     return None
-                self.wake()
-                raise error
+                raise again.error
             case AnswerCall() as answer:
-                taken = await run_shielded(self._commit(turn_id, asked, answer))
-                if taken and answer.error is not None:
+                committed = await run_shielded(self._commit(turn_id, asked, answer, resume))
+                if committed and answer.error is not None:
                     raise answer.error
-                return answer.decision if taken else None
+                return answer.decision if committed else None
             case RunCall() as run:
-                return run.decision if await run_shielded(self._commit(turn_id, asked, run)) else None
+                return run.decision if await run_shielded(self._commit(turn_id, asked, run, resume)) else None
 
     async def decisions(
-        self, turn: Turn, asked: Sequence[Asked], steps: Steps, emit: Callable[[ChatEvent], None]
+        self, waiting: Waiting, steps: Steps, emit: Callable[[ChatEvent], None]
     ) -> AsyncGenerator[Approved | CallResult]:
         """Wait until every call has its decision. Each is committed and emitted before it is yielded.
 
         Raises:
             StorageUnavailableError: the expiry of a question cannot be committed.
         """
-        waiting = _Waiting(turn, {each.call.correlation_id: each for each in asked})
         self._waiting.update(dict.fromkeys(waiting.asked, waiting))
         self.wake()  # another engine may have committed a decision before this one took the turn over
         try:
@@ -157,7 +161,7 @@ class PendingApprovals:
                 if self._waiting.get(correlation_id) is waiting:
                     del self._waiting[correlation_id]
 
-    async def _next(self, waiting: _Waiting) -> ApprovalState | None:
+    async def _next(self, waiting: Waiting) -> ApprovalState | None:
         """The next change. None when a question has expired: that is committed, and the change follows."""
         now = self._now_ms()
         for each in waiting.asked.values():
@@ -170,7 +174,17 @@ class PendingApprovals:
         except TimeoutError:
             return None
 
-    async def _commit(self, turn_id: str, asked: Asked, judgement: RunCall | AnswerCall) -> bool:
+    async def _ask_again(self, turn_id: str, asked: Asked, again: AskAgain, resume: Resume) -> bool:
+        committed = await self._store.ask_again(turn_id, asked, again.question)
+        if committed and (turn := committed.taken):
+            resume(turn, [_steps(turn, asked).asked(Asked(asked.call, again.question))])
+        self.wake()
+        return committed is not None
+
+    async def _commit(
+        self, turn_id: str, asked: Asked, judgement: RunCall | AnswerCall, resume: Resume | None = None
+    ) -> bool:
+        outcome: ToolOutcome | None = None
         match judgement:
             case RunCall(decision, tool, arguments):
 
@@ -178,14 +192,18 @@ class PendingApprovals:
                     by = decision.key_id or turn.subject or "user"
                     return self._calls.request(turn, asked.call, tool, arguments, by)
 
-                taken = await self._store.decide(turn_id, asked, decision, request, None)
+                committed = await self._store.decide(turn_id, asked, decision, request, None)
             case AnswerCall(decision, outcome):
                 outcome = timed(outcome, asked.call.correlation_id)
-                taken = await self._store.decide(turn_id, asked, decision, None, outcome)
-        if taken:
+                committed = await self._store.decide(turn_id, asked, decision, None, outcome)
+        if committed:
             self._note(judgement.decision.status)
+        if committed and resume and (turn := committed.taken):
+            steps = _steps(turn, asked)
+            finished = [] if outcome is None else [steps.finished(asked.call, outcome)]
+            resume(turn, [steps.decided(asked.call, judgement.decision), *finished])
         self.wake()
-        return taken
+        return committed is not None
 
     async def _look(self) -> None:
         """Queue what has changed in the store for the turns that wait for it."""
@@ -197,6 +215,10 @@ class PendingApprovals:
             if state.decision is None and state.outcome is None and state.question == known.question:
                 continue
             waiting.changed.put_nowait(state)
+
+
+def _steps(turn: Turn, asked: Asked) -> Steps:
+    return Steps(turn, turn.rounds, {asked.call.correlation_id: asked.question.server})
 
 
 def _decided(

@@ -1,4 +1,4 @@
--- Version 18. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 19. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
@@ -30,7 +30,7 @@ CREATE TABLE turns (
     turn_id        TEXT PRIMARY KEY,
     session_id     TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
     status         TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled', 'failed')),
-    owner          TEXT NOT NULL DEFAULT '', -- the engine that runs it, or ran it last
+    owner          TEXT NOT NULL DEFAULT '', -- the engine that runs it, or ran it last; '' while it is parked
     epoch          INTEGER NOT NULL DEFAULT 1, -- rises with each change of owner and each restart: the fence
     owned_since    INTEGER NOT NULL DEFAULT 0,
     crashes        INTEGER NOT NULL DEFAULT 0, -- how often in a row its owner died before the turn came any further
@@ -53,12 +53,15 @@ CREATE TABLE turns (
     created_at     INTEGER NOT NULL,
     finished_at    INTEGER,
     parent_turn_id TEXT, -- the turn that it follows; '' when there is none; NULL: the turn before it in the session
-    path_before    INTEGER -- the messages before it on its path; NULL: all those before it in the session
+    path_before    INTEGER, -- the messages before it on its path; NULL: all those before it in the session
+    parked_until   INTEGER -- on the clock of Redis: when the first question of a parked turn expires
 ) STRICT;
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
 CREATE INDEX turns_by_parent ON turns (session_id, parent_turn_id);
 CREATE INDEX running_turns_by_owner ON turns (owner) WHERE status = 'running';
+CREATE INDEX parked_turns ON turns (parked_until) WHERE status = 'running' AND owner = '';
+CREATE INDEX parked_turns_by_credential ON turns (credential) WHERE status = 'running' AND owner = '';
 
 -- Of the version before: empty, unless one of its engines runs beside this release.
 CREATE TABLE waiting_turns (

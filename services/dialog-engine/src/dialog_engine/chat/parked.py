@@ -1,0 +1,193 @@
+"""Turns that are parked: they wait for people only, and nothing of them is in any engine.
+
+An answer, a Stop and *decline and send* give such a turn to the engine that commits them. What nobody commits each
+engine looks for once a second: a question that has expired, a revoked key, an erasure.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from callstream_runtime.outage_log import OutageLog
+from dialog_engine.chat.ports import Control, Credentials, TurnLimits
+from dialog_engine.chat.turns import RunningTurns
+from dialog_engine.errors import StorageUnavailableError, TurnRunningError
+from dialog_engine.model import ApprovalStatus, Turn, TurnEvent
+from dialog_engine.sideband import run_shielded
+from dialog_engine.tool_calls.results.steps import Steps
+from dialog_engine.tool_calls.values import Asked, Decision
+from plugins_contract.outcomes import ToolOutcome
+
+log = logging.getLogger(__name__)
+
+TAKEN_AT_ONCE = 16
+"""How many turns one look takes up at most, so that several engines share them."""
+CREDENTIALS_AT_ONCE = 100
+"""How many credentials of parked turns one look checks. The next look goes on behind them."""
+DECLINED = "the user sent another message instead"
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """The open questions of a turn were refused, the turn is stopped, and the message that was sent instead is next.
+
+    `taken` is the turn, if it was parked: it is this engine's now.
+    """
+
+    turn_id: str
+    taken: Turn | None
+    refused: Sequence[tuple[Asked, ToolOutcome]]
+
+    def events(self, turn: Turn, decision: Decision) -> list[TurnEvent]:
+        """What the readers of the turn have not seen."""
+        steps = Steps(turn, turn.rounds, {each.call.correlation_id: each.question.server for each, _ in self.refused})
+        found: list[TurnEvent] = []
+        for each, outcome in self.refused:
+            found += [steps.decided(each.call, decision), steps.finished(each.call, outcome)]
+        return found
+
+
+class ParkedStore(Protocol):
+    """The parked turns in the store. Every method raises StorageUnavailableError."""
+
+    async def park(self, turn: Turn, shown: Mapping[str, str], ttft_ms: int | None) -> bool:
+        """Park a turn of this engine. False when it has to wait here: one of its calls is not for a person, its open
+        questions are not those that its readers were `shown` (by correlation id their hashes), its user has stopped it,
+        or an engine of a release that does not know parked turns shares the store.
+
+        Raises:
+            TurnFencedError: another engine runs the turn.
+        """
+        ...
+
+    async def open_questions(self, turn_id: str) -> Sequence[Asked]:
+        """The open calls of a turn, when all of them are for people; otherwise none."""
+        ...
+
+    async def take(self, turn_id: str, *, stop: bool = False) -> Turn | None:
+        """Give a parked turn to this engine, with a request to `stop` it. None when it is not parked."""
+        ...
+
+    async def due(self, now_ms: int, limit: int) -> Sequence[tuple[str, bool]]:
+        """The parked turns with a question that has expired at `now_ms`, Unix milliseconds on the clock of Redis, and
+        those of sessions that are to be erased, which are to be stopped: True."""
+        ...
+
+    async def credentials(self, after: str, limit: int) -> Sequence[str]:
+        """The credentials that began parked turns, in their order."""
+        ...
+
+    async def of_credential(self, credential: str, limit: int) -> Sequence[str]:
+        """The parked turns that it began."""
+        ...
+
+    async def decline(
+        self, sender: Turn, text: str, decision: Decision, *, client_message_id: str = ""
+    ) -> Declined | None:
+        """Refuse what is open in the running turn of the sender's session, stop it, and let the message wait as the
+        next one: in one transaction. None when no turn runs there, or it does not wait for people only.
+
+        Raises:
+            EngineError: as `TurnStore.begin` with `queue`.
+        """
+        ...
+
+
+class ParkedTurns:
+    """The parked turns, as one engine sees them, and how they go on."""
+
+    def __init__(
+        self,
+        store: ParkedStore,
+        turns: RunningTurns,
+        limits: TurnLimits,
+        credentials: Credentials,
+        control: Control,
+        *,
+        now_ms: Callable[[], int],
+        look_seconds: float = 1.0,
+        note: Callable[[ApprovalStatus], None] = lambda _: None,
+    ) -> None:
+        """`now_ms` is the clock of Redis. `note` is called with each decision that is committed here."""
+        self._store = store
+        self._turns = turns
+        self._limits = limits
+        self._credentials = credentials
+        self._control = control
+        self._now_ms = now_ms
+        self._look_seconds = look_seconds
+        self._note = note
+        self._checked = ""
+        self._outages = OutageLog(log, "looking for parked turns")
+
+    def resume(self, turn: Turn, unseen: Sequence[TurnEvent] = (), *, stopped: bool = False) -> None:
+        """Go on with a turn that was parked and is this engine's now, and count it among those of its subject, however
+        many run. Its readers have not seen `unseen`."""
+        self._turns.run(turn, stopped=stopped, unseen=unseen)
+        self._limits.count_until_end(self._limits.resumed(turn.subject), turn, self._turns.when_ended)
+
+    async def run(self) -> None:
+        """Take up turns that go on without anybody's doing. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(self._look_seconds * random.uniform(0.75, 1.0))
+            try:
+                await self._look()
+            except StorageUnavailableError as error:
+                self._outages.failed(error)
+            else:
+                self._outages.worked()
+
+    async def _look(self) -> None:
+        for turn_id, stop in await self._store.due(self._now_ms(), TAKEN_AT_ONCE):
+            await run_shielded(self._take_up(turn_id, stop))
+        found = await self._store.credentials(self._checked, CREDENTIALS_AT_ONCE)
+        self._checked = found[-1] if len(found) == CREDENTIALS_AT_ONCE else ""
+        for credential in found:
+            if await self._credentials.revoked(credential):
+                for turn_id in await self._store.of_credential(credential, TAKEN_AT_ONCE):
+                    await run_shielded(self._take_up(turn_id, False))  # which ends it
+
+    async def _take_up(self, turn_id: str, stop: bool) -> None:
+        if self._turns.queue.closed:
+            return
+        with self._turns.committing(turn_id):
+            if turn := await self._store.take(turn_id, stop=stop):
+                self.resume(turn, stopped=stop)
+
+    async def refusal(self, error: TurnRunningError) -> TurnRunningError:
+        """The error with what the running turn asks its user, if it waits for nothing else."""
+        found = await self._store.open_questions(error.turn_id)
+        return TurnRunningError(error.turn_id, [_named(error.turn_id, each) for each in found]) if found else error
+
+    async def decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
+        """Do what `ParkedStore.decline` says. False when there is nothing to decline. Raises as that."""
+        return await run_shielded(self._decline(sender, text, client_message_id))
+
+    async def _decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
+        decision = Decision(status=ApprovalStatus.REFUSED, at=self._now_ms(), reason=DECLINED, key_id=sender.key_id)
+        declined = await self._store.decline(sender, text, decision, client_message_id=client_message_id)
+        if declined is None:
+            return False
+        for _ in declined.refused:
+            self._note(decision.status)
+        if declined.taken:
+            self.resume(declined.taken, declined.events(declined.taken, decision), stopped=True)
+        else:
+            self._turns.stop(declined.turn_id)
+            self._control.stop(declined.turn_id)
+        return True
+
+
+def _named(turn_id: str, asked: Asked) -> dict[str, str]:
+    """A call that waits for its user, and where to answer."""
+    call = asked.call
+    return {
+        "kind": "approval",
+        "toolCallId": call.tool_call_id,
+        "correlationId": call.correlation_id,
+        "toolName": call.tool_name,
+        "answerUrl": f"/v1/turns/{turn_id}/approvals/{call.correlation_id}",
+    }
