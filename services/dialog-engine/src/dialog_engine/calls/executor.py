@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
@@ -98,7 +100,9 @@ class CallExecutor(ToolCalls):
         observer: CallObserver | None = None,
         cipher: Cipher,
         times: ExecutorTimes = TIMES,
+        may_ask: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`may_ask`: whether questions of servers reach people now."""
         self._ledger = ledger
         self._calls = calls
         self._mailbox = mailbox
@@ -110,6 +114,7 @@ class CallExecutor(ToolCalls):
         self._observer = observer or CallObserver()
         self._cipher = cipher
         self._times = times
+        self._may_ask = may_ask
 
     @property
     def waiting(self) -> int:
@@ -136,9 +141,9 @@ class CallExecutor(ToolCalls):
             subject=turn.subject,
             roles=turn.roles,
             traceparent=turn.traceparent,
+            may_ask=self._may_ask() or msgspec.UNSET,
         )
-        request = approve(request, approved_by)
-        return seal_request(request, self._cipher) if self._cipher.active else request
+        return seal_request(approve(request, approved_by), self._cipher)
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
@@ -171,8 +176,7 @@ class CallExecutor(ToolCalls):
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         inbox = asyncio.Queue[CallMessage]()
-        outcomes: dict[str, ToolOutcome] = {}
-        ids = [request.correlation_id for request in requests]
+        ids, outcomes = [request.correlation_id for request in requests], dict[str, ToolOutcome]()
         with self._calls.subscribed(ids, inbox.put_nowait, sealed=_sealed(requests)):
             stopped = await self._end_all(requests, GivenUp.STOPPED)
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}

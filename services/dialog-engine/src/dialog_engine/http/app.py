@@ -23,6 +23,7 @@ from dialog_engine.http import (
     me,
     operators,
     problems,
+    questions,
     session_events,
     sessions,
     turns,
@@ -97,7 +98,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    for part in (turns, waiting, calls, sessions, session_events, me, about):
+    for part in (turns, waiting, calls, questions, sessions, session_events, me, about):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])

@@ -39,6 +39,8 @@ class Calls:
     tools: OfferedTools
     quarantine: Quarantine
     pools: PoolDirectory
+    timeout_ms: int
+    """The time of a call of a tool without one of its own."""
 
 
 def calls_of(base: Base) -> Calls:
@@ -89,11 +91,12 @@ def calls_of(base: Base) -> Calls:
         default_timeout_ms=timeout_ms,
         observer=observer,
         cipher=base.cipher,
+        may_ask=base.releases.may_ask,
     )
     quarantine = Quarantine(base.facts.tool_refused)
     rights = ToolRights(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, rights)
-    return Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools)
+    return Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools, timeout_ms)
 
 
 def _catalog_keys(settings: Settings) -> RequestKeys:
