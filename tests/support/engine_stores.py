@@ -22,6 +22,7 @@ from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.sqlite_file import open_sqlite
@@ -121,6 +122,7 @@ class EngineStore:
         self.calls = SqlCalls(store)
         self.turns = SqlTurns(store, facts_with_text=facts_with_text)
         self.approvals = SqlApprovals(store)
+        self.questions = SqlQuestions(store)
         self.sessions = SqlSessions(store)
         self.waiting = SqlWaiting(store)
         self.parked = SqlParked(store)

@@ -57,6 +57,7 @@ class WaitingForPeople:
         self._rounds: dict[str, AskedRound] = {}
         self._running = 0
         self._results: Results = {}
+        self._done = asyncio.Event()
 
     async def results(
         self, open_calls: Sequence[OpenCall], asked: Sequence[Asked], rounds: Sequence[AskedRound], *, late: bool
@@ -70,6 +71,8 @@ class WaitingForPeople:
                 for each in rounds:
                     self._await_answers(each)
                 self._start(open_calls, late=late)
+                # Not in the end of the group: a task that fails there leaves this one marked as cancelled.
+                await self._done.wait()
         except ExceptionGroup as group:
             raise group.exceptions[0] from group  # the first one cancelled the other tasks
         return self._results
@@ -117,7 +120,10 @@ class WaitingForPeople:
     def _wait_for_user(self) -> None:
         """Park the turn, if nothing of it is open for a worker."""
         approvals = self._waiting.asked
-        if self._running or not (approvals or self._rounds):
+        if self._running:
+            return
+        if not approvals and not self._rounds:
+            self._done.set()
             return
         open_questions = sum(len(each.asking.asked.questions) - len(each.answers) for each in self._rounds.values())
         self._band.emit(WaitingForUser(len(approvals), open_questions))

@@ -36,12 +36,14 @@ def filled(question: ServerQuestion, content: Mapping[str, Any] | None) -> tuple
         return None, {"content": "only a form has content"} if content else {}
     given = dict(content or {})
     fields: dict[str, dict[str, Any]] = question.form.get("properties", {})
-    found = {name: field["default"] for name, field in fields.items() if "default" in field} | given
+    found = {
+        name: given[name] if name in given else field["default"]
+        for name, field in fields.items()
+        if name in given or "default" in field
+    }
     problems = {name: "the form has no such field" for name in given if name not in fields}
     problems |= {name: "is required" for name in question.form.get("required", []) if name not in found}
-    for name, value in found.items():
-        if name in fields and (why := _problem(fields[name], value)):
-            problems[name] = why
+    problems |= {name: why for name, value in found.items() if (why := _problem(fields[name], value))}
     return found, problems
 
 
