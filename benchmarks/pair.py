@@ -14,6 +14,7 @@ from callstream_runtime.connections import blocking_client, command_client
 from callstream_runtime.loops import LISTEN_SECONDS
 from deploy.local.ports import free_port
 from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
@@ -26,6 +27,7 @@ from dialog_engine.relay.relay import Relay
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
+from dialog_engine.storage.large_results import SqlLargeResults
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.postgres import open_postgres
 from dialog_engine.storage.sqlite_file import open_sqlite
@@ -37,6 +39,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.signing import RequestKeys
 from tests.support.beginnings import begin
 from tests.support.engine_stores import NotedFrees
 from tests.support.processes import ROOT, Process, answers
@@ -212,6 +215,7 @@ async def engine_parts(
             keys,
             clock,
             ended,
+            LargeResults(SqlLargeResults(this), RequestKeys(), cipher, reachable=False),
             default_timeout_ms=TIMEOUT_MS,
             observer=observer,
             cipher=cipher,

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from playwright.sync_api import ConsoleMessage, Dialog, Error, Locator, Page, Request, Response, expect
+from playwright.sync_api import ConsoleMessage, Dialog, Error, Locator, Page, Request, Response, Route, expect
 
 from tests.support.processes import ROOT
 
@@ -95,6 +95,16 @@ class ChatPage:
         expect(box).to_be_focused()
         box.fill(text)
         box.press("Enter")
+
+    def hold(self, url: str) -> list[Route]:
+        """The next request to such an address goes no further until the test says so."""
+        held: list[Route] = []
+
+        def keep(route: Route) -> None:
+            held.append(route)
+
+        self.page.route(url, keep, times=1)
+        return held
 
     @property
     def session(self) -> str:

@@ -76,10 +76,12 @@ class Call:
 
     def succeeded(self, text: str, *blocks: ContentBlock, took: int = 12, truncated: bool = False) -> "Update":
         content = (TextBlock(text), *blocks) if text else blocks
-        return self.answered(ToolOutcome(CallState.SUCCEEDED, content, duration_ms=took, truncated=truncated))
+        return self.answered(
+            ToolOutcome(CallState.SUCCEEDED, content, duration_ms=took, attempts=1, truncated=truncated)
+        )
 
     def ended(self, state: CallState, code: ErrorCode, words: str) -> "Update":
-        return self.answered(ToolOutcome.failure(state, code, words, duration_ms=40))
+        return self.answered(ToolOutcome.failure(state, code, words, duration_ms=40, attempts=1))
 
     def answered(self, outcome: ToolOutcome) -> "Update":
         return Update(self, lambda call: CallAnswered(call, outcome))

@@ -13,72 +13,13 @@ from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Done, Wait, answer, message, text
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
-SLOW = "Run a slow job for 5 seconds"
 LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmütze" * 4
 WIDE = f"| {'| '.join(['column'] * 12)}|\n{'|---' * 12}|\n{'| value ' * 12}|\n\n```\n{'x' * 300}\n```\n\n{LONG_WORD}"
 PARAGRAPHS = "\n\n".join(f"Paragraph {number}." for number in range(60))
-
-
-@promise("the page works by keyboard, screen reader, in the dark and on a phone")
-@smoke
-def test_everything_can_be_done_with_the_keyboard(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.store("About outboxes", ("How?", "Like this."))
-    keyboard = chat.page.keyboard
-    chat.open()
-    expect(chat.sessions).to_have_count(1)
-    expect(chat.input).to_be_focused()
-
-    keyboard.type("one")
-    keyboard.press("Shift+Enter")
-    keyboard.type("two")
-    expect(chat.input).to_have_value("one\ntwo")
-    keyboard.press("Control+A")
-    keyboard.type(SLOW)
-    keyboard.press("Enter")
-    chat.card("demo__slow_job").expect_status("running")
-    expect(chat.input).to_have_value("")
-    keyboard.press("Escape")
-    chat.card("demo__slow_job").expect_status("cancelled")
-    chat.expect_idle()
-
-    chat.page.get_by_role("link", name="About outboxes").focus()
-    keyboard.press("Enter")
-    expect(chat.answers).to_have_text("Like this.")
-    keyboard.press("Tab")
-    expect(chat.page.get_by_role("button", name="Delete “About outboxes”")).to_be_focused()
-    keyboard.press("Enter")
-    expect(chat.confirm_dialog).to_be_visible()
-    keyboard.press("Escape")
-    expect(chat.confirm_dialog).to_be_hidden()
-    keyboard.press("Enter")
-    keyboard.press("Tab")
-    expect(chat.page.get_by_test_id("confirm-delete")).to_be_focused()
-    keyboard.press("Enter")
-    expect(chat.sessions).to_have_count(1)
-    expect(chat.input).to_be_focused()
-
-
-def test_the_first_tab_stop_skips_to_the_message_box(chat: ChatPage, engine: ScriptedEngine) -> None:
-    chat.open(engine.store("About outboxes", ("How?", "Like this.")))
-    expect(chat.answers).to_have_text("Like this.")
-    chat.page.locator("body").evaluate("body => { document.activeElement.blur(); body.tabIndex = -1; body.focus() }")
-    chat.page.keyboard.press("Tab")
-    expect(chat.page.get_by_role("link", name="Skip to the message box")).to_be_focused()
-    chat.page.keyboard.press("Enter")
-    expect(chat.input).to_be_focused()
-    expect(chat.answers).to_have_text("Like this.")
-
-
-def test_focus_can_be_seen(chat: ChatPage) -> None:
-    chat.open()
-    chat.page.keyboard.press("Shift+Tab")
-    focused = chat.page.locator(":focus-visible")
-    expect(focused).to_have_count(1)
-    expect(focused).to_have_css("outline-style", "solid")
 
 
 @promise("the page works by keyboard, screen reader, in the dark and on a phone")

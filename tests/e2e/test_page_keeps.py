@@ -3,10 +3,11 @@
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
+from plugins_contract.catalog import ApprovalPolicy
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Wait, text
-from tests.marks import exhaustive, promise
+from tests.e2e.scripts import Call, Wait, answer, message, text
+from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -135,3 +136,79 @@ def test_what_is_out_of_sight_of_a_long_conversation_is_not_laid_out(chat: ChatP
     expect(chat.answers.first).to_have_text("assistant 0")
     chat.answers.first.scroll_into_view_if_needed()
     expect(chat.questions.first).to_be_in_viewport()
+
+
+@promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
+@smoke
+def test_what_waits_in_one_conversation_is_sent_there_while_another_is_shown(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    ask = Call("files__write", approval=ApprovalPolicy.ALWAYS)
+    engine.store("Outboxes", ("How?", "So."))
+    engine.scripts |= {"pay": [message("", ask), *answer("Then not.")], "next": answer("Next.")}
+    engine.scripts["again"] = [*text("Some words"), Wait("never")]
+    shown = chat.sessions.filter(has_text="pay")
+    chat.page.clock.install()
+    chat.open()
+    chat.ask("pay")
+    expect(chat.page.get_by_test_id("approve")).to_be_visible()
+    held = chat.hold("**/turns")
+    with chat.page.expect_request("**/turns"):
+        chat.ask("next")
+    chat.page.get_by_role("link", name="Outboxes").click()
+    expect(chat.answers).to_have_text("So.")
+    expect(chat.queued).to_have_count(0)
+    expect(chat.input).to_have_value("")
+    with chat.page.expect_response("**/turns"):
+        held[0].continue_()
+    expect(shown).to_contain_text("Needs your approval")
+
+    # However long an approval is open, what waits behind it stays.
+    chat.page.clock.run_for(90_000)
+    chat.page.go_back()
+    expect(chat.queued).to_contain_text("next")
+    chat.page.get_by_test_id("refuse").click()
+    chat.page.get_by_role("link", name="Outboxes").click()
+    expect(shown).not_to_contain_text("Answering…")
+    expect(chat.answers).to_have_text("So.")
+    shown.get_by_role("link").click()
+    expect(chat.questions).to_have_text(["pay", "next"])
+    expect(chat.answers.last).to_have_text("Next.")
+
+    # After a stop it waits for the person: the list says so, wherever they are.
+    chat.ask("again")
+    expect(chat.answers.last).to_have_text("Some words")
+    chat.ask("next")
+    expect(chat.queued).to_be_visible()
+    chat.stop.click()
+    chat.page.get_by_role("link", name="Outboxes").click()
+    expect(shown).to_contain_text("A message waits for you")
+
+
+def test_what_is_typed_while_a_first_message_is_sent_stays_in_the_box(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = answer("Gone.")
+    held = chat.hold("**/v1/sessions")
+    chat.open()
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    with chat.page.expect_request(lambda each: each.method == "POST"):
+        chat.ask("go")
+    chat.page.keyboard.type("and then")
+    held[0].continue_()
+    expect(chat.answers).to_have_text("Gone.")
+    expect(chat.input).to_have_value("and then")
+    chat.page.get_by_test_id("new-conversation").click()
+    expect(chat.input).to_have_value("")
+
+
+def test_a_message_that_is_refused_while_the_next_is_written_is_kept_with_it(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    chat.open(engine.store("Outboxes", ("How?", "So.")))
+    expect(chat.answers).to_have_text("So.")
+    held = chat.hold("**/v1/chat")
+    with chat.page.expect_request("**/v1/chat"):
+        chat.ask("x" * 2001)
+    chat.page.keyboard.type("and then")
+    held[0].continue_()
+    expect(chat.notice).to_contain_text("The message is too long.")
+    expect(chat.input).to_have_value("x" * 2001 + "\n\nand then")

@@ -12,6 +12,7 @@ from redis import Redis as SyncRedis
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
 from dialog_engine.calls.executor import TIMES, CallExecutor, ExecutorTimes
+from dialog_engine.calls.large_results import LargeResults, LargeResultStore
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox, MailboxTimes
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
@@ -25,6 +26,7 @@ from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.signing import RequestKeys
 from tests.integration.engines import ENGINE, MemoryOutbox, request
 from tests.support.ledger import Bench
 from tests.support.publishers import FakePublisher
@@ -39,6 +41,16 @@ class Workers(DisabledTools):
     @property
     def servers(self) -> tuple[ServerView, ...]:
         return (ServerView(ServerCatalog(server="demo"), ServerState.READY, None, self.there),)
+
+
+class NoResults(LargeResultStore):
+    """No worker sends one."""
+
+    async def keep(self, correlation_id: str, fence: int, digest: str, data: bytes) -> bool:
+        return False
+
+    async def fetch(self, correlation_id: str, digest: str) -> bytes | None:
+        return None
 
 
 class Harness:
@@ -87,6 +99,7 @@ class Harness:
             self.keys,
             self.clock,
             self.ended,
+            LargeResults(NoResults(), RequestKeys(), CLEAR, reachable=False),
             default_timeout_ms=30_000,
             cipher=CLEAR,
             times=times,

@@ -19,6 +19,7 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.large_results import SqlLargeResults
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
@@ -131,6 +132,7 @@ class EngineStore:
         self.outbox = SqlOutbox(store)
         self.results = SqlResults(store)
         self.engines = SqlEngines(store)
+        self.large = SqlLargeResults(store)
 
     async def add_round(self, turn: Turn, *calls: ToolCall, asked: Sequence[ToolCall] = ()) -> int:
         """Commit a round of calls; those that are `asked` about wait for an approval and have no request."""

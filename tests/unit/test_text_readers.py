@@ -414,10 +414,10 @@ plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control relay.publish_queue
-    relay.refusals storage.approvals storage.archive storage.erasures storage.media
+dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control
+    relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.moves storage.results storage.sqlite storage.statements
-plugins_contract: catalog dead_letters encryption messages pins pools trust
+plugins_contract: catalog dead_letters encryption large_results messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """

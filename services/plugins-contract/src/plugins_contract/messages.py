@@ -53,6 +53,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
     With `may_ask` questions of the server reach a person. `next_round` is set in rounds after the first, whose
     `correlation_id` is that of the round: see `questions`.
+    `keeps_large` says that engines take large results of this call themselves: see `large_results`.
     """
 
     event_type: str = EVENT_TYPE
@@ -77,6 +78,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
     may_ask: bool | msgspec.UnsetType = msgspec.UNSET
     next_round: NextRound | msgspec.UnsetType = msgspec.UNSET
+    keeps_large: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -99,7 +99,8 @@ class ToolOutcome(_Wire, frozen=True):
     `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
     the worker. `truncated` means that this is not the whole content. `asked` is set when the state is `input_required`,
-    which ends a round and not the call.
+    which ends a round and not the call. With `kept` an engine keeps the whole outcome under that digest
+    (`large_results`), and this one is sent in its place.
     """
 
     state: CallState
@@ -109,6 +110,7 @@ class ToolOutcome(_Wire, frozen=True):
     attempts: int = 0
     truncated: bool = False
     asked: InputRequired | None = None
+    kept: str = ""
 
     @classmethod
     def failure(

@@ -43,6 +43,12 @@ class Settings(ServiceSettings):
         ge=1024,
         description="Bytes of text that are kept of a result, from its head and its tail.",
     )
+    engine_url: str = Field(
+        "",
+        pattern=r"^(https?://[^\s/@?#]+/?)?$",
+        description="The OPERATIONS_PORT of the engines, such as http://engine:8001: results past 256 KiB go there"
+        " instead of through Redis. Needs REQUEST_KEYS_FILE.",
+    )
     development_echo: bool = Field(
         False, description="Offers a tool that the worker answers itself, to measure the path of a call. Not for users."
     )
@@ -53,9 +59,11 @@ class Settings(ServiceSettings):
     drain_seconds: float = Field(30, ge=0, description="How long running calls may continue after SIGTERM.")
 
     @model_validator(mode="after")
-    def _have_servers(self) -> Self:
+    def _have_what_they_need(self) -> Self:
         if self.mcp_config is None and self.mcp_server_endpoint is None and not self.development_echo:
             raise ValueError("MCP_CONFIG or MCP_SERVER_ENDPOINT must be set: without one there are no tools")
+        if self.engine_url and not self.request_keys_file:
+            raise ValueError("ENGINE_URL needs REQUEST_KEYS_FILE: engines take signed results only")
         return self
 
 

@@ -22,7 +22,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ResultSender, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,7 @@ class CallHandler:
         result_max_bytes: int,
         lease_ms: int,
         rights: WatchedFile[Rights] | None = None,
+        large: ResultSender | None = None,
         shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS,
     ) -> None:
         """With `rights` a call is run only if they allow it, whatever its producer has checked."""
@@ -67,6 +68,7 @@ class CallHandler:
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
         self._rights = rights
+        self._large = large
         self._shutdown_write_seconds = shutdown_write_seconds
         self._running = RunningCalls()
 
@@ -177,7 +179,10 @@ class CallHandler:
         match decision:
             case Finish(outcome):
                 took_ms = round((time.monotonic() - started_at) * 1000)
-                await self._complete(delivery, fence, msgspec.structs.replace(outcome, duration_ms=took_ms), starts)
+                outcome = msgspec.structs.replace(outcome, duration_ms=took_ms, attempts=starts)
+                if self._large:
+                    outcome = await self._large.sent(delivery.request, fence, outcome)
+                await self._complete(delivery, fence, outcome, starts)
             case Release():
                 await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             case LeaveToLease():

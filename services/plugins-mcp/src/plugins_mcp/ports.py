@@ -43,6 +43,14 @@ class CallLedger(Protocol):
         ...
 
 
+class ResultSender(Protocol):
+    """Takes large results out of the way through Redis."""
+
+    async def sent(self, request: ToolCallRequested, fence: int, outcome: ToolOutcome) -> ToolOutcome:
+        """The outcome that COMPLETE carries: a short one in place of a large one that an engine keeps now."""
+        ...
+
+
 class PoolFinder(Protocol):
     """Which pools of workers can run a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
 

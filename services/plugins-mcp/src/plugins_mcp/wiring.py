@@ -30,6 +30,7 @@ from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
+from plugins_mcp.large_results import LargeResults
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
@@ -124,6 +125,7 @@ async def run_worker(
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
             rights=rights,
+            large=LargeResults(settings.engine_url, request_keys, cipher) if settings.engine_url else None,
         )
         consumer = Consumer(
             reader,

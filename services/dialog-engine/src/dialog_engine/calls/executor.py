@@ -11,6 +11,7 @@ import msgspec
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls import losses
+from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.losses import GivenUp, Known, given_up
 from dialog_engine.calls.mailbox import Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
@@ -95,6 +96,7 @@ class CallExecutor(ToolCalls):
         keys: Keys,
         clock: Clock,
         ended: RecentEnds,
+        large: LargeResults,
         *,
         default_timeout_ms: int,
         observer: CallObserver | None = None,
@@ -110,6 +112,7 @@ class CallExecutor(ToolCalls):
         self._keys = keys
         self._clock = clock
         self._ended = ended
+        self._large = large
         self._default_timeout_ms = default_timeout_ms
         self._observer = observer or CallObserver()
         self._cipher = cipher
@@ -141,6 +144,7 @@ class CallExecutor(ToolCalls):
             subject=turn.subject,
             roles=turn.roles,
             traceparent=turn.traceparent,
+            keeps_large=self._large.taken or msgspec.UNSET,
             may_ask=self._may_ask() or msgspec.UNSET,
         )
         return seal_request(approve(request, approved_by), self._cipher)
@@ -167,7 +171,7 @@ class CallExecutor(ToolCalls):
                         if update.correlation_id not in waiting:
                             continue
                         if isinstance(update, CallAnswered):
-                            yield self._answered(waiting.pop(update.correlation_id), update)
+                            yield await self._answered(waiting.pop(update.correlation_id), update)
                         else:
                             yield update
             finally:
@@ -191,15 +195,18 @@ class CallExecutor(ToolCalls):
         ended: dict[str, ToolOutcome] = {}
         for request in requests:
             outcome = outcomes.get(request.correlation_id) or given_up(GivenUp.STOPPED, Known.RUNNING, request)
+            outcome = await self._large.whole(request.correlation_id, outcome)
             ended[request.correlation_id] = losses.of_class(request, outcome)
             self._observer.finished(request, ended[request.correlation_id])
         return ended
 
-    def _answered(self, call: _Waiting, answer: CallAnswered) -> CallAnswered:
+    async def _answered(self, call: _Waiting, answer: CallAnswered) -> CallAnswered:
         waited = None if call.since is None else asyncio.get_running_loop().time() - call.since
         if answer.outcome.state is CallState.UNKNOWN:
             answer = CallAnswered(answer.correlation_id, losses.of_class(call.request, answer.outcome))
         self._observer.finished(call.request, answer.outcome, waited)
+        if answer.outcome.kept:
+            answer = CallAnswered(answer.correlation_id, await self._large.whole(answer.correlation_id, answer.outcome))
         return answer
 
     def _ends_at(self, request: ToolCallRequested) -> float:

@@ -11,6 +11,7 @@ from dialog_engine.config.identity import SIGN_IN_CALLBACK
 from dialog_engine.errors import ForbiddenError, NotServedError, UnauthenticatedError
 from dialog_engine.identity.authenticator import NO_CREDENTIAL, Authenticator
 from dialog_engine.identity.principal import ANONYMOUS, OPERATIONS, OPERATOR, USER, Principal
+from plugins_contract import large_results
 
 OPEN = frozenset({"/", "/healthz", "/readyz", "/sign-in", SIGN_IN_CALLBACK})
 """Paths without a role, as are those below ASSETS. `/readyz` shows its details to operators only."""
@@ -19,7 +20,8 @@ PROBED = frozenset({"/metrics", "/openapi.json"})
 OPERATORS = PROBED | {"/operators/subjects", "/operators/usage"}
 """Paths for operators."""
 PROBES = PROBED | {"/healthz", "/readyz"}
-"""The paths that are served at OPERATIONS_PORT."""
+"""The paths that are served at OPERATIONS_PORT, beside those below RESULTS, which are served nowhere else."""
+RESULTS = large_results.PATH
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -62,9 +64,11 @@ class Admission:
         path = request.scope["path"]
         server = request.scope.get("server")
         if server and server[1] == self._operations_port:
-            if path not in PROBES:
+            if path not in PROBES and not path.startswith(RESULTS):
                 raise NotServedError("this port serves /healthz, /readyz, /metrics and /openapi.json only")
             return OPERATIONS
+        if path.startswith(RESULTS):
+            raise NotServedError("results of workers are taken at OPERATIONS_PORT only")
         role = role_needed(path)
         if role is None and path != "/readyz":
             return ANONYMOUS

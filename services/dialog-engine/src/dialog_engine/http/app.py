@@ -24,6 +24,7 @@ from dialog_engine.http import (
     operators,
     problems,
     questions,
+    results,
     session_events,
     sessions,
     turns,
@@ -100,7 +101,7 @@ def create_app(
     app.add_middleware(Responses)
     for part in (turns, waiting, calls, questions, sessions, session_events, me, about):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
-    for part in (health, operators):
+    for part in (health, operators, results):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
     for router in routers:

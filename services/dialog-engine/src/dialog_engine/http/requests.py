@@ -16,6 +16,7 @@ from dialog_engine.http.admission import Admission
 from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import LOCAL, Principal
+from plugins_contract.large_results import MAX_BYTES, PATH
 
 MAX_BODY_BYTES = 1_000_000
 PIECE_BYTES = 8_192
@@ -61,9 +62,10 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        most = MAX_BYTES if scope["path"].startswith(PATH) else self._max_bytes
         announced = _header(scope, b"content-length") or b"0"
-        if announced.isdigit() and int(announced) > self._max_bytes:
-            await self._refuse(scope, receive, send)
+        if announced.isdigit() and int(announced) > most:
+            await self._refuse(scope, receive, send, most)
             return
         started = refused = False
         read = 0
@@ -72,7 +74,7 @@ class BodyLimit:
             nonlocal read, refused
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._max_bytes and not started:
+            if read > most and not started:
                 refused = True
                 return {"type": "http.disconnect"}
             return message
@@ -89,10 +91,10 @@ class BodyLimit:
             await self._app(scope, limited, passed)
         finally:
             if refused:
-                await self._refuse(scope, receive, send)
+                await self._refuse(scope, receive, send, most)
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"the body is too large: at most {self._max_bytes} bytes are allowed"
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, most: int) -> None:
+        detail = f"the body is too large: at most {most} bytes are allowed"
         errors = {"errors": [{"field": "body", "message": detail}]}
         response = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "BODY_TOO_LARGE", detail, errors)
         await note(Request(scope), response)(scope, receive, send)

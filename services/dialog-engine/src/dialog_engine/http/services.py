@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
 
+from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
@@ -120,6 +121,7 @@ class Services:
     max_message_chars: int
     subjects: SubjectUse
     usage: UsageReport
+    large_results: LargeResults
     prices: Callable[[], Prices]
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str, str], None] = lambda code, subject: None

@@ -10,6 +10,7 @@ from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence, fence_look
+from dialog_engine.storage.large_results import forget_large
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.tool_calls.exposure import gateway
@@ -203,7 +204,7 @@ def answer_call(tx: StoreTransaction, turn: Turn, call: ToolCall, outcome: ToolO
 
     Returns whether it was stored. `owner`: see `StoreTransaction.publish`.
     """
-    kept, media = split(outcome)
+    kept, media = split(msgspec.structs.replace(outcome, kept="") if outcome.kept else outcome)
     answered = tx.execute(
         _ANSWER,
         outcome=msgspec.json.encode(kept),
@@ -215,6 +216,8 @@ def answer_call(tx: StoreTransaction, turn: Turn, call: ToolCall, outcome: ToolO
     [row] = answered
     invented = not row.server and call.name != gateway.NAME
     keep_media(tx, call.correlation_id, media)
+    if outcome.kept:
+        forget_large(tx, call.correlation_id)
     request_id = round_id(call.correlation_id, row.asked + 1)
     tx.change("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, request_id)
     fact = ToolCallFinished(

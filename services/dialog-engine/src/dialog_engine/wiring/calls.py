@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from callstream_runtime.clock import RedisWatch
 from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.calls.executor import CallExecutor
+from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.mailbox import Mailbox
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls
@@ -14,6 +15,7 @@ from dialog_engine.observe.observed import ObservedCalls
 from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from dialog_engine.relay.relay import Relay
 from dialog_engine.settings import Settings
+from dialog_engine.storage.large_results import SqlLargeResults
 from dialog_engine.tool_calls.exposure.allowed import ToolRights
 from dialog_engine.tool_calls.exposure.exposure import OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
@@ -33,6 +35,8 @@ class Calls:
     mailbox: Mailbox
     executor: CallExecutor
     ended: RecentEnds
+    large_results: LargeResults
+    large_store: SqlLargeResults
     watch: RedisWatch
     blocked: BlockedCalls
     catalog: CatalogReader
@@ -80,6 +84,9 @@ def calls_of(base: Base) -> Calls:
     blocked = BlockedCalls(watch, catalog)
     timeout_ms = settings.tools.mcp_request_timeout_ms
     ended = RecentEnds(ledger, watch)
+    large_store = SqlLargeResults(base.engine)
+    reachable = settings.http.operations_port is not None
+    large_results = LargeResults(large_store, settings.service.request_keys, base.cipher, reachable=reachable)
     executor = CallExecutor(
         ledger,
         waiting,
@@ -88,6 +95,7 @@ def calls_of(base: Base) -> Calls:
         keys,
         base.clock,
         ended,
+        large_results,
         default_timeout_ms=timeout_ms,
         observer=observer,
         cipher=base.cipher,
@@ -96,7 +104,21 @@ def calls_of(base: Base) -> Calls:
     quarantine = Quarantine(base.facts.tool_refused)
     rights = ToolRights(base.rights) if base.rights else None
     tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, rights)
-    return Calls(relay, mailbox, executor, ended, watch, blocked, catalog, tools, quarantine, pools, timeout_ms)
+    return Calls(
+        relay,
+        mailbox,
+        executor,
+        ended,
+        large_results,
+        large_store,
+        watch,
+        blocked,
+        catalog,
+        tools,
+        quarantine,
+        pools,
+        timeout_ms,
+    )
 
 
 def _catalog_keys(settings: Settings) -> RequestKeys:

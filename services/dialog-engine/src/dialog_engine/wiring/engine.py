@@ -79,7 +79,14 @@ async def run_engine(
         listener = ControlListener(
             base.connections.control, base.keys, turns.stop, decided, turns.queue.wake, chat.feed.announce
         )
-        loops = [calls.watch.run, calls.ended.run, calls.mailbox.run, calls.relay.run, calls.blocked.run]
+        loops = [
+            calls.watch.run,
+            calls.ended.run,
+            calls.mailbox.run,
+            calls.relay.run,
+            calls.blocked.run,
+            calls.large_store.run,
+        ]
         loops += [
             chat.consumption.run,
             base.subjects.run,

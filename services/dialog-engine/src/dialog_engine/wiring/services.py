@@ -68,6 +68,7 @@ def services_of(
         max_message_chars=settings.limits.max_message_chars,
         subjects=base.subjects,
         usage=SqlUsage(base.engine.database),
+        large_results=calls.large_results,
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         on_refused=base.facts.request_refused,
     )

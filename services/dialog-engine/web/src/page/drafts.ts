@@ -40,17 +40,27 @@ export class Drafts {
     this.text.value = this.#load(this.#place);
   }
 
+  /** The new conversation has got its id: what was written in it meanwhile goes with it. */
+  named(sessionId: string): void {
+    const text = this.text.value;
+    this.#keep(NEW, "");
+    this.#place = sessionId;
+    this.write(text);
+  }
+
   write(text: string): void {
     this.text.value = text;
     this.#keep(this.#place, text);
   }
 
-  /** A text that was not accepted goes back to where it was written, unless something new is there. */
+  /** A text that was not accepted goes back to where it was written, before what is there by now. */
   giveBack(sessionId: string | null, text: string): void {
     const place = sessionId ?? NEW;
-    if (this.#load(place)) return;
-    this.#keep(place, text);
-    if (place === this.#place) this.text.value = text;
+    const written = this.#load(place);
+    if (written.startsWith(text)) return; // it was given back before
+    const both = [text, written].filter(Boolean).join("\n\n");
+    this.#keep(place, both);
+    if (place === this.#place) this.text.value = both;
   }
 
   forget(sessionId: string): void {

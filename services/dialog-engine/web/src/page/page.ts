@@ -84,8 +84,8 @@ export class Page {
     media: this.api.media,
     decide: this.api.decide,
     edit: (turnId: string, text: string) => this.#chat.change(() => this.api.edit(turnId, text)),
-    withdraw: (turnId: string) => this.#chat.change(() => this.api.withdraw(turnId)),
-    sendNow: (turnId: string, stop: boolean) => this.#chat.change(() => this.api.sendNow(turnId, stop)),
+    withdraw: (turnId: string) => this.#change(() => this.api.withdraw(turnId)),
+    sendNow: (turnId: string, stop: boolean) => this.#change(() => this.api.sendNow(turnId, stop)),
     again: (turnId: string) => this.#again(turnId),
     branch: (turnId: string, text: string | null) => this.#branch(turnId, text),
     show: (turnId: string) => void this.#chat.show(turnId),
@@ -108,7 +108,7 @@ export class Page {
       if (this.keys.held.value) queueMicrotask(() => this.#begin()); // also a key that comes later
     });
     if (!this.keys.held.value) this.#begin();
-    if (!byTouch()) this.focusComposer();
+    this.keepFocus();
     setInterval(() => (this.now.value = Date.now()), TICK_MS);
   }
 
@@ -133,6 +133,11 @@ export class Page {
 
   focusComposer(): void {
     this.focusWished.value += 1;
+  }
+
+  /** The control that was used is gone: the focus goes to the message box, except where that brings up a keyboard. */
+  keepFocus(): void {
+    if (!byTouch()) this.focusComposer();
   }
 
   newConversation(): void {
@@ -222,7 +227,15 @@ export class Page {
       return false;
     }
     this.notices.dismiss();
-    return this.#chat.branch(turnId, text, this.choices.chosen);
+    const accepted = await this.#chat.branch(turnId, text, this.choices.chosen);
+    if (accepted) this.keepFocus();
+    return accepted;
+  }
+
+  /** Sends or withdraws a message that waits. */
+  #change(change: () => Promise<unknown>): void {
+    this.keepFocus();
+    this.#chat.change(change);
   }
 
   /** Something has changed in this tab, in another one, on another device or at another engine. */
@@ -253,7 +266,9 @@ export class Page {
 
   #changed(state: State, before: State): void {
     writeAddress(state);
-    this.drafts.open(state.sessionId);
+    const named = state.phase === "sending" && before.phase === "sending" && before.sessionId === null;
+    if (named && state.sessionId) this.drafts.named(state.sessionId);
+    else this.drafts.open(state.sessionId);
     this.#announce(announcements(before, state));
     if (before.older && before.older !== state.older && before.sessionId === state.sessionId) this.scroll.hold();
     if (before.phase === "running" && state.phase !== "running") this.notices.turnEnded();

@@ -6,12 +6,17 @@ import type { Page } from "../page/page";
 import type { Notice as Shown } from "../page/notices";
 import { Icon } from "./icon";
 
-export function Notice({ page: { notices } }: { page: Page }) {
+export function Notice({ page }: { page: Page }) {
+  const { notices } = page;
+  const dismiss = () => {
+    notices.dismiss();
+    page.keepFocus();
+  };
   const shown = notices.shown.value;
   const said = typeof shown?.what === "string";
   return (
     <div class={said ? "notice said" : "notice"} role="alert" data-testid="notice" hidden={shown === null}>
-      {shown && <Content {...shown} dismiss={() => notices.dismiss()} />}
+      {shown && <Content {...shown} dismiss={dismiss} />}
     </div>
   );
 }

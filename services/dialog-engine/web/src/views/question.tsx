@@ -1,9 +1,10 @@
 /** A question of the user: its text, its versions, and what can be done with it. */
 
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
 import { CopyButton } from "./copy-button";
+import { useFocusAfter } from "./focus";
 import { load, parts } from "./loaded";
 
 export interface BranchActions {
@@ -22,10 +23,15 @@ interface Props {
 export function Question({ item: { text, at, turnId }, versions, actions }: Props) {
   const { Versions } = parts.value ?? {};
   const [editor, setEditor] = useState<VNode | null>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const back = useFocusAfter(button);
   if (editor) return editor;
   const edit = async (turnId: string) => {
     const { Edit } = await load();
-    const close = () => setEditor(null);
+    const close = (sent: boolean) => {
+      setEditor(null);
+      if (!sent) back();
+    };
     setEditor(<Edit text={text} send={(changed) => actions.branch(turnId, changed)} close={close} />);
   };
   return (
@@ -37,7 +43,7 @@ export function Question({ item: { text, at, turnId }, versions, actions }: Prop
         {turnId && versions && Versions && <Versions turnId={turnId} versions={versions} show={actions.show} />}
         <CopyButton label="Copy the question" testId="copy-question" text={() => text} small />
         {turnId && (
-          <button type="button" class="quiet" data-testid="edit-question" onClick={() => edit(turnId)}>
+          <button type="button" class="quiet" data-testid="edit-question" ref={button} onClick={() => edit(turnId)}>
             Edit
           </button>
         )}

@@ -1,7 +1,9 @@
 /** A message that waits for the turns before it: what holds it, and what can be done with it. */
 
-import { useState } from "preact/hooks";
+import type { Ref } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Waiting } from "../core/types";
+import { useFocusAfter } from "./focus";
 
 export interface QueueActions {
   edit: (turnId: string, text: string) => void;
@@ -27,25 +29,39 @@ interface Props {
 
 export function WaitingMessage({ waiting: { turnId, message, held }, running, actions }: Props) {
   const [edited, setEdited] = useState<string | null>(null);
+  const box = useRef<HTMLTextAreaElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const back = useFocusAfter(button);
+  useLayoutEffect(() => box.current?.focus(), [edited === null]);
+  const close = () => {
+    setEdited(null);
+    back();
+  };
   const save = (event: Event) => {
     event.preventDefault();
     if (turnId && edited?.trim()) actions.edit(turnId, edited.trim());
-    setEdited(null);
+    close();
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || event.isComposing) return;
+    event.stopPropagation(); // on the page it stops the answer
+    close();
   };
   if (edited !== null)
     return (
-      <form class="user queued" aria-label="Edit your waiting message" data-testid="queued-form" onSubmit={save}>
+      <form class="user queued" aria-label="Edit your waiting message" data-testid="queued-form" onSubmit={save} onKeyDown={onKeyDown}>
         <textarea
           class="bubble"
           aria-label="Waiting message"
           dir="auto"
           data-testid="queued-text"
+          ref={box}
           value={edited}
           onInput={({ currentTarget }) => setEdited(currentTarget.value)}
         />
         <p class="hint">
           <Action word="Save" id="queued-save" submits />
-          <Action word="Cancel" id="queued-cancel" act={() => setEdited(null)} />
+          <Action word="Cancel" id="queued-cancel" act={close} />
         </p>
       </form>
     );
@@ -62,7 +78,7 @@ export function WaitingMessage({ waiting: { turnId, message, held }, running, ac
           ) : (
             <Action word="Send now" id="queued-send" act={() => actions.sendNow(turnId, false)} />
           )}
-          <Action word="Edit" id="queued-edit" act={() => setEdited(message)} />
+          <Action word="Edit" id="queued-edit" button={button} act={() => setEdited(message)} />
           <Action word="Withdraw" id="queued-withdraw" act={() => actions.withdraw(turnId)} />
         </p>
       )}
@@ -70,8 +86,16 @@ export function WaitingMessage({ waiting: { turnId, message, held }, running, ac
   );
 }
 
-const Action = ({ word, id, act, submits = false }: { word: string; id: string; act?: () => void; submits?: boolean }) => (
-  <button type={submits ? "submit" : "button"} class="quiet" data-testid={id} onClick={act}>
+interface ActionProps {
+  word: string;
+  id: string;
+  act?: () => void;
+  submits?: boolean;
+  button?: Ref<HTMLButtonElement>;
+}
+
+const Action = ({ word, id, act, submits = false, button }: ActionProps) => (
+  <button type={submits ? "submit" : "button"} class="quiet" data-testid={id} ref={button} onClick={act}>
     {word}
   </button>
 );

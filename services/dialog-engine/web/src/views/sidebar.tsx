@@ -117,8 +117,11 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-const when = ({ runningTurnId, awaitsApproval, updatedAt }: Session, now: number): string =>
-  awaitsApproval ? "Needs your approval" : runningTurnId ? "Answering…" : ago(updatedAt, now);
+function when({ runningTurnId, awaitsApproval, waiting, updatedAt }: Session, now: number): string {
+  if (awaitsApproval) return "Needs your approval";
+  if (runningTurnId) return "Answering…";
+  return waiting ? "A message waits for you" : ago(updatedAt, now);
+}
 
 function ago(timestamp: string, now: number): string {
   const seconds = (now - Date.parse(timestamp)) / 1000;

@@ -27,6 +27,7 @@ TABLES = (
     SealedTable("messages", ("message_id",), ("turn_id", "role"), ("content", "reasoning")),
     SealedTable("tool_calls", ("correlation_id",), ("correlation_id",), ("arguments", "extra", "outcome")),
     SealedTable("media", ("correlation_id", "number"), ("correlation_id", "number"), ("data",)),
+    SealedTable("large_results", ("correlation_id",), ("correlation_id",), ("large_result",)),
     SealedTable("whole_results", ("correlation_id",), ("correlation_id",), ("whole",)),
     SealedTable("approvals", ("correlation_id",), ("correlation_id",), ("question", "decision")),
     SealedTable(

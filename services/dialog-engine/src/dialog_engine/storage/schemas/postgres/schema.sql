@@ -153,6 +153,15 @@ CREATE TABLE media (
     PRIMARY KEY (correlation_id, number)
 );
 
+-- Large results of calls that have no outcome yet, as workers have sent them.
+CREATE TABLE large_results (
+    correlation_id text PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    fence          bigint NOT NULL, -- of the worker that sent it
+    digest         text NOT NULL, -- of the body that it sent
+    large_result   bytea NOT NULL,
+    sent_at        bigint NOT NULL
+);
+
 -- All the text of a result that was too long to be shown.
 CREATE TABLE whole_results (
     correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,

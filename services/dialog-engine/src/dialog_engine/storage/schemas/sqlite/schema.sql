@@ -153,6 +153,15 @@ CREATE TABLE media (
     PRIMARY KEY (correlation_id, number)
 ) STRICT;
 
+-- Large results of calls that have no outcome yet, as workers have sent them.
+CREATE TABLE large_results (
+    correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
+    fence          INTEGER NOT NULL, -- of the worker that sent it
+    digest         TEXT NOT NULL, -- of the body that it sent
+    large_result   BLOB NOT NULL,
+    sent_at        INTEGER NOT NULL
+) STRICT;
+
 -- All the text of a result that was too long to be shown.
 CREATE TABLE whole_results (
     correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
