@@ -16,7 +16,7 @@ from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
 from tests.chaos.followed import Followed
 from tests.chaos.model import Order, Shown
-from tests.chaos.transitions import Transition
+from tests.chaos.transitions import LATE, Transition
 from tests.support.replicas import Replica, read
 from tests.support.stack import Event
 from tests.support.store import quoted
@@ -155,7 +155,7 @@ class Kill:
         for _ in range(self.turns):
             tag = new_id()
             call = (f"{server}__once", {"token": tag, "work_ms": self.transition.work_ms})
-            turn = KilledTurn(Order(tag, [[call]]), asked=self.transition.asked, approves_late=step == "sent asked")
+            turn = KilledTurn(Order(tag, [[call]]), asked=self.transition.asked, approves_late=step in LATE)
             self.clients.append(turn)
         with ThreadPoolExecutor(self.turns + 1) as pool:
             asking = [pool.submit(client.ask, self.victim) for client in self.clients]
@@ -178,7 +178,8 @@ class Kill:
         """When the last of the turns that the dead engine ran belonged to another one."""
         store = self.victim.stack.store
         sessions = quoted(client.session_id for client in self.clients)
-        owners = store.rows(f"SELECT DISTINCT owner FROM turns WHERE session_id IN ({sessions}) AND status = 'running'")  # noqa: S608
+        own = f"session_id IN ({sessions}) AND status = 'running' AND owner <> ''"
+        owners = store.rows(f"SELECT DISTINCT owner FROM turns WHERE {own}")  # noqa: S608
         if not owners:
             return None
         left = f"turns WHERE status = 'running' AND owner IN ({quoted(owner for (owner,) in owners)})"

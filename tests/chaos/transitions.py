@@ -24,6 +24,8 @@ LONG_MS = 5_000
 """A busy engine learns of the start of a shorter call together with its reply, and sends the reply only."""
 
 
+LATE = ("sent asked", "before SqlParked.park", "after SqlParked.park")
+"""Before the approval is given."""
 TRANSITIONS = (
     Transition("the user's message is committed, nothing is sent", "after SqlTurns.begin"),
     Transition("the turn has begun", "sent started"),
@@ -42,6 +44,8 @@ TRANSITIONS = (
     Transition(UNSTORED_END, UNSTORED_END),
     Transition("the turn has ended", "sent done"),
     Transition("a call waits for approval", "sent asked", asked=True),
+    Transition("a call waits for approval, the turn is not parked", "before SqlParked.park", asked=True),
+    Transition("the turn is parked", "after SqlParked.park", asked=True),
     Transition("the approval is there, not committed", "before SqlApprovals.decide", asked=True),
     Transition("the approval is committed, not sent", "after SqlApprovals.decide", asked=True),
     Transition("the approval is sent", "sent approved", asked=True),

@@ -40,6 +40,12 @@ class Quiet(TurnLogs, TurnLog):
 
     def moved(self, turn: Turn) -> None: ...
 
+    async def continues(self, turn: Turn) -> bool:
+        return True
+
+    async def settle(self) -> None:
+        pass
+
     def append(self, event: TurnEvent) -> None:
         self.events.append(event)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat.ownership import MAX_CRASHES, Ownership, OwnershipTimes
+from dialog_engine.chat.running_turn import Unseen
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn
@@ -43,7 +44,9 @@ class Turns(RunningTurns):
     def knows(self, turn_id: str) -> bool:
         return turn_id in self.runs or turn_id in self.beginning
 
-    def run(self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None) -> None:
+    def run(
+        self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None, unseen: Unseen = None
+    ) -> None:
         self.runs[turn.turn_id] = turn
         self.failures[turn.turn_id] = failure
         if stopped:

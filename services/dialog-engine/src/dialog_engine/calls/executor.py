@@ -23,6 +23,7 @@ from dialog_engine.calls.subscriptions import (
     Subscriptions,
     of_enqueued,
 )
+from dialog_engine.calls.times import TIMES, ExecutorTimes
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.catalog import ToolEntry
@@ -48,21 +49,6 @@ T = TypeVar("T")
 TOGETHER_SECONDS = 0.1
 """A call that is overdue so soon after another is ended with it: each attempt takes up to `ExecutorTimes.ask`."""
 ASK_AGAIN_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorTimes:
-    """How long others have to answer, in seconds."""
-
-    grace: float = 2.0
-    """A worker, after the deadline of a call."""
-    cancel: float = 3.0
-    """A worker, when the user stopped a call."""
-    ask: float = 2.0
-    """The ledger, when a call is ended."""
-
-
-TIMES = ExecutorTimes()
 
 
 @dataclass(frozen=True, slots=True)

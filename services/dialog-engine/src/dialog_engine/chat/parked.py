@@ -24,9 +24,9 @@ from plugins_contract.outcomes import ToolOutcome
 
 log = logging.getLogger(__name__)
 
-TAKEN_AT_ONCE = 16
+TAKEN_AT_ONCE = 50
 """How many turns one look takes up at most, so that several engines share them."""
-CREDENTIALS_AT_ONCE = 100
+CREDENTIALS_AT_ONCE = 1_000
 """How many credentials of parked turns one look checks. The next look goes on behind them."""
 DECLINED = "the user sent another message instead"
 

@@ -41,6 +41,8 @@ _INTERNAL_ERROR = "internal error"
 
 Park = Callable[[Turn, Mapping[str, str], int | None], Awaitable[bool]]
 """See `ParkedStore.park`."""
+Unseen = Sequence[TurnEvent] | None
+"""What has happened since a turn was parked, which its readers have not seen; None: it was not parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,11 @@ class RunningTurn(SideBand):
         park: Park | None = None,
         said: Sequence[Message] | None = None,
         failure: EngineError | None = None,
-        unseen: Sequence[TurnEvent] | None = None,
+        unseen: Unseen = None,
     ) -> None:
         """`next_in` is the message that may be next in a session, for the block that commits the end of this turn and
         sets whether it has begun. `said` is the history of its session, where that is known. With a `failure` the turn
-        is ended and not answered. `unseen` is what has happened since the turn was parked; None: it was not."""
+        is ended and not answered."""
         self._finish_retry_seconds = finish_retry_seconds
         self.turn = turn
         self.fenced = False

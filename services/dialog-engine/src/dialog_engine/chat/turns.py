@@ -10,11 +10,11 @@ from typing import Any
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
-from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes
+from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes, Unseen
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
 from dialog_engine.errors import CredentialRevokedError, EngineError
-from dialog_engine.model import Choice, Turn, TurnEvent, UserMessage
+from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
 
@@ -266,12 +266,7 @@ class RunningTurns:
         return unfinished
 
     def run(
-        self,
-        turn: Turn,
-        *,
-        stopped: bool = False,
-        failure: EngineError | None = None,
-        unseen: Sequence[TurnEvent] | None = None,
+        self, turn: Turn, *, stopped: bool = False, failure: EngineError | None = None, unseen: Unseen = None
     ) -> None:
         """Run a committed turn. `stopped`: its user has stopped it. `failure` and `unseen`: see `RunningTurn`."""
         if earlier := self._running.get(turn.turn_id):

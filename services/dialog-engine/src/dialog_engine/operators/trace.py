@@ -134,6 +134,8 @@ def _turn(story: Story, turn: Row) -> None:
     if turn.finished_at is None:
         crashed = f", after {turn.crashes} crashes" if turn.crashes else ""
         where = f"at engine {turn.owner}, epoch {turn.epoch}{crashed}"
+        if not turn.owner:
+            where = f"and parked: it waits for its user, epoch {turn.epoch}"
         story.add("store", _now_ms(), f"{named} is {turn.status} {where}")
         return
     error = f" with {turn.error_code}" if turn.error_code else ""

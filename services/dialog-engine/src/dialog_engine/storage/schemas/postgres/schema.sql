@@ -1,4 +1,4 @@
--- Version 17. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 19. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,

@@ -1,4 +1,4 @@
--- Version 20. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
+-- Version 22. Times are Unix milliseconds on the clock of the database. JSON is stored as it travels.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,

@@ -1,0 +1,244 @@
+"""Parked turns with real storage, Redis and HTTP: what engines hold of them, and what their readers see."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from redis import Redis as SyncRedis
+
+from dialog_engine.personal_data.service import ErasureTimes
+from dialog_engine.wiring.times import EngineTimes
+from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.keys import Keys
+from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings, with_times
+from tests.marks import promise
+from tests.support.fakes import tool
+from tests.support.servers import LocalServer
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.anyio
+KEYS = Keys()
+DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=ApprovalPolicy.ALWAYS)
+
+
+@pytest.fixture
+async def engines(
+    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
+) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """Two engines that share a database, and offer the tool."""
+    publish(redis_url, DELETE)
+    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
+    async with AsyncExitStack() as stack:
+        here = await stack.enter_async_context(running_engine(configured, times=times))
+        there = await stack.enter_async_context(running_engine(configured, times=times))
+        for each in (here, there):
+            await wait_until(each.offers, what="the tool")
+        yield here, there
+
+
+class Asking:
+    """A parked turn, and how it is answered."""
+
+    def __init__(self, turn: dict[str, str], question: dict[str, Any]) -> None:
+        self.turn_id, self.session_id = turn["turnId"], turn["sessionId"]
+        self.events_at = f"/v1/turns/{self.turn_id}/events"
+        self.question = question
+
+    async def refuse(self, engine: Engine) -> int:
+        call = self.question["correlationId"]
+        return await engine.status("POST", f"/v1/turns/{self.turn_id}/approvals/{call}", json={"decision": "refuse"})
+
+    async def state(self, engine: Engine) -> dict[str, Any]:
+        return (await engine.client.get(f"/v1/turns/{self.turn_id}")).json()
+
+
+async def asking(engine: Engine, model: Model) -> Asking:
+    """A turn that asks its user, and is parked."""
+    model.will_call(DELETE.name)
+    turn = await engine.begin("Delete it")
+
+    async def is_parked() -> bool:
+        return (await engine.client.get(f"/v1/turns/{turn['turnId']}")).json().get("parked", False)
+
+    await wait_until(is_parked, what="the parked turn")
+    [pending] = [
+        each
+        for each in (await engine.client.get("/v1/me/pending")).json()["approvals"]
+        if each["turnId"] == turn["turnId"]
+    ]
+    return Asking(turn, pending)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [
+        f"{each.data['type']} {each.data.get('status', '')}".strip() if each.name == "control" else each.name
+        for each in events
+    ]
+
+
+@asynccontextmanager
+async def reading(engine: Engine, path: str) -> AsyncGenerator[list[Event]]:
+    """What one connection gets while the block runs; it must end with `done` by itself."""
+    events: list[Event] = []
+    attached = asyncio.Event()
+
+    async def read() -> None:
+        async with engine.stream("GET", path) as stream:
+            async for event in stream:
+                events.append(event)
+                attached.set()
+
+    reader = asyncio.create_task(read())
+    await asyncio.wait_for(attached.wait(), 30)
+    yield events
+    await asyncio.wait_for(reader, 60)
+    assert events[-1].name == "done", "the connection was not ended before"
+
+
+@promise("a turn that waits for people only is parked: no engine has it, and none adopts it")
+async def test_readers_at_every_engine_stay_attached_and_see_the_parked_turn_go_on(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    asked = await asking(here, model)
+    for engine in engines:
+        await wait_until(lambda engine=engine: engine.metric("dialog_turns_running 0.0"), what="no running turn")
+    assert await here.metric("dialog_turns_parked 1.0")
+    assert await there.metric("dialog_approvals_waiting 1.0")
+    model.will_say("So be it.")
+
+    async with reading(here, asked.events_at) as first, reading(there, asked.events_at) as second:
+        await wait_until(lambda: "waiting" in kinds(first) and "waiting" in kinds(second), what="what was asked")
+        assert await asked.refuse(there) == 200
+
+    for events in (first, second):
+        seen = kinds(events)
+        assert "reset" not in seen
+        assert seen.count("turn started") == 1
+        assert [each for each in seen if each.split()[0] in ("approval", "waiting")] == [
+            "approval asked",
+            "waiting",
+            "approval refused",
+        ]
+        assert [each.data["content"] for each in events if each.name == "message"][-1] == "So be it."
+    assert [each.id for each in first] == [each.id for each in second]
+    state = await asked.state(here)
+    assert (state["status"], "parked" in state) == ("done", False)
+    assert await here.metric("dialog_turns_parked 0.0")
+
+
+@promise("what a parked turn has shown is replayed from the store when its log is not kept any more")
+async def test_a_parked_turn_is_read_and_goes_on_after_its_log_has_expired(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, there = engines
+    asked = await asking(here, model)
+    async with here.stream("GET", asked.events_at) as stream:
+        seen = await anext(aiter(stream))
+    with SyncRedis.from_url(redis_url) as redis:
+        assert redis.delete(KEYS.turn(asked.turn_id)) == 1
+    model.will_say("So be it.")
+
+    old = f"{asked.events_at}?after={seen.id}"
+    async with reading(there, asked.events_at) as new, reading(here, old) as returning:
+        await wait_until(lambda: "waiting" in kinds(new), what="what was asked")
+        assert kinds(new) == ["turn started", "message", "tool pending", "approval asked", "waiting"]
+        assert kinds(returning) == ["reset"]
+        assert returning[0].data["reason"] == "log_lost"
+        async with there.stream("GET", f"{asked.events_at}?after={new[2].id}") as stream:
+            assert kinds([await anext(aiter(stream)), await anext(aiter(stream))]) == ["approval asked", "waiting"]
+        assert await asked.refuse(there) == 200
+
+    for events in (new, returning):
+        assert "reset" in kinds(events)[1:], "the log of its earlier epoch is gone"
+    assert kinds(await here.events("GET", asked.events_at))[-1] == "done"
+
+
+async def test_a_reader_that_comes_when_redis_has_lost_the_log_of_a_turn_that_went_on_gets_everything(
+    engines: tuple[Engine, Engine], model: Model, redis_url: str
+) -> None:
+    here, there = engines
+    asked = await asking(here, model)
+    model.held.clear()
+    model.will_say("So be it.")
+    async with reading(here, asked.events_at) as first:
+        assert await asked.refuse(there) == 200
+        await wait_until(lambda: "text" in kinds(first)[-1:], what="the answer")
+        with SyncRedis.from_url(redis_url) as redis:
+            redis.delete(KEYS.turn(asked.turn_id))
+        async with reading(there, asked.events_at) as late:
+            model.held.set()
+    assert kinds(first).count("reset") == 0
+    [shown] = [each.data["events"] for each in late if each.name == "reset"]
+    assert "refused" in [each["data"].get("status") for each in shown]
+
+
+@promise("any engine takes a decision on the turn of any other, also while Redis is away")
+async def test_a_parked_turn_goes_on_while_redis_is_away(tmp_path: Path, own_redis: LocalServer, model: Model) -> None:
+    publish(own_redis.url, DELETE)
+    async with running_engine(settings(tmp_path, own_redis.url, model.url)) as engine:
+        await wait_until(engine.offers, what="the tool")
+        asked = await asking(engine, model)
+        model.will_say("So be it.")
+        own_redis.kill()
+        async with reading(engine, asked.events_at) as events:
+            assert "turn started" in kinds(events)
+            assert await asked.refuse(engine) == 200
+        own_redis.start()
+    assert [each.data["content"] for each in events if each.name == "message"][-1] == "So be it."
+
+
+async def send(engine: Engine, session_id: str, **fields: str) -> httpx2.Response:
+    return await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "This instead", **fields})
+
+
+@promise("a message may decline what a turn asks, and begins after it")
+async def test_a_message_is_refused_with_what_is_open_or_waits_or_declines_it(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = engines
+    asked = await asking(here, model)
+    refused = await send(there, asked.session_id)
+    assert (refused.status_code, refused.json()["code"]) == (409, "TURN_RUNNING")
+    [call] = refused.json()["waitsFor"]
+    assert (call["kind"], call["correlationId"], call["toolName"]) == (
+        "approval",
+        asked.question["correlationId"],
+        DELETE.name,
+    )
+    assert "onOpenQuestion" in refused.json()["detail"]
+    waits = await send(there, asked.session_id, onBusy="queue")
+    assert waits.json()["status"] == "waiting"
+    model.will_say("This it is.")
+    async with reading(here, asked.events_at) as events:
+        sent = await send(there, asked.session_id, onOpenQuestion="decline")
+    assert (sent.status_code, sent.json()["status"]) == (202, "waiting")
+
+    answered = await there.events("GET", sent.json()["eventsUrl"])
+    assert [each.data["content"] for each in answered if each.name == "message"] == ["This it is."]
+    assert kinds(events)[-4:] == ["waiting", "approval refused", "tool refused", "done"]
+    assert events[-1].data["reason"] == "cancelled"
+    assert (await asked.state(here))["status"] == "cancelled"
+    assert (await here.events("GET", waits.json()["eventsUrl"]))[-1].name == "done", "those behind it follow"
+    assert len(model.asked) == 3, "the model is not asked about what was declined"
+
+
+@with_times(EngineTimes(erasures=ErasureTimes(look=0.05, settle=0, claim=0.2)))
+async def test_an_erasure_and_a_deletion_end_parked_turns(engines: tuple[Engine, Engine], model: Model) -> None:
+    here, there = engines
+    kept, erased = await asking(here, model), await asking(here, model)
+    assert await here.status("DELETE", f"/v1/sessions/{kept.session_id}") == 409
+    assert await there.status("DELETE", f"/v1/sessions/{kept.session_id}?stop=true") == 202
+    assert await there.status("GET", f"/v1/turns/{kept.turn_id}") == 404
+    async with here.client.stream("GET", "/v1/me/data") as answer:
+        assert erased.question["correlationId"] in (await answer.aread()).decode(), "it is exported"
+    await there.client.delete("/v1/me/data")
+
+    async def gone() -> bool:
+        return await here.status("GET", f"/v1/turns/{erased.turn_id}") == 404
+
+    await wait_until(gone, what="the erasure")
