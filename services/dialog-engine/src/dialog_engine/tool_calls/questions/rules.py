@@ -26,6 +26,7 @@ from plugins_contract.questions import NextRound, ServerQuestion, choices, round
 MAX_TEXT = 10_000
 """Characters of one text of an answer."""
 _EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s.]+(\.[^@\s.]+)*")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _ACTIONS = {QuestionStatus.ANSWERED: "accept", QuestionStatus.DECLINED: "decline", QuestionStatus.CANCELLED: "cancel"}
 
 
@@ -110,15 +111,22 @@ def _address(text: str) -> None:
         raise ValueError(text)
 
 
+def _day(text: str) -> None:
+    if not _DATE.fullmatch(text):
+        raise ValueError(text)
+    date.fromisoformat(text)
+
+
 def _moment(text: str) -> None:
-    if "T" not in text.upper() or datetime.fromisoformat(text).tzinfo is None:
+    _day(text[:10])
+    if text[10:11] not in ("T", "t") or datetime.fromisoformat(text).tzinfo is None:
         raise ValueError(text)
 
 
 _FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
     "email": (lambda text: _EMAIL.fullmatch(text[:400]) is not None, "an email address"),
     "uri": (_reads(_address), "an address with its scheme, such as https://example.com"),
-    "date": (_reads(lambda text: date.fromisoformat(text) if len(text) == 10 else int("")), "a date: YYYY-MM-DD"),
+    "date": (_reads(_day), "a date: YYYY-MM-DD"),
     "date-time": (_reads(_moment), "a time with its zone, such as 2026-11-26T18:00:00Z"),
 }
 
