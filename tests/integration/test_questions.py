@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 from redis import Redis as SyncRedis
+from redis.asyncio import Redis
 
 from tests.integration.engines import Engine, Event, Model, Start
+from tests.integration.test_replicas import Place
 from tests.integration.test_worker_questions import ran, servers
 from tests.marks import promise
+from tests.support.hidden import files_with, keys_with
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
 pytestmark = pytest.mark.anyio
-WHEN = {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}
+WHEN: dict[str, Any] = {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}
 
 
 class Asking:
@@ -59,6 +62,13 @@ def statuses(events: list[Event], kind: str) -> list[str]:
 
 def result(events: list[Event]) -> dict[str, Any]:
     return next(e.data for e in reversed(events) if e.data.get("type") == "tool" and "durationMs" in e.data)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, redis_url: str, postgres_url: str, model: Model) -> AsyncGenerator[Place]:
+    place = Place(tmp_path, redis_url, postgres_url, model)
+    yield place
+    place.store.close()
 
 
 @pytest.fixture
@@ -161,3 +171,41 @@ async def test_redis_is_wiped_and_engine_and_worker_are_new(
             events = await asking.ended(engine)
     assert result(events)["result"]["text"].startswith("accept Bonn")
     assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]
+
+
+@promise("answers to forms and a server's state are nowhere in clear where encryption is on")
+async def test_no_answer_and_no_state_is_in_clear(
+    start: Start, redis_url: str, redis: Redis, asking: Asking, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "work").mkdir()
+    keys = tmp_path / "encryption.keys"
+    keys.write_text("n" * 32)
+    config = servers(tmp_path / "work", key="clear")
+    async with working(redis_url, config, encryption_keys_file=keys), ready(start, encryption_keys_file=keys) as engine:
+        [question] = await asking.begin(engine)
+        content = WHEN["content"] | {"note": "canary-note"}
+        assert (await asking.answer(engine, question, action="accept", content=content))[0] == 200
+        events = await asking.ended(engine)
+        assert "canary-note" in result(events)["result"]["text"], "the server has it"
+        appended = Path((await redis.config_get("dir"))["dir"]) / "appendonlydir"
+        for canary in ("canary-note", "canary-state", "When to Bonn"):
+            assert await keys_with(redis, canary) == []
+            assert files_with(tmp_path, canary) == []
+            assert files_with(appended, canary) == []
+            assert canary not in caplog.text
+
+
+@promise("of two engines that take different answers to a server's question at once one wins")
+async def test_two_engines_at_once(place: Place, redis_url: str, model: Model, tmp_path: Path) -> None:
+    asking = Asking(model)
+    async with working(redis_url, servers(tmp_path)), place.engines() as (here, there):
+        await wait_until(lambda: here.offers(9), 30, what="the tools")
+        await wait_until(lambda: there.offers(9), 30, what="the tools")
+        [question] = await asking.begin(here)
+        answers = [asking.answer(here, question), asking.answer(there, question, action="decline")]
+        both = await asyncio.gather(*answers)
+        assert sorted(status for status, _ in both) == [200, 409]
+        events = await asking.ended(there)
+    won = next(body["status"] for status, body in both if status == 200)
+    assert statuses(events, "question")[-1] == won
+    assert ran(tmp_path)[1:] == [f"book canary-state to Bonn {'accept' if won == 'answered' else 'decline'}"]
