@@ -141,14 +141,14 @@ class MemoryOutbox(SqlOutbox):
 # --- A running engine ---
 
 
-def publish(redis_url: str, *tools: ToolEntry) -> None:
-    """A worker offers these tools and runs none."""
+def publish(redis_url: str, *tools: ToolEntry, instructions: str | None = None) -> None:
+    """A worker offers these tools and runs none. `instructions` are those of each server."""
     keys, redis = Keys(), SyncRedis.from_url(redis_url)
     with redis:
         now: Any = redis.time()
         beat = ServerHeartbeat(state=ServerState.READY, at=(now[0] + 60) * 1000)
         for server, offered in groupby(tools, key=lambda tool: tool.server):
-            catalog = ServerCatalog(server=server, tools=tuple(offered))
+            catalog = ServerCatalog(server=server, tools=tuple(offered), instructions=instructions)
             fields: Any = {"catalog": msgspec.json.encode(catalog), "worker:w": msgspec.json.encode(beat)}
             redis.sadd(keys.catalog, server)
             redis.hset(keys.catalog_of(server), mapping=fields)
@@ -261,7 +261,7 @@ class Engine:
         servers = (await self.client.get("/v1/tools")).json()["servers"]
         return sum(len(server["tools"]) for server in servers) >= number
 
-    async def begin(self, message: str = "Hi", session_id: str = "", **fields: str) -> dict[str, str]:
+    async def begin(self, message: str = "Hi", session_id: str = "", **fields: Any) -> dict[str, str]:
         """Begin a turn without a stream, in a new session if none is given: both ids, and where its events are."""
         session_id = session_id or (await self.client.post("/v1/sessions")).json()["sessionId"]
         answer = await self.client.post(f"/v1/sessions/{session_id}/turns", json={"message": message, **fields})
@@ -274,7 +274,7 @@ class Engine:
     async def metric(self, line: str) -> bool:
         return line in (await self.client.get("/metrics")).text.splitlines()
 
-    async def chat(self, message: str = "Hi", **fields: str) -> list["Event"]:
+    async def chat(self, message: str = "Hi", **fields: Any) -> list["Event"]:
         return await self.events("POST", "/v1/chat", json={"message": message, **fields})
 
 

@@ -76,6 +76,8 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
                 "executionClass": "repeatable",
                 "approval": "always",
                 "disabled": True,
+                "name": "u ",
+                "description": "Does it.",
             }
         },
     }
@@ -87,7 +89,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         connect_timeout_ms=2000,
         concurrency=3,
         protocol="legacy",
-        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, disabled=True)},
+        tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, True, "u", "Does it.")},
     )
 
 
@@ -103,6 +105,12 @@ OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tools": {"t": {"idleTimeoutMs": "30s"}}}, ".tools.t.idleTimeoutMs must be a whole number of milliseconds"),
     ({"tools": {"t": {"executionClass": "often"}}}, ".tools.t.executionClass"),
     ({"tools": {"t": {"approval": True}}}, ".tools.t.approval must be one of"),
+    ({"tools": {"t": {"name": " "}}}, ".tools.t.name must have 1 to 64 characters"),
+    ({"tools": {"t": {"description": 5}}}, ".tools.t.description must be a string"),
+    (
+        {"tools": {"t": {"name": "x"}, "u": {"name": "x"}}},
+        ".tools.u.name is that of callstream.tools.t: choose another",
+    ),
 ]
 """In our own options, and what is said of them behind their key."""
 

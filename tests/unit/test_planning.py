@@ -50,6 +50,24 @@ def test_no_text_at_all_means_no_arguments(text: str) -> None:
     assert read_arguments(text) == {}
 
 
+@pytest.mark.parametrize(
+    ("type_", "required", "expected"),
+    [("boolean", [], {}), (["boolean", "null"], [], {"x": None}), ("null", [], {"x": None}), (["string"], "x", {})],
+)
+def test_a_null_for_a_field_that_may_be_left_out_is_left_out(type_: Any, required: Any, expected: Any) -> None:
+    schema = {"type": "object", "properties": {"x": {"type": type_}}, "required": required}
+    if not isinstance(required, list):
+        del schema["required"]
+    match planned('{"x": null}', schema):
+        case Runnable(arguments=arguments):
+            assert arguments == expected
+        case other:
+            raise AssertionError(other)
+    assert "x: None is not of type 'boolean'" in message(
+        '{"x": null}', schema | {"properties": {"x": {"type": "boolean"}}, "required": ["x"]}
+    )
+
+
 ADDS = FakeCatalog(tool("demo__add"), tool("other__add"), tool("other__sub"), tool("add__x"))
 
 

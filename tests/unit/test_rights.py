@@ -8,7 +8,7 @@ import pytest
 from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.errors import ToolChangedError
 from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
-from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolRights
+from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolFilters
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode, OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
@@ -143,7 +143,7 @@ class Place:
         self.write('[[allow]]\nsubjects = ["ann"]\ntools = ["files/read"]')
         self.directory = Directory(READ, WRITE, NOW)
         rights = WatchedFile(self.path, Rights, Rights(b""), now=lambda: self.now)
-        self.tools = OfferedTools(self.directory, Quarantine(), ToolRights(rights))
+        self.tools = OfferedTools(self.directory, Quarantine(), ToolFilters(rights))
 
     def write(self, text: str) -> None:
         """Replace the file; it is noticed at the next use."""
@@ -185,7 +185,7 @@ def test_no_message_names_a_tool_that_the_sender_may_not_use(place: Place) -> No
 def test_senders_with_the_same_rights_share_one_catalog_and_the_number_kept_is_bounded(place: Place) -> None:
     assert place.tools.visible_to("ann", ()).tools() is place.tools.visible_to("ann", ("staff",)).tools()
     rules = "\n".join(f'[[allow]]\nsubjects = ["s{n}"]\ntools = ["files/{n}*"]' for n in range(3 * MOST_KEPT))
-    rights = ToolRights(WatchedFile(place.path, lambda _: Rights(rules.encode()), Rights(b"")))
+    rights = ToolFilters(WatchedFile(place.path, lambda _: Rights(rules.encode()), Rights(b"")))
     for n in range(3 * MOST_KEPT):
         rights.restricted(place.directory, f"s{n}", ()).tools()
     assert len(rights._kept) == MOST_KEPT  # pyright: ignore[reportPrivateUsage]

@@ -417,7 +417,7 @@ OTHERS = {
 dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control
     relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.moves storage.results storage.sqlite storage.statements
-plugins_contract: catalog dead_letters encryption large_results messages pins pools trust
+plugins_contract: catalog choice dead_letters encryption large_results messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """

@@ -343,7 +343,7 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStor
         *(storage.turns.begin(message(new_id()), "Hi", new_session=True, client_message_id="m3") for _ in range(2)),
         return_exceptions=True,
     )
-    assert sorted(type(each).__name__ for each in both) == ["SentBeforeError", "bool"]
+    assert sorted(type(each).__name__ for each in both) == ["SentBeforeError", "Turn"]
     await older(storage, "client_messages SET created_at = created_at", beginnings.KEPT_MS)
     assert await storage.turns.begin(message(new_id()), "Hi", new_session=True, client_message_id="m1"), "a week later"
 

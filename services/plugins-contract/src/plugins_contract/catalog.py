@@ -47,11 +47,22 @@ class _Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_
     pass
 
 
-class ToolEntry(_Wire, frozen=True, kw_only=True):
-    """One tool. `name` is what the model sees, `tool` what the server calls it.
+class IconEntry(_Wire, frozen=True, kw_only=True):
+    """An icon, by its address: `https:`, or an image in the address itself (`data:`). Nothing has fetched it."""
 
-    `timeout_ms` is the total time a call may take; None means the engine's default. `approval` is the policy that the
-    tool falls under; `never` needs no approval.
+    src: str
+    mime_type: str | None = None
+    sizes: tuple[str, ...] = ()
+
+
+class ToolEntry(_Wire, frozen=True, kw_only=True):
+    """One tool. `name` is what the model sees, `tool` what the server calls it, `alias` what the operator calls it
+    instead, if anything. Rights, choices, pins and requests speak of `tool`.
+
+    A tool that is not `for_model` is for the server's own page only: it is never offered to, found by or run for a
+    model. `output_schema`, `icons` and `meta` are the server's, for pages and other programs. `timeout_ms` is the total
+    time a call may take; None means the engine's default. `approval` is the policy that the tool falls under; `never`
+    needs no approval.
     """
 
     name: str
@@ -64,6 +75,16 @@ class ToolEntry(_Wire, frozen=True, kw_only=True):
     execution_class: ExecutionClass = ExecutionClass.ONCE
     timeout_ms: int | None = None
     approval: ApprovalPolicy = ApprovalPolicy.NEVER
+    alias: str = ""
+    for_model: bool = True
+    output_schema: dict[str, Any] | None = None
+    icons: tuple[IconEntry, ...] = ()
+    meta: dict[str, Any] = {}
+
+    @property
+    def label(self) -> str:
+        """What models call it at its server."""
+        return self.alias or self.tool
 
 
 class Quarantined(_Wire, frozen=True, kw_only=True):
@@ -97,6 +118,7 @@ class ServerCatalog(_Wire, frozen=True, kw_only=True):
     server: str
     title: str | None = None
     version: str | None = None
+    icons: tuple[IconEntry, ...] = ()
     instructions: str | None = None
     tools: tuple[ToolEntry, ...] = ()
     quarantined: tuple[Quarantined, ...] = ()
@@ -139,9 +161,10 @@ class ServerHeartbeat(_Wire, frozen=True, kw_only=True):
 
 
 def named(name: str, tools: Iterable[ToolEntry]) -> list[ToolEntry]:
-    """The tool that has this name in the catalog; where none has, the tools that their servers call so, by name."""
+    """The tool that has this name in the catalog; where none has, the tools that their servers or operators call so,
+    by name."""
     tools = sorted(tools, key=lambda tool: tool.name)
-    return [tool for tool in tools if tool.name == name] or [tool for tool in tools if tool.tool == name]
+    return [tool for tool in tools if tool.name == name] or [tool for tool in tools if name in (tool.label, tool.tool)]
 
 
 MOST_NAMED = 20

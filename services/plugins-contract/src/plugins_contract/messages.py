@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from plugins_contract.choice import ToolChoice
 from plugins_contract.questions import NextRound
 
 EVENT_TYPE = "PluginToolCallRequested"
@@ -51,6 +52,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
+    `choice` is unset when the message may use every tool of its sender.
     With `may_ask` questions of the server reach a person. `next_round` is set in rounds after the first, whose
     `correlation_id` is that of the round: see `questions`.
     `keeps_large` says that engines take large results of this call themselves: see `large_results`.
@@ -76,6 +78,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     traceparent: str | None = None
     sealed: str | msgspec.UnsetType = msgspec.UNSET
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
+    choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
     may_ask: bool | msgspec.UnsetType = msgspec.UNSET
     next_round: NextRound | msgspec.UnsetType = msgspec.UNSET
     keeps_large: bool | msgspec.UnsetType = msgspec.UNSET
@@ -103,6 +106,7 @@ class SubmittedRequest(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     roles: tuple[str, ...] = ()
     traceparent: str | None = None
     approved: Approval | None = None
+    choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsupportedEventError(ValueError):

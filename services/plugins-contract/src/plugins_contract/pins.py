@@ -23,18 +23,21 @@ _ACCEPTED, _HELD, _SIGNATURE = b"accepted:", b"held:", b"signature:"
 
 
 class PinnedTool(msgspec.Struct, frozen=True, rename="camel"):
-    """What a pin covers: everything that a server says about a tool."""
+    """What a pin covers: everything that a server says about a tool, before the operator's own words take its place."""
 
     tool: str
     title: str | None
     description: str
     input_schema: dict[str, Any]
     annotations: dict[str, Any]
+    for_model: bool = True
 
 
 def pinned(entry: ToolEntry) -> PinnedTool:
     """What the pin of this tool covers."""
-    return PinnedTool(entry.tool, entry.title, entry.description, entry.input_schema, entry.annotations)
+    return PinnedTool(
+        entry.tool, entry.title, entry.description, entry.input_schema, entry.annotations, entry.for_model
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,7 @@ class RequestAdopter:
             roles=request.roles,
             traceparent=request.traceparent,
             approved=request.approved,
+            choice=request.choice,
         )
         return complete, (entry.timeout_ms if entry else None) or self._default_timeout_ms
 

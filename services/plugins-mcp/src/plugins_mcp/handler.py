@@ -193,8 +193,8 @@ class CallHandler:
     ) -> Finish | Release | LeaveToLease:
         """Run the call while its engine gets its reports, and decide what happens to it."""
         request = delivery.request
-        if not self._permitted(request):
-            message = f"{request.subject} may not use {request.server}/{request.tool} (RIGHTS_FILE); it was not run"
+        if refusal := self._refusal(request):
+            message = f"{refusal}; it was not run"
             return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
         reports = CallReports(
             lambda report: self._ledger.progress(request, fence, report),
@@ -233,9 +233,15 @@ class CallHandler:
                     running.interruption, request.execution_class, sent=running.may_have_run
                 )
 
-    def _permitted(self, request: ToolCallRequested) -> bool:
+    def _refusal(self, request: ToolCallRequested) -> str | None:
+        """Why the sender of the request, or the message that it is for, may not use the tool; None if they may."""
+        tool = request.server, request.tool
         rights = self._rights.content.access(request.subject, request.roles) if self._rights is not None else None
-        return rights is None or rights.allows(request.server, request.tool)
+        if rights is not None and not rights.allows(*tool):
+            return f"{request.subject} may not use {'/'.join(tool)} (RIGHTS_FILE)"
+        if request.choice and not request.choice.allows(*tool):
+            return f"the message may not use {'/'.join(tool)}: its sender chose others (`tools`)"
+        return None
 
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(

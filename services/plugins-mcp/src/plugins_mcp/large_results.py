@@ -3,8 +3,6 @@
 import asyncio
 import logging
 
-import aiohttp
-
 from plugins_contract.encryption import Cipher
 from plugins_contract.large_results import LARGE_BYTES, PATH, in_place_of, to_send
 from plugins_contract.messages import ToolCallRequested
@@ -50,6 +48,8 @@ class LargeResults(ResultSender):
 
     async def _put(self, correlation_id: str, body: bytes, fields: dict[str, str]) -> str:
         """Why it was not taken; '' if it was."""
+        import aiohttp  # noqa: PLC0415 -- slow to import, and few results are large
+
         why = ""
         for attempt in range(ATTEMPTS):
             if attempt:

@@ -130,6 +130,7 @@ class CallExecutor(ToolCalls):
             subject=turn.subject,
             roles=turn.roles,
             traceparent=turn.traceparent,
+            choice=turn.choice.tools or msgspec.UNSET,
             keeps_large=self._large.taken or msgspec.UNSET,
             may_ask=self._may_ask() or msgspec.UNSET,
         )

@@ -8,6 +8,7 @@ from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Approval, WholeResult
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 
@@ -41,6 +42,8 @@ class SessionRecord:
     """How many messages wait in it."""
     held: str = ""
     """Why the first of them is held, a HeldReason; empty when it is not."""
+    tools: ToolChoice | None = None
+    """What its messages choose that choose no tools themselves."""
 
     @property
     def place(self) -> SessionPlace:
@@ -171,6 +174,14 @@ class Sessions(Protocol):
 
         Raises:
             TurnNotFoundError: the session is another subject's, or has no such turn.
+        """
+        ...
+
+    async def choose_tools(self, subject: str, session_id: str, tools: ToolChoice | None) -> None:
+        """Set what the messages choose that are sent from now on and choose no tools themselves; None: all of them.
+
+        Raises:
+            SessionNotFoundError: there is no such session for this subject.
         """
         ...
 

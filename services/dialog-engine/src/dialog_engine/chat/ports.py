@@ -26,11 +26,12 @@ class TurnStore(Protocol):
 
     async def begin(
         self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
-    ) -> bool:
+    ) -> Turn | None:
         """Commit the user's message and a running turn, in its session or, with `new_session`, with it.
 
-        With `queue` the message waits where it cannot begin at once: whether the turn runs is returned.
-        `client_message_id` is how the client names the message, if it does.
+        With `queue` the message waits where it cannot begin at once: then None is returned, otherwise the turn as it
+        runs. A turn without a choice of tools has that of its session from now on. `client_message_id` is how the
+        client names the message, if it does.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.

@@ -139,15 +139,14 @@ class RunningTurns:
             return turn
         if decline and await decline(turn, text, client_message_id):
             return replace(turn, waits=True)
-        runs = await run_shielded(self._begin(turn, text, queue, client_message_id))
-        return turn if runs else replace(turn, waits=True)
+        return await run_shielded(self._begin(turn, text, queue, client_message_id)) or replace(turn, waits=True)
 
-    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> bool:
+    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> Turn | None:
         with self.committing(turn.turn_id):
-            runs = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
-            if runs:
-                self.run(turn)
-            return runs
+            begun = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
+            if begun:
+                self.run(begun)
+            return begun
 
     async def _begin_session(self, turn: Turn, text: str, client_message_id: str) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is

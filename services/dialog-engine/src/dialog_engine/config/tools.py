@@ -50,6 +50,11 @@ class ToolSettings(Subject):
     tool_budget_tokens: int = Field(
         12_000, ge=500, description="Largest number of tokens for MCP tools in a request to the model."
     )
+    server_instructions_tokens: int = Field(
+        2_000,
+        ge=0,
+        description="Largest number of tokens for what MCP servers say about their tools, in each request; 0: nothing.",
+    )
     result_max_chars: int = Field(
         16_000,
         ge=1_000,

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.http.problems import ProblemError
+from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice
 
 
 def _not_blank(text: str) -> str:
@@ -33,6 +34,39 @@ class Body(BaseModel):
     """A JSON body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, strict=True)
+
+
+def _names_a_tool(entry: str) -> str:
+    server, slash, tool = entry.partition("/")
+    if not server or not slash or not tool:
+        raise ValueError("must be server/tool, such as git/* or */get_*")
+    return entry
+
+
+Entry = Annotated[UnicodeText, Field(min_length=1, max_length=MAX_ENTRY_CHARS)]
+ToolPattern = Annotated[Entry, AfterValidator(_names_a_tool)]
+
+
+class ToolsRequest(Body):
+    """A part of the sender's tools. In all names `*` stands for any characters; a list that is left out restricts
+    nothing."""
+
+    servers: Annotated[
+        list[Entry] | None, Field(max_length=MAX_ENTRIES, description="Only tools of these servers.")
+    ] = None
+    allow: Annotated[
+        list[ToolPattern] | None,
+        Field(max_length=MAX_ENTRIES, description="Only these tools, as `server/tool` from `GET /v1/tools`."),
+    ] = None
+    deny: Annotated[
+        list[ToolPattern],
+        Field(max_length=MAX_ENTRIES, description="None of these tools, also where `allow` has them."),
+    ] = []
+
+    def choice(self) -> ToolChoice:
+        """The choice as a value of the core."""
+        servers, allow = (None if each is None else tuple(each) for each in (self.servers, self.allow))
+        return ToolChoice(servers=servers, allow=allow, deny=tuple(self.deny))
 
 
 def check_length(message: str, max_chars: int) -> None:

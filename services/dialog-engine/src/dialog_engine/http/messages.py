@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.archive import Asked
-from dialog_engine.http.bodies import Body, Text, UnicodeText, check_length, unicode_text
+from dialog_engine.http.bodies import Body, Text, ToolsRequest, UnicodeText, check_length, unicode_text
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Services
 
@@ -58,6 +58,10 @@ class TurnRequest(Body):
     )
     tool_mode: (
         Annotated[UnicodeText, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
+    ) = None
+    tools: (
+        Annotated[ToolsRequest, Field(description="The tools that may be used, instead of those of the session.")]
+        | None
     ) = None
 
 

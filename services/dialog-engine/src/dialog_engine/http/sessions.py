@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from dialog_engine.errors import TurnRunningError
-from dialog_engine.http import described, views
-from dialog_engine.http.bodies import Body
+from dialog_engine.http import described, turn_views, views
+from dialog_engine.http.bodies import Body, ToolsRequest
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
@@ -63,6 +63,23 @@ async def messages(
     if before is not None and not found.page.messages:
         raise _invalid("before", "must be the nextCursor of a page of this session: nothing is before this place")
     return views.transcript(found)
+
+
+class SessionRequest(Body):
+    """Settings of a session."""
+
+    tools: Annotated[
+        ToolsRequest | None,
+        Field(description="The tools that its messages may use from now on, unless they say otherwise. Null: all."),
+    ]
+
+
+@router.patch("/sessions/{session_id}", responses=described.BODY | described.NOT_FOUND)
+async def change(session_id: str, body: SessionRequest, engine: Engine, subject: Subject) -> dict[str, Any]:
+    """Choose the tools of a session. Messages that were sent before keep what they had."""
+    tools = body.tools.choice() if body.tools else None
+    await engine.sessions.choose_tools(subject, session_id, tools)
+    return {"sessionId": session_id, "tools": turn_views.tool_choice(tools)}
 
 
 class LeafRequest(Body):

@@ -10,11 +10,20 @@ from dialog_engine.model import ToolStatus
 from dialog_engine.tool_calls.questions.values import FoundRound
 from dialog_engine.tool_calls.results.steps import question_details, rfc3339, status_of
 from dialog_engine.tool_calls.values import PendingApproval
+from plugins_contract.choice import ToolChoice
 
 MAX_PENDING = 100
 """How many approvals, and how many messages, `GET /v1/me/pending` lists."""
 SHOWN_OF_WAITING = 1_000
 """Characters of a message that it shows."""
+
+
+def tool_choice(tools: ToolChoice | None) -> dict[str, Any] | None:
+    """What a message or a session has chosen; None for all tools."""
+    if tools is None:
+        return None
+    lists = {"servers": tools.servers, "allow": tools.allow, "deny": tools.deny or None}
+    return {name: names for name, names in lists.items() if names is not None}
 
 
 def turn(record: TurnRecord) -> dict[str, Any]:
@@ -69,6 +78,7 @@ def waiting(message: WaitingMessage) -> dict[str, Any]:
         "message": message.text,
         "model": turn.choice.model or None,
         "toolMode": turn.choice.tool_mode or None,
+        "tools": tool_choice(turn.choice.tools),
         "createdAt": rfc3339(message.created_at),
     }
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -169,6 +169,8 @@ async def _sent(
     traceparent = _traceparent(request)
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
+    if body.tools is not None:
+        choice = replace(choice, tools=body.tools.choice())
 
     async def start() -> Turn:
         return await engine.turns.start(

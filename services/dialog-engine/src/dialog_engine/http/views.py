@@ -34,7 +34,7 @@ from dialog_engine.tool_calls.results.steps import (
 )
 from dialog_engine.tool_calls.results.texts import user_text
 from dialog_engine.tool_calls.values import Approval, WholeResult
-from plugins_contract.catalog import ToolEntry
+from plugins_contract.catalog import IconEntry, ToolEntry
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
@@ -104,6 +104,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "revision": record.revision,
         "waiting": record.waiting,
         "held": record.held or None,
+        "tools": turn_views.tool_choice(record.tools),
     }
 
 
@@ -139,6 +140,7 @@ def session_head(record: SessionRecord) -> dict[str, Any]:
         "title": record.title,
         "runningTurnId": record.running_turn_id,
         "leafTurnId": record.leaf_turn_id,
+        "tools": turn_views.tool_choice(record.tools),
     }
 
 
@@ -173,6 +175,7 @@ def server(view: ServerView) -> dict[str, Any]:
     """An MCP server with its tools, and those that were left out and why."""
     catalog = view.catalog
     return server_state(view) | {
+        "icons": _icons(catalog.icons),
         "tools": [
             {
                 "name": tool.name,
@@ -184,6 +187,10 @@ def server(view: ServerView) -> dict[str, Any]:
                 "executionClass": tool.execution_class,
                 "timeoutMs": tool.timeout_ms,
                 "approval": tool.approval,
+                "forModel": tool.for_model,
+                "outputSchema": tool.output_schema,
+                "icons": _icons(tool.icons),
+                "meta": tool.meta,
             }
             for tool in catalog.tools
         ],
@@ -194,6 +201,10 @@ def server(view: ServerView) -> dict[str, Any]:
         "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalog.resources],
         "prompts": [{"name": each.name, "description": each.description} for each in catalog.prompts],
     }
+
+
+def _icons(icons: Sequence[IconEntry]) -> list[dict[str, Any]]:
+    return [{"src": each.src, "mimeType": each.mime_type, "sizes": each.sizes} for each in icons]
 
 
 def exposure(exposure: Exposure, catalog: tuple[ToolEntry, ...]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from math import inf
 from typing import Any
 
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import MediaBlock
 
 
@@ -173,11 +174,13 @@ class Meter:
 class Choice:
     """The choices of a request; empty means the configured default.
 
-    `model` is a configured model, `provider:model`; `tool_mode` is how it calls tools.
+    `model` is a configured model, `provider:model`; `tool_mode` is how it calls tools; `tools` are those that it may
+    use, None for all of them.
     """
 
     model: str = ""
     tool_mode: str = ""
+    tools: ToolChoice | None = None
 
 
 class ResetReason(StrEnum):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -60,6 +61,7 @@ class CatalogReader(ToolDirectory):
         self._reading = asyncio.Lock()
         self._servers: tuple[ServerView, ...] = ()
         self._tools: dict[str, ToolEntry] = {}
+        self._instructions: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
     @property
@@ -84,6 +86,9 @@ class CatalogReader(ToolDirectory):
             return tool
         there = suggestion(name, sorted(self._tools), "Tools")
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
+
+    def instructions(self) -> Mapping[str, str]:
+        return self._instructions
 
     async def run(self) -> None:
         """Read the catalog at every announced change and every HEARTBEAT_SECONDS, until cancelled."""
@@ -134,9 +139,9 @@ class CatalogReader(ToolDirectory):
         self._servers = tuple(views)
         self._read = {name: known for name, known in self._read.items() if name in stored}
         self._refused = {name: why for name, why in self._refused.items() if name in stored}
-        self._tools = {
-            tool.name: tool for view in views if view.state is not ServerState.DISABLED for tool in view.catalog.tools
-        }
+        usable = [view.catalog for view in views if view.state is not ServerState.DISABLED]
+        self._instructions = {catalog.server: catalog.instructions for catalog in usable if catalog.instructions}
+        self._tools = {tool.name: tool for catalog in usable for tool in catalog.tools if tool.for_model}
 
     async def _stored(self) -> dict[str, dict[bytes, bytes] | Exception]:
         """The stored entry of each server, by name in order, or the error of reading it.

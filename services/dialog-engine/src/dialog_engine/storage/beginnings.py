@@ -9,14 +9,15 @@ from dialog_engine.model import AssistantMessage, Choice, Turn
 from dialog_engine.storage.branches import BEGIN_AT, MESSAGES_TO
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.store import StoreTransaction
+from plugins_contract.choice import encode_choice
 
 KEPT_MS = 7 * 86_400_000
 """How long a client's name of a message is known."""
 
 _BEGIN = (
     "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " roles, credential, created_at, parent_turn_id, path_before) SELECT $1, $2, 'running', $3, now_ms(), $4, $5, $6,"
-    f" $7, $8, now_ms(), place.parent, {MESSAGES_TO}{BEGIN_AT}"
+    " roles, credential, chosen_tools, created_at, parent_turn_id, path_before) SELECT $1, $2, 'running', $3, now_ms(),"
+    f" $4, $5, $6, $7, $8, $10, now_ms(), place.parent, {MESSAGES_TO}{BEGIN_AT}"
 )
 _FORGET = (
     "DELETE FROM client_messages WHERE message_key IN (SELECT message_key FROM client_messages"
@@ -42,6 +43,7 @@ def begin_turn(tx: StoreTransaction, turn: Turn, text: str) -> None:
         "\n".join(turn.roles),
         turn.credential,
         turn.parent,
+        encode_choice(choice.tools),
     )
     insert_message(tx, turn, "user", AssistantMessage(text))
     ids = {"session_id": turn.session_id, "turn_id": turn.turn_id}

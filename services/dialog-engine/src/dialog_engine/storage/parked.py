@@ -16,7 +16,7 @@ from dialog_engine.storage.fence import fence_look
 from dialog_engine.storage.questions import OPEN_IN, open_in, round_of
 from dialog_engine.storage.releases import OTHER_ENGINES, is_older
 from dialog_engine.storage.store import Store, StoreTransaction
-from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, take, touch_session, turn_of
+from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, in_session, take, turn_of
 from dialog_engine.storage.waiting import add_waiting
 from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Asked, Decision
@@ -125,7 +125,7 @@ class SqlParked(ParkedStore):
             # The turn's row is locked before that of its session, as by each decision.
             if not running or not (found := tx.execute(_STOPPED, running[0].turn_id)):
                 raise _NothingOpenError
-            touch_session(tx, sender.session_id, sender.subject, text)
+            message = in_session(tx, sender, text)
             turn, owner = turn_of(tx, found[0]), found[0].owner
             waits = asked_of(tx, turn.turn_id) or open_in(tx, turn.turn_id)
             if not waits or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
@@ -134,7 +134,7 @@ class SqlParked(ParkedStore):
                 open_branch(tx, sender.session_id, sender.parent)
             taken = take(tx, turn.turn_id)
             refused = refuse(tx, taken or turn, decision, owner or tx.engine_id)
-            add_waiting(tx, sender, text, first=True)
+            add_waiting(tx, message, text, first=True)
             return Declined(turn.turn_id, taken, refused)
 
         try:

@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 
 from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
-from dialog_engine.errors import TurnNotFoundError
+from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
 from dialog_engine.storage import branches
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import add_session
+from plugins_contract.choice import ToolChoice, decode_choice, encode_choice
 from plugins_contract.messages import new_id
 
 SESSION = (
-    f"SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision, {branches.LEAF} AS leaf_turn_id,"
+    "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision, s.chosen_tools,"
+    f" {branches.LEAF} AS leaf_turn_id,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
     " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
@@ -22,6 +24,7 @@ SESSION = (
 )
 """Sessions as `session_record` reads them."""
 _NEWEST = SessionPlace(2**62)
+_CHOOSE = ", chosen_tools = $chosen_tools"
 _MOVE_LEAF = f", leaf_turn_id = $leaf_turn_id, leaf_moved_after = {branches.NEWEST.format('$session_id')}"
 
 
@@ -61,6 +64,15 @@ class SqlSessions(Sessions):
         await self._store.write(unit)
         return leaf
 
+    async def choose_tools(self, subject: str, session_id: str, tools: ToolChoice | None) -> None:
+        values = {"subject": subject, "chosen_tools": encode_choice(tools)}
+
+        def unit(tx: StoreTransaction) -> None:
+            if not tx.change_session(session_id, _CHOOSE, " AND subject = $subject", **values):
+                raise SessionNotFoundError(f"there is no session {session_id}")
+
+        await self._store.write(unit)
+
     async def ids(self, subject: str, *, after: str, limit: int) -> Sequence[str]:
         query = "SELECT session_id FROM sessions WHERE subject = $1 AND session_id > $2 ORDER BY session_id LIMIT $3"
         return [row.session_id for row in await self._store.read(query, subject, after, limit)]
@@ -79,4 +91,5 @@ def session_record(row: Row) -> SessionRecord:
         row.leaf_turn_id,
         row.waiting,
         row.held or "",
+        decode_choice(row.chosen_tools),
     )

@@ -27,7 +27,9 @@ _PUBLISH = (
 )
 
 NEXT_REVISION = "(SELECT number FROM next_revision)"
-_CHANGE_SESSION = f"UPDATE sessions SET revision = {NEXT_REVISION}{{}} WHERE session_id = $session_id{{}}"
+_CHANGE_SESSION = (
+    f"UPDATE sessions SET revision = {NEXT_REVISION}{{}} WHERE session_id = $session_id{{}} RETURNING chosen_tools"
+)
 
 
 class SealedDatabase:
@@ -132,11 +134,11 @@ class StoreTransaction(SealedTransaction):
         """Inform the engines after COMMIT that a message which has waited in this session does not wait any more."""
         self.freed.append(session_id)
 
-    def change_session(self, session_id: str, also: str = "", only: str = "", **values: Any) -> int:
+    def change_session(self, session_id: str, also: str = "", only: str = "", **values: Any) -> list[Row]:
         """Give a session the next revision, of which readers are informed after COMMIT, and set what `also` says, under
-        a further condition, from these `values`. Returns 0 when there is no such session."""
+        a further condition, from these `values`. Returns its row, and nothing when there is no such session."""
         self.sessions_changed = True
-        return self.change(_CHANGE_SESSION.format(also, only), session_id=session_id, **values)
+        return self.execute(_CHANGE_SESSION.format(also, only), session_id=session_id, **values)
 
     def mailbox_of(self, engine_id: str) -> str:
         """Where an engine gets its replies."""

@@ -1,5 +1,7 @@
 """Turns: they begin with the user's message and end with their last one, each in one transaction."""
 
+from dataclasses import replace
+
 from dialog_engine.chat.outbox import TurnFinished, TurnUsage
 from dialog_engine.chat.ports import Ended, TurnStore
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
@@ -12,6 +14,7 @@ from dialog_engine.storage.database import Row
 from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
 from dialog_engine.storage.waiting import add_waiting, begin_next
+from plugins_contract.choice import decode_choice
 
 TITLE_LENGTH = 80
 _HELD_AFTER = {DoneReason.CANCELLED: HeldReason.STOPPED, DoneReason.ERROR: HeldReason.FAILED}
@@ -46,23 +49,24 @@ class SqlTurns(TurnStore):
 
     async def begin(
         self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
-    ) -> bool:
-        def unit(tx: StoreTransaction) -> bool:
+    ) -> Turn | None:
+        def unit(tx: StoreTransaction) -> Turn | None:
+            begun = turn
             if client_message_id:
                 note_sent(tx, turn, text, client_message_id)
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:
-                touch_session(tx, turn.session_id, turn.subject, text)
+                begun = in_session(tx, turn, text)
                 if turn.parent is not None:
                     branches.open_branch(tx, turn.session_id, turn.parent)
                 if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
                         raise TurnRunningError(ahead[0].turn_id)
-                    add_waiting(tx, turn, text)
-                    return False
-            begin_turn(tx, turn, text)
-            return True
+                    add_waiting(tx, begun, text)
+                    return None
+            begin_turn(tx, begun, text)
+            return begun
 
         return await self._store.write(unit)
 
@@ -151,19 +155,25 @@ def add_session(tx: StoreTransaction, session_id: str, subject: str, first_messa
     tx.change(_ADD_SESSION, session_id=session_id, subject=subject, title=_title(first_message))
 
 
-def touch_session(tx: StoreTransaction, session_id: str, subject: str, text: str) -> None:
-    """Update the session for a new message. The lock of its row serialises the turns that begin in it.
+def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
+    """Update the session for a new message, whose turn uses the session's choice of tools if it has none of its own.
+    The lock of the session's row serialises the turns that begin in it.
 
     Raises:
         SessionNotFoundError: the subject has no such session.
     """
-    if not tx.change_session(session_id, _TITLED, " AND subject = $subject", subject=subject, title=_title(text)):
-        raise SessionNotFoundError(f"there is no session {session_id}")
+    values = {"subject": turn.subject, "title": _title(text)}
+    session = tx.change_session(turn.session_id, _TITLED, " AND subject = $subject", **values)
+    if not session:
+        raise SessionNotFoundError(f"there is no session {turn.session_id}")
+    if turn.choice.tools is not None or not session[0].chosen_tools:
+        return turn
+    return replace(turn, choice=replace(turn.choice, tools=decode_choice(session[0].chosen_tools)))
 
 
 TURN_COLUMNS = (
     "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
-    " chosen_model, tool_mode, model, ttft_ms"
+    " chosen_model, tool_mode, chosen_tools, model, ttft_ms"
 )
 """What `turn_of` needs of the row of a turn."""
 PARKED = "status = 'running' AND owner = ''"
@@ -187,7 +197,7 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         row.rounds,
         row.traceparent,
         Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
-        Choice(row.chosen_model, row.tool_mode),
+        Choice(row.chosen_model, row.tool_mode, decode_choice(row.chosen_tools)),
         tuple(row.roles.split("\n")) if row.roles else (),
         credential=row.credential,
         calls=calls.made,

@@ -15,6 +15,7 @@ from dialog_engine.storage.beginnings import begin_turn
 from dialog_engine.storage.branches import begin_behind
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.store import SealedDatabase, Store, StoreTransaction
+from plugins_contract.choice import decode_choice, encode_choice
 
 RETRY_SECONDS = 5
 """When a client may try again whose message had no place."""
@@ -24,17 +25,17 @@ ASKED_AT_ONCE = 500
 
 _WAITS = "session_id = $session_id AND withdrawn_at IS NULL"
 _ADD = (
-    "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode,"
+    "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode, chosen_tools,"
     " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, released, place)"
-    " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $parent_turn_id,"
-    " $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), {})"
+    " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $chosen_tools,"
+    " $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), {})"
 )
 _LAST_PLACE = f"0, (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS})"
 _FIRST_PLACE = f"1, (SELECT coalesce(min(place), 1) - 1 FROM waiting_messages WHERE {_WAITS})"
 """Of a message that is sent whatever becomes of the turn before it."""
 _COLUMNS = (
-    "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.parent_turn_id, w.traceparent, w.roles,"
-    " w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held, w.withdrawn_at"
+    "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.chosen_tools, w.parent_turn_id, w.traceparent,"
+    " w.roles, w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held, w.withdrawn_at"
 )
 _FIRST = f"SELECT {_COLUMNS} FROM waiting_messages w WHERE {_WAITS} ORDER BY place LIMIT 1"
 _WHOLE = f"SELECT {_COLUMNS}, w.waiting_text FROM waiting_messages w WHERE w.subject = $1"
@@ -77,6 +78,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = Fa
         waiting_text=text,
         chosen_model=turn.choice.model,
         tool_mode=turn.choice.tool_mode,
+        chosen_tools=encode_choice(turn.choice.tools),
         parent_turn_id=turn.parent,
         traceparent=turn.traceparent,
     )
@@ -245,7 +247,7 @@ def _message(row: Row, text: str = "") -> WaitingMessage:
         row.session_id,
         row.subject,
         traceparent=row.traceparent,
-        choice=Choice(row.chosen_model, row.tool_mode),
+        choice=Choice(row.chosen_model, row.tool_mode, decode_choice(row.chosen_tools)),
         roles=tuple(row.roles.split("\n")) if row.roles else (),
         key_id=row.key_id,
         credential=row.credential,

@@ -74,6 +74,29 @@ def _json_type(value: object) -> str:
             return "a number"
 
 
+def without_nulls(tool: ToolEntry, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without the fields that are null, where the tool's schema has another type and does not require
+    them: models write null for what they leave out, as strict schemas of providers ask them to."""
+    nulls = {name for name, value in arguments.items() if value is None}
+    match tool.input_schema:
+        case {"properties": {**fields}, **others} if nulls:
+            listed = others.get("required")
+            required = (
+                {each for each in cast("list[Any]", listed) if isinstance(each, str)}
+                if isinstance(listed, list)
+                else ()
+            )
+            left_out = {name for name in nulls.difference(required) if _has_other_type(fields.get(name))}
+            return {name: value for name, value in arguments.items() if name not in left_out}
+        case _:
+            return arguments
+
+
+def _has_other_type(schema: object) -> bool:
+    types: Any = cast("dict[str, Any]", schema).get("type") if isinstance(schema, dict) else None
+    return types is not None and "null" not in (types if isinstance(types, list) else [types])
+
+
 # --- Validation ---
 
 MAX_MESSAGES = 3
@@ -87,7 +110,7 @@ MAX_MESSAGE = 500
 def validate(tool: ToolEntry, arguments: dict[str, Any], thread_seconds: float = THREAD_SECONDS) -> str | None:
     """A message that says how `arguments` break the schema of `tool`, field by field; None when they fit it.
 
-    Nothing is corrected silently: a number that is written as text is reported to the model.
+    Nothing is corrected silently (but see `without_nulls`): a number that is written as text is reported to the model.
 
     A schema that is invalid, refers to something outside of it, or takes too long to apply, accepts nothing; outside of
     the event loop that is `thread_seconds` of processor time.

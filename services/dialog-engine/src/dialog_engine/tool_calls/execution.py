@@ -87,7 +87,7 @@ class ToolExecution:
         return replace(ctx, calls=calls, results=tuple(results[call.correlation_id] for call in calls))
 
     async def _planned(self, ctx: TurnContext) -> _Plan:
-        source = self._source.visible_to(ctx.turn.subject, ctx.turn.roles)
+        source = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools)
         # The calls of a reply are decided together: the limit of time in the event loop holds for all of them.
         is_long = sum(len(call.arguments) for call in ctx.calls) > LOOP_CHARACTERS
         decided = await (asyncio.to_thread if is_long else validating)(self._decided, ctx, source)

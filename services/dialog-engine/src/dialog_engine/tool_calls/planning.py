@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 
 from dialog_engine.model import AssistantMessage, FinishReason, Message, ToolCall, ToolMessage, UserMessage
-from dialog_engine.tool_calls.arguments import read_arguments, validate
+from dialog_engine.tool_calls.arguments import read_arguments, validate, without_nulls
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.exposure.descriptions import signature
 from dialog_engine.tool_calls.normalise import plain_name
@@ -38,6 +38,7 @@ def plan(call: ToolCall, source: ToolSource, own: Mapping[str, ToolEntry] = NO_T
     arguments = read_arguments(call.arguments)
     if isinstance(arguments, str):
         return invalid(call, arguments)
+    arguments = without_nulls(tool, arguments)
     message = validate(tool, arguments)
     return invalid(call, message) if message else Runnable(call, tool, arguments)
 
@@ -70,10 +71,11 @@ def _through_gateway(call: ToolCall, source: ToolSource) -> Runnable | Unrunnabl
     if isinstance(resolved, ToolOutcome):
         return Unrunnable(call, resolved, None if resolved.error else gateway.INPUT)
     call = replace(call, tool=resolved.tool.name)
-    if message := validate(resolved.tool, resolved.arguments):
+    arguments = without_nulls(resolved.tool, resolved.arguments)
+    if message := validate(resolved.tool, arguments):
         about = message.removeprefix("arguments: ")
         return invalid(call, f"params: {about}. The operation is {signature(resolved.tool)}")
-    return Runnable(call, resolved.tool, resolved.arguments)
+    return Runnable(call, resolved.tool, arguments)
 
 
 def has_no_tool(outcome: ToolOutcome) -> bool:

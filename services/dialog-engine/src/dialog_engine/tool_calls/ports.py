@@ -10,6 +10,7 @@ from dialog_engine.model import AssistantMessage, CallUpdate, ChatRequest, ToolC
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.values import ApprovalState, Asked, Committed, Decision, Question, WholeResult
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState, ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
 
@@ -68,15 +69,19 @@ class ToolSource(Protocol):
     """The tools that exist."""
 
     def tools(self) -> tuple[ToolEntry, ...]:
-        """All tools of the catalog, as it is now."""
+        """All tools of the catalog that models may be offered, as it is now."""
         ...
 
     def find(self, name: str) -> ToolEntry | ToolError:
         """The tool of that name, or the error that the model reads when there is none."""
         ...
 
-    def visible_to(self, subject: str, roles: Sequence[str]) -> "ToolSource":
-        """The tools that this sender may use; by default all of them."""
+    def instructions(self) -> Mapping[str, str]:
+        """What servers say about how to use their tools, by server; of any servers, whatever is visible."""
+        return {}
+
+    def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> "ToolSource":
+        """The tools that this sender may use, by default all of them; of these, those that its message has chosen."""
         return self
 
 
@@ -236,7 +241,7 @@ class ToolDirectory(ToolSource, Protocol):
         """The number of workers that report, as counted for the server with the most of them."""
         ...
 
-    def visible_to(self, subject: str, roles: Sequence[str]) -> "ToolDirectory":
+    def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> "ToolDirectory":
         return self
 
 

@@ -29,6 +29,7 @@ from dialog_engine.model import (
 from dialog_engine.sideband import Reply, fork
 from dialog_engine.tool_calls.execution import Rounds, ToolExecution
 from dialog_engine.tool_calls.exposure.exposure import Exposure
+from dialog_engine.tool_calls.exposure.instructions import instructed
 from dialog_engine.tool_calls.exposure.search import ToolSearch
 from dialog_engine.tool_calls.local_tools import LocalTool
 from dialog_engine.tool_calls.normalise import normalise
@@ -112,11 +113,14 @@ class ToolPreparation:
         self._reader = reader
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Sets the tools. The catalog stays the same for the whole turn, so that no tool disappears between rounds;
-        a search may add tools."""
+        """Sets the tools, and adds what their servers say about them. The catalog stays the same for the whole turn, so
+        that no tool disappears between rounds; a search may add tools."""
         catalog = ctx.catalog
         if catalog is None:
-            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles).tools()
+            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools).tools()
+            if said := self._source.instructions():
+                messages = instructed(ctx.messages, said, catalog, self._exposure.instructions_tokens)
+                ctx = replace(ctx, messages=messages)
         await self._exposure.prepare(catalog)
         tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
         return replace(ctx, catalog=catalog, tools=tools)

@@ -16,7 +16,7 @@ from dialog_engine.peers.catalog import CatalogReader, DisabledTools
 from dialog_engine.relay.relay import Relay
 from dialog_engine.settings import Settings
 from dialog_engine.storage.large_results import SqlLargeResults
-from dialog_engine.tool_calls.exposure.allowed import ToolRights
+from dialog_engine.tool_calls.exposure.allowed import ToolFilters
 from dialog_engine.tool_calls.exposure.exposure import OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.wiring.base import Base
@@ -102,8 +102,8 @@ def calls_of(base: Base) -> Calls:
         may_ask=base.releases.may_ask,
     )
     quarantine = Quarantine(base.facts.tool_refused)
-    rights = ToolRights(base.rights) if base.rights else None
-    tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, rights)
+    filters = ToolFilters(base.rights) if base.rights else None
+    tools = OfferedTools(catalog if settings.tools.enable_mcp else DisabledTools(), quarantine, filters)
     return Calls(
         relay,
         mailbox,

@@ -108,7 +108,10 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         call_timeout_ms=calls.timeout_ms,
     )
     rounds = Rounds(call_store, calls.executor, pending, questions, settings.tools.result_max_chars, log_refused_call)
-    exposure = Exposure(ExposureMode(settings.tools.tool_exposure), settings.tools.tool_budget_tokens)
+    offers = settings.tools
+    exposure = Exposure(
+        ExposureMode(offers.tool_exposure), offers.tool_budget_tokens, offers.server_instructions_tokens
+    )
     around = _around_each(settings.tools, calls.quarantine)
     llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
     reader = ReadResult(SqlResults(store), settings.tools.result_max_chars)

@@ -34,7 +34,7 @@ class EchoServer(McpServer):
 
     def __init__(self) -> None:
         super().__init__(ServerSpec(NAME, Stdio("none")))
-        self.listed = ServerCatalog(server=NAME, title="Development echo", tools=(_ENTRY,))
+        self.catalog = self.listed = ServerCatalog(server=NAME, title="Development echo", tools=(_ENTRY,))
         self.attempted.set()
 
     @property

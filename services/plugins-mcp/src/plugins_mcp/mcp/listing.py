@@ -1,21 +1,18 @@
 """A server's listing, and its translation into a catalog: names, execution classes, quarantined tools. Pure."""
 
 import dataclasses
-import json
-import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import unquote
 
 import msgspec
-from jsonschema import Draft202012Validator, SchemaError
 from mcp import types as sdk
 from pydantic import ValidationError
 
 from plugins_contract.catalog import (
     ApprovalPolicy,
+    IconEntry,
     PromptEntry,
     Quarantined,
     ResourceEntry,
@@ -25,12 +22,10 @@ from plugins_contract.catalog import (
 )
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.content import characters
+from plugins_mcp.mcp.kept import kept_icons, kept_of, put_aside
+from plugins_mcp.mcp.schemas import unusable_schema
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 
-MAX_SCHEMA_BYTES = 32 * 1024
-MAX_SCHEMA_DEPTH = 64
-MAX_SUBSCHEMAS = 10_000
-"""The most subschemas that may apply to one value. References to references double them at each level."""
 MAX_DESCRIPTION_CHARS = 4096
 MAX_INSTRUCTIONS_CHARS = 32_768
 MAX_CATALOG_BYTES = 16 * 1024 * 1024
@@ -46,7 +41,17 @@ MAX_PER_PAGE = 5_000
 MAX_ARGUMENTS = 100
 """The most arguments of a prompt that are listed."""
 _READ = {
-    "tools": ("name", "title", "description", "inputSchema", "annotations", "execution"),
+    "tools": (
+        "name",
+        "title",
+        "description",
+        "inputSchema",
+        "annotations",
+        "execution",
+        "outputSchema",
+        "icons",
+        "_meta",
+    ),
     "resources": ("uri", "name", "description", "mimeType"),
     "resourceTemplates": ("uriTemplate", "name", "description", "mimeType"),
     "prompts": ("name", "description", "arguments"),
@@ -74,9 +79,10 @@ class Listing:
 
 def bound_introduction(result: dict[str, Any]) -> None:
     """Remove from the raw result of a handshake what is not used, and may be as large as a message."""
-    for name, unused in (("serverInfo", "icons"), ("capabilities", "experimental")):
-        if isinstance(part := result.get(name), dict):
-            cast("dict[str, Any]", part).pop(unused, None)
+    if isinstance(capabilities := result.get("capabilities"), dict):
+        cast("dict[str, Any]", capabilities).pop("experimental", None)
+    if isinstance(info := result.get("serverInfo"), dict) and "icons" in info:
+        info["icons"] = kept_icons(cast("dict[str, Any]", info)["icons"])
     if isinstance(version := result.get("protocolVersion"), str):
         result["protocolVersion"] = version[:MAX_VERSION_CHARS]
 
@@ -103,8 +109,9 @@ def _reduced(item: Any, fields: Sequence[str]) -> Any:
 def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
     """Remove the tools that the SDK cannot read from a raw `tools/list` result, which is changed in place.
 
-    The SDK rejects a whole listing because of one such tool. Output schemas are removed as well: with them the SDK
-    discards the answer of a tool that ran but violates its own schema, and the call's outcome would be unknown.
+    The SDK rejects a whole listing because of one such tool. What is kept for pages is put aside (`kept`), output
+    schemas too: with them the SDK discards the answer of a tool that ran but violates its own schema, and the call's
+    outcome would be unknown.
     """
     tools = result.get("tools")
     if not isinstance(tools, list):
@@ -113,7 +120,7 @@ def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
     quarantined: list[Quarantined] = []
     for tool in cast("list[Any]", tools):
         if isinstance(tool, dict):
-            cast("dict[str, Any]", tool).pop("outputSchema", None)
+            put_aside(cast("dict[str, Any]", tool))
         if reason := _malformed(tool):
             name = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
             quarantined.append(Quarantined(tool=str(name), reason=reason))
@@ -145,6 +152,7 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
         server=spec.name,
         title=_trimmed(listing.info.title or listing.info.name, MAX_NAME_CHARS) if listing.info else None,
         version=_trimmed(listing.info.version, MAX_NAME_CHARS) if listing.info else None,
+        icons=tuple(_icon(each) for each in listing.info.icons or ()) if listing.info else (),
         instructions=listing.instructions and _trimmed(listing.instructions, MAX_INSTRUCTIONS_CHARS),
         tools=tuple(sorted(entries, key=lambda entry: entry.name)),
         quarantined=tuple(dict.fromkeys(map(_short, quarantined)))[:MAX_OTHERS],
@@ -202,7 +210,7 @@ def without_trust(spec: ServerSpec, catalog: ServerCatalog) -> ServerCatalog:
 
 
 def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
-    annotations = tool.annotations
+    annotations, kept = tool.annotations, kept_of(tool)
     return ToolEntry(
         name=exposed_name(spec.name, tool.name),
         server=spec.name,
@@ -214,6 +222,10 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
         execution_class=execution_class(spec.options, tool.name, annotations),
         timeout_ms=spec.options.tool(tool.name).timeout_ms or spec.options.timeout_ms,
         approval=approval(spec.options, tool.name, annotations),
+        for_model=kept.for_model,
+        output_schema=kept.output_schema,
+        icons=kept.icons,
+        meta=kept.meta,
     )
 
 
@@ -231,6 +243,10 @@ def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
         for uri, item, template in (*plain, *templates)
         if len(uri) <= MAX_URI_CHARS
     )
+
+
+def _icon(icon: sdk.Icon) -> IconEntry:
+    return IconEntry(src=icon.src, mime_type=icon.mime_type, sizes=tuple(icon.sizes or ()))
 
 
 def _short(found: Quarantined) -> Quarantined:
@@ -255,89 +271,4 @@ def _unusable(tool: sdk.Tool) -> str | None:
         return "the tool has no name"
     if tool.execution is not None and tool.execution.task_support == "required":
         return "the tool runs only as an MCP task, which is not supported"
-    schema = tool.input_schema
-    if schema.get("type") != "object":
-        return "the input schema is not of type object"
-    size = len(json.dumps(schema, ensure_ascii=False).encode())
-    if size > MAX_SCHEMA_BYTES:
-        return f"the input schema is too large: {size} bytes of {MAX_SCHEMA_BYTES}"
-    for depth, key, value in _members(schema):
-        if depth > MAX_SCHEMA_DEPTH:
-            return f"the input schema is nested more than {MAX_SCHEMA_DEPTH} deep"
-        if key in ("$ref", "$dynamicRef") and isinstance(value, str) and not _resolves(schema, value):
-            return f"the input schema refers to {value[:200]!r}, which is not within it"
-    if _subschemas(schema) > MAX_SUBSCHEMAS:
-        return f"more than {MAX_SUBSCHEMAS} subschemas of the input schema apply to one value"
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        return f"the input schema is not valid JSON Schema: {error.message[:200]}"
-    return None
-
-
-def _members(schema: dict[str, Any]) -> Iterator[tuple[int, str, Any]]:
-    """Every key and value in the schema with its depth. Not recursive, because the depth is not checked yet."""
-    waiting: list[tuple[int, Any]] = [(1, schema)]
-    while waiting:
-        depth, node = waiting.pop()
-        if isinstance(node, dict):
-            for key, value in cast("dict[str, Any]", node).items():
-                yield depth, key, value
-                waiting.append((depth + 1, value))
-        elif isinstance(node, list):
-            waiting += ((depth + 1, value) for value in cast("list[Any]", node))
-
-
-def _subschemas(schema: dict[str, Any]) -> float:
-    """The largest number of subschemas that apply to one value; infinite when a reference leads to itself."""
-    counts: dict[int, float] = {}
-
-    def count(node: Any) -> float:
-        if not isinstance(node, dict):
-            return 0
-        fields = cast("dict[str, Any]", node)
-        if id(fields) not in counts:
-            counts[id(fields)] = math.inf  # for as long as it is counted: another visit is a reference to itself
-            counts[id(fields)] = 1 + sum(map(count, _applied(schema, fields)))
-        return counts[id(fields)]
-
-    return max(count(schema), *(count(node) for _, _, node in _members(schema)), 0)
-
-
-def _applied(schema: dict[str, Any], node: dict[str, Any]) -> Iterator[Any]:
-    """The subschemas of `node` that apply to the same value as `node`."""
-    for key in ("$ref", "$dynamicRef"):
-        if isinstance(reference := node.get(key), str) and _is_pointer(reference):
-            yield _target(schema, reference)
-    for key in ("not", "if", "then", "else"):
-        yield node.get(key)
-    for key in ("allOf", "anyOf", "oneOf"):
-        if isinstance(options := node.get(key), list):
-            yield from cast("list[Any]", options)
-    if isinstance(dependent := node.get("dependentSchemas"), dict):
-        yield from cast("dict[str, Any]", dependent).values()
-
-
-def _resolves(schema: dict[str, Any], reference: str) -> bool:
-    if _is_pointer(reference):
-        return _target(schema, reference) is not None
-    return reference.startswith("#")  # an anchor
-
-
-def _is_pointer(reference: str) -> bool:
-    return reference == "#" or reference.startswith("#/")
-
-
-def _target(schema: dict[str, Any], pointer: str) -> Any:
-    """What a JSON pointer within the schema leads to; None when it leads nowhere."""
-    node: Any = schema
-    if pointer == "#":
-        return node
-    # A JSON pointer (RFC 6901) in a URI fragment. Some generators refer to the branches of a union by index.
-    for part in unquote(pointer[2:]).split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
-        try:
-            node = cast("list[Any]", node)[int(key)] if isinstance(node, list) else node[key]
-        except (LookupError, TypeError, ValueError):
-            return None
-    return node
+    return unusable_schema(tool.input_schema)

@@ -17,8 +17,10 @@ from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendS
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
 from plugins_mcp.mcp.content import size_of
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
+from plugins_mcp.mcp.kept import kept_of
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
 from plugins_mcp.mcp.redaction import redacted, redacted_progress
+from plugins_mcp.mcp.renaming import renamed
 from plugins_mcp.mcp.server_connection import ServerConnection
 from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
@@ -31,7 +33,7 @@ log = logging.getLogger(__name__)
 class McpServer:
     """A server that is kept connected. `run` is the owner: the only task that opens and closes its sessions.
 
-    `catalog` is what the server last offered, also while it is unreachable. A trusted server offers nothing, and its
+    `catalog` is what may be offered and called, also while it is unreachable. A trusted server offers nothing, and its
     calls are not sent, until `review` was given what of its listing is accepted. `generation` counts its sessions.
     `attempted` is set once what the server offers is known, it has failed for the first time, or it is stopped.
     """
@@ -48,7 +50,9 @@ class McpServer:
         self.generation = 0
         self.listed: ServerCatalog | None = None
         """Everything in its last listing."""
+        self.catalog: ServerCatalog | None = None
         self._offered: Mapping[str, ToolEntry] = {}  # the tools of `catalog`
+        self._hidden: frozenset[str] = frozenset()  # from models
         self._reviewed: tuple[ServerCatalog, ServerCatalog] | None = None
         """A listing, and what of it is accepted."""
         self.attempted = asyncio.Event()
@@ -80,22 +84,19 @@ class McpServer:
         """The server's circuit breaker, for reading."""
         return self.connection.breaker
 
-    @property
-    def catalog(self) -> ServerCatalog | None:
-        """What may be offered and called; None before it is known."""
-        if not self.spec.options.trust:
-            return self.listed
-        return self._reviewed[1] if self._reviewed else None
-
     def review(self, listed: ServerCatalog, accepted: ServerCatalog) -> None:
         """Offer and run only `accepted`, the part of the listing `listed` that may be trusted."""
         if listed is self.listed:
             self._known.set()
         if self._reviewed != (listed, accepted):
             self._reviewed = (listed, accepted)
-            self._offered = {entry.tool: entry for entry in accepted.tools}
+            self._offer(accepted)
             self.attempted.set()
             self._changed(self.spec.name)
+
+    def _offer(self, catalog: ServerCatalog) -> None:
+        self.catalog = renamed(self.spec, catalog)
+        self._offered = {entry.tool: entry for entry in self.catalog.tools}
 
     async def run(self) -> None:
         """Own the connection until `stop`: connect, keep the listing up to date, reconnect. Runs in a TaskGroup."""
@@ -174,6 +175,10 @@ class McpServer:
         A tool that is not offered may declare anything: in quarantine it always needs approval, and at a trusted server
         it is held back until it is accepted as it is now.
         """
+        if tool in self._hidden:
+            return Rejected(
+                ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for pages of its server, not for models"
+            )
         if (entry := self._offered.get(tool)) is not None:
             asks = entry.approval is not ApprovalPolicy.NEVER
         else:
@@ -288,9 +293,10 @@ class McpServer:
             # Checking a thousand schemas takes seconds. In the event loop that would cost the worker its leases.
             self.listed = await asyncio.to_thread(to_catalog, self.spec, listing)
             self._listing = listing
+            self._hidden = frozenset(tool.name for tool in listing.tools if not kept_of(tool).for_model)
             if self.spec.options.trust:
                 self._known.clear()
             else:
-                self._offered = {entry.tool: entry for entry in self.listed.tools}
+                self._offer(self.listed)
                 self._known.set()
         self.connection.listed(changed=changed)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from plugins_contract.catalog import ApprovalPolicy
+from plugins_contract.catalog import MAX_NAME_LENGTH, ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.fields import (
@@ -33,6 +33,7 @@ from plugins_mcp.mcp.transport_options import Http, Transport, kind_of, options_
 
 OPTIONS = "callstream"
 _COMMON = frozenset({"type", "transport", "disabled", "enabled", OPTIONS})
+MAX_DESCRIPTION_CHARS = 4_096
 _SHORTEST_SECRET = 4
 """Shorter values are not redacted: removing every "1" would make errors unreadable and protect nothing."""
 
@@ -189,21 +190,41 @@ def _options(value: Any) -> ServerOptions:
         connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
         concurrency=a_count(fields.get("concurrency", default.concurrency), f"{OPTIONS}.concurrency"),
         protocol=_protocol(fields.get("protocol", default.protocol)),
-        tools=MappingProxyType({tool: _tool_options(entry, tool) for tool, entry in tools.items()}),
+        tools=MappingProxyType(_tools(tools)),
     )
+
+
+def _tools(entries: Mapping[str, Any]) -> dict[str, ToolOptions]:
+    options = {tool: _tool_options(entry, tool) for tool, entry in entries.items()}
+    named: dict[str, str] = {}
+    for tool, each in options.items():
+        if each.name and (other := named.setdefault(each.name, tool)) != tool:
+            raise FieldError(f"{OPTIONS}.tools.{tool}.name is that of {OPTIONS}.tools.{other}: choose another")
+    return options
 
 
 def _tool_options(value: Any, tool: str) -> ToolOptions:
     where = f"{OPTIONS}.tools.{tool}"
     fields = an_object(value, where)
-    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled"}, where)
+    only(fields, {"timeoutMs", "idleTimeoutMs", "executionClass", "approval", "disabled", "name", "description"}, where)
     return ToolOptions(
         timeout_ms=_milliseconds(fields, "timeoutMs", where),
         idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", where),
         execution_class=one_of(ExecutionClass, fields.get("executionClass"), f"{where}.executionClass"),
         approval=one_of(ApprovalPolicy, fields.get("approval"), f"{where}.approval"),
         disabled=a_bool(fields.get("disabled", False), f"{where}.disabled"),
+        name=_text(fields, "name", where, MAX_NAME_LENGTH),
+        description=_text(fields, "description", where, MAX_DESCRIPTION_CHARS),
     )
+
+
+def _text(fields: Mapping[str, Any], key: str, where: str, most: int) -> str | None:
+    if fields.get(key) is None:
+        return None
+    text = a_string(fields[key], f"{where}.{key}").strip()
+    if not 0 < len(text) <= most:
+        raise FieldError(f"{where}.{key} must have 1 to {most} characters")
+    return text
 
 
 def _milliseconds(fields: Mapping[str, Any], key: str, where: str) -> int | None:

@@ -34,13 +34,18 @@ def _no_tools() -> Mapping[str, "ToolOptions"]:
 
 @dataclass(frozen=True)
 class ToolOptions:
-    """The operator's options for one tool; None means that the server's options apply."""
+    """The operator's options for one tool; None means that the server's options apply.
+
+    `name` and `description` stand in the place of the server's own in what models are offered.
+    """
 
     timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     execution_class: ExecutionClass | None = None
     approval: ApprovalPolicy | None = None
     disabled: bool = False
+    name: str | None = None
+    description: str | None = None
 
 
 @dataclass(frozen=True)

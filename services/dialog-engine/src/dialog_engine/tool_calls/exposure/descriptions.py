@@ -24,14 +24,14 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。])\s|\n")
 
 
 def signature(tool: ToolEntry) -> str:
-    """The name that the server gives the tool, with its parameters. Optional ones have a question mark."""
+    """The name that the tool has at its server, with its parameters. Optional ones have a question mark."""
     schema = tool.input_schema
     properties = _mapping(schema.get("properties"))
     required = schema.get("required")
     needed = cast("list[object]", required) if isinstance(required, list) else []
     ordered = sorted(properties, key=lambda name: name not in needed)
     parameters = (f"{n}{'' if n in needed else '?'}: {_type(properties[n], schema)}" for n in ordered)
-    return f"{tool.tool}({', '.join(parameters)})"
+    return f"{tool.label}({', '.join(parameters)})"
 
 
 def purpose(tool: ToolEntry) -> str:

@@ -7,7 +7,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -18,10 +18,11 @@ from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolMessage
 from dialog_engine.tool_calls.arguments import unusable_schema
 from dialog_engine.tool_calls.exposure import gateway, search
-from dialog_engine.tool_calls.exposure.allowed import ToolRights
+from dialog_engine.tool_calls.exposure.allowed import ToolFilters
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
 from plugins_contract.catalog import Quarantined, ToolEntry
+from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import ToolError
 
 MAX_TOOLS = 120
@@ -29,6 +30,7 @@ MAX_TOOLS = 120
 ("Expected an array with maximum length 128"), and the engine's own tools are among them."""
 
 
+INSTRUCTIONS_TOKENS = 2_000
 MOST_CATALOGS = 16
 """For how many catalogs it is remembered how they are offered: senders with different rights have different ones."""
 
@@ -53,11 +55,18 @@ class OfferRule:
 
 
 class Exposure:
-    """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request."""
+    """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request, and
+    `instructions_tokens` what their servers say about them."""
 
-    def __init__(self, mode: ExposureMode = ExposureMode.AUTO, budget_tokens: int = 12_000) -> None:
+    def __init__(
+        self,
+        mode: ExposureMode = ExposureMode.AUTO,
+        budget_tokens: int = 12_000,
+        instructions_tokens: int = INSTRUCTIONS_TOKENS,
+    ) -> None:
         self.mode = mode
         self.budget_tokens = budget_tokens
+        self.instructions_tokens = instructions_tokens
         self._recent: list[tuple[tuple[ToolEntry, ...], OfferRule]] = []
         self._preparing = asyncio.Lock()
 
@@ -154,13 +163,14 @@ class OfferedTools(ToolDirectory):
 
     Also in quarantine is a tool whose schema could not be applied to a call, such as one that takes too long.
 
-    With `rights` each sender sees what these allow.
+    Each message sees what `filters` allow.
     """
 
-    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, rights: ToolRights | None = None) -> None:
+    def __init__(self, directory: ToolDirectory, quarantine: Quarantine, filters: ToolFilters | None = None) -> None:
         self._directory = directory
         self._quarantine = quarantine
-        self._rights = rights
+        self._filters = filters or ToolFilters()
+        self._has_rights = filters is not None
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
@@ -179,8 +189,13 @@ class OfferedTools(ToolDirectory):
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
 
-    def visible_to(self, subject: str, roles: Sequence[str]) -> ToolDirectory:
-        return self._rights.restricted(self, subject, roles) if self._rights else self
+    def instructions(self) -> Mapping[str, str]:
+        return self._directory.instructions()
+
+    def visible_to(self, subject: str, roles: Sequence[str], choice: ToolChoice | None = None) -> ToolDirectory:
+        if choice is None and not self._has_rights:
+            return self
+        return self._filters.restricted(self, subject, roles, choice)
 
     def _seen(self, view: ServerView) -> ServerView:
         tools = view.catalog.tools

@@ -66,7 +66,7 @@ def by_server(catalog: Iterable[ToolEntry]) -> Resources:
 
 def operation(tool: ToolEntry) -> Operation:
     """The parts of the description of `tool`."""
-    return Operation(tool.tool, signature(tool), purpose(tool))
+    return Operation(tool.label, signature(tool), purpose(tool))
 
 
 def entry(catalog: Sequence[ToolEntry], budget_tokens: int) -> ToolEntry:
@@ -192,7 +192,7 @@ def params_of(arguments: Mapping[str, Any]) -> dict[str, Any] | str:
 
 def _named(name: str, tools: Iterable[ToolEntry]) -> ToolEntry | None:
     """The tool with that name, as the server calls it or as the catalog does."""
-    return next((tool for tool in tools if name in (tool.tool, tool.name)), None)
+    return next((tool for tool in tools if name in (tool.label, tool.name, tool.tool)), None)
 
 
 def _help(resource: str, params: Mapping[str, Any], resources: Resources) -> ToolOutcome:
@@ -203,7 +203,7 @@ def _help(resource: str, params: Mapping[str, Any], resources: Resources) -> Too
     known = [operation(tool) for tool in tools]
     lists = (operations(resource, known, level) for level in (Level.PURPOSES, Level.SIGNATURES, Level.NAMES))
     fitting = next((text for text in lists if tokens_of_text(text) <= HELP_TOKENS), None)
-    return _success(fitting or f"{resource}: {_named_some([tool.tool for tool in tools])}")
+    return _success(fitting or f"{resource}: {_named_some([tool.label for tool in tools])}")
 
 
 def _in_full(tool: ToolEntry) -> ToolOutcome:
@@ -223,7 +223,7 @@ def _no_resource(resource: str, resources: Resources) -> ToolOutcome:
 
 def _no_operation(name: str, resource: str, resources: Resources) -> ToolOutcome:
     elsewhere = [server for server, tools in resources.items() if _named(name, tools)][:MAX_LISTED]
-    there = suggestion(name, (tool.tool for tool in resources[resource]), "Its operations", guess=not elsewhere)
+    there = suggestion(name, (tool.label for tool in resources[resource]), "Its operations", guess=not elsewhere)
     hint = f"It is one of {', '.join(elsewhere)}. " if elsewhere else ""
     return _failure(ErrorCode.TOOL_NOT_FOUND, f"{resource} has no operation {name[:100]!r}. {hint}{there}")
 

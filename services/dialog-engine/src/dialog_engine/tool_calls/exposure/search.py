@@ -72,7 +72,7 @@ class Ranking:
         wanted = {known for word in asked for known in self._known(word)}
         exact = {query.strip().lower()}
         hits = [
-            (not exact & {tool.name.lower(), tool.tool.lower()}, -score, tool.name, tool)
+            (not exact & {tool.name.lower(), tool.label.lower(), tool.tool.lower()}, -score, tool.name, tool)
             for number, score in self._scores(wanted).items()
             for tool in [self._tools[number]]
         ]
@@ -104,7 +104,7 @@ class Ranking:
 
 
 def _words_of(tool: ToolEntry) -> Iterator[str]:
-    yield from words(tool.tool) * _NAME
+    yield from words(tool.label) * _NAME
     yield from words(tool.title or "") * _TITLE
     properties: object = tool.input_schema.get("properties")
     parameters = cast("Mapping[str, object]", properties) if isinstance(properties, dict) else ()
@@ -229,7 +229,7 @@ class ToolSearch(LocalTool):
         return local_entry(NAME, _ABOUT, _INPUT)
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
-        source = self._source.visible_to(turn.subject, turn.roles)
+        source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)
         catalog = source.tools()
         if not catalog and isinstance(why := source.find(NAME), ToolError):
             return ToolOutcome(CallState.FAILED, error=why)

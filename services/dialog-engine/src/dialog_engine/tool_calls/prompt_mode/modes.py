@@ -66,11 +66,11 @@ async def _without_tags(stream: ModelStream, reply: TaggedReply) -> AsyncGenerat
 
 def _by_bare_names(tools: Sequence[ToolEntry]) -> list[ToolEntry]:
     """The tools once more under the names that their servers give them, where these are of one tool only."""
-    times = Counter(name for tool in tools for name in {tool.name, tool.tool})
+    times = Counter(name for tool in tools for name in {tool.name, tool.label})
     return [
-        msgspec.structs.replace(tool, name=tool.tool)
+        msgspec.structs.replace(tool, name=tool.label)
         for tool in tools
-        if times[tool.tool] == 1 and tool.tool != tool.name
+        if times[tool.label] == 1 and tool.label != tool.name
     ]
 
 

@@ -21,7 +21,8 @@ CREATE TABLE sessions (
     updated_at       bigint NOT NULL,
     revision         bigint NOT NULL DEFAULT 0, -- of its last change: see next_revision
     leaf_turn_id     TEXT, -- the end of the path that is shown; NULL: the newest turn
-    leaf_moved_after TEXT -- the newest turn when it was set: one that begins later is the end
+    leaf_moved_after TEXT, -- the newest turn when it was set: one that begins later is the end
+    chosen_tools     TEXT NOT NULL DEFAULT '' -- what its messages may use that choose no tools themselves; empty: all
 );
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
 CREATE INDEX sessions_by_revision ON sessions (revision);
@@ -47,6 +48,7 @@ CREATE TABLE turns (
     model          TEXT, -- which model spoke last
     chosen_model   TEXT NOT NULL DEFAULT '', -- what was asked for with the message; empty: nothing
     tool_mode      TEXT NOT NULL DEFAULT '',
+    chosen_tools   TEXT NOT NULL DEFAULT '', -- which tools it may use; empty: all of its sender's
     roles          TEXT NOT NULL DEFAULT '', -- of the sender, one in each line
     credential     TEXT NOT NULL DEFAULT '', -- of the sender; empty: it cannot be revoked
     left_out       bigint NOT NULL DEFAULT 0, -- how many of the oldest messages its model was not sent
@@ -82,6 +84,7 @@ CREATE TABLE waiting_messages (
     waiting_text TEXT NOT NULL,
     chosen_model TEXT NOT NULL,
     tool_mode    TEXT NOT NULL,
+    chosen_tools TEXT NOT NULL DEFAULT '',
     parent_turn_id TEXT, -- the turn that it shall follow, '' for none; NULL for the last one of its session
     traceparent  TEXT,
     roles        TEXT NOT NULL, -- of the sender when it was sent, one in each line

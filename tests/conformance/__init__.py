@@ -1,0 +1,1 @@
+"""The official conformance suite of MCP clients, driven through the API of an engine."""
