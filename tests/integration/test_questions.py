@@ -187,7 +187,7 @@ async def test_no_answer_and_no_state_is_in_clear(
         assert (await asking.answer(engine, question, action="accept", content=content))[0] == 200
         events = await asking.ended(engine)
         assert "canary-note" in result(events)["result"]["text"], "the server has it"
-        appended = Path((await redis.config_get("dir"))["dir"]) / "appendonlydir"
+        appended = Path(str((await redis.config_get("dir"))["dir"])) / "appendonlydir"
         for canary in ("canary-note", "canary-state", "When to Bonn"):
             assert await keys_with(redis, canary) == []
             assert files_with(tmp_path, canary) == []
