@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from dialog_engine.calls.subscriptions import (
 from dialog_engine.calls.times import TIMES, ExecutorTimes
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
+from dialog_engine.tool_calls.questions.values import MayAsk
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import Cipher, seal_request
 from plugins_contract.keys import Keys
@@ -88,9 +89,8 @@ class CallExecutor(ToolCalls):
         observer: CallObserver | None = None,
         cipher: Cipher,
         times: ExecutorTimes = TIMES,
-        may_ask: Callable[[], bool] = lambda: False,
+        may_ask: MayAsk | None = None,
     ) -> None:
-        """`may_ask`: whether questions of servers reach people now."""
         self._ledger = ledger
         self._calls = calls
         self._mailbox = mailbox
@@ -103,7 +103,7 @@ class CallExecutor(ToolCalls):
         self._observer = observer or CallObserver()
         self._cipher = cipher
         self._times = times
-        self._may_ask = may_ask
+        self._may_ask = may_ask or MayAsk()
 
     @property
     def waiting(self) -> int:
@@ -132,7 +132,7 @@ class CallExecutor(ToolCalls):
             traceparent=turn.traceparent,
             choice=turn.choice.tools or msgspec.UNSET,
             keeps_large=self._large.taken or msgspec.UNSET,
-            may_ask=self._may_ask() or msgspec.UNSET,
+            may_ask=self._may_ask.allowed or msgspec.UNSET,
         )
         return seal_request(approve(request, approved_by), self._cipher)
 

@@ -6,6 +6,7 @@ import logging
 from callstream_runtime.outage_log import OutageLog
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.storage.store import EngineDatabase
+from dialog_engine.tool_calls.questions.values import MayAsk
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +28,15 @@ class Releases:
     def __init__(self, engine: EngineDatabase) -> None:
         self._engine = engine
         self._outages = OutageLog(log, "reading the releases of engines")
-        self._may_ask = False
-
-    def may_ask(self) -> bool:
-        """Whether questions of servers reach people: no engine of an earlier release lives."""
-        return self._may_ask
+        self.may_ask = MayAsk()
+        """Allowed while no engine of an earlier release lives."""
 
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
             try:
                 rows = await self._engine.read(OTHER_ENGINES, self._engine.engine_id)
-                self._may_ask = not any(is_older(row.release) for row in rows)
+                self.may_ask.allowed = not any(is_older(row.release) for row in rows)
             except StorageUnavailableError as error:
                 self._outages.failed(error)
             else:

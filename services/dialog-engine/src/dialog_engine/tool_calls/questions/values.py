@@ -71,6 +71,13 @@ class Asking(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     expires_at: int
 
 
+@dataclass(slots=True)
+class MayAsk:
+    """Whether questions of servers reach people now: see `storage/releases.py`."""
+
+    allowed: bool = False
+
+
 Answers = Mapping[int, Answer]
 """By the place of the question, from 1 on."""
 
