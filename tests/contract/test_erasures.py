@@ -12,6 +12,9 @@ from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.service import ErasedSession, Left
 from dialog_engine.storage.erasures import DELETED_AT_ONCE, TOGETHER_MS
 from plugins_contract.keys import Keys
+from plugins_contract.ledger.session_leases import Holding, SessionLeases
+from plugins_contract.pools import own_pool
+from plugins_contract.sessions import SessionMode, owner
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener, tool_call
@@ -130,6 +133,18 @@ async def test_a_session_that_somebody_else_has_deleted_is_not_waited_for(store:
     await change(store, "DELETE FROM sessions")
     assert await store.erasures.due() == []
     assert await store.erasures.backlog() == (0, 0)
+
+
+@promise("the deletion of a conversation or of a subject ends what MCP servers keep for it")
+async def test_what_servers_keep_for_a_deleted_conversation_or_subject_is_ended(redis: Any, redis_url: str) -> None:
+    traces, leases = RedisEraser(redis, Keys(), []), SessionLeases(redis, Keys(), own_pool("a"), lease_ms=10_000)
+    gone = [owner(SessionMode.CONVERSATION, "s"), owner(SessionMode.SUBJECT, "ada")]
+    answers = [await leases.hold("notes", each) for each in (*gone, "other")]
+    held = [each.lease for each in answers if isinstance(each, Holding)]
+    await traces.erase([ErasedSession("s", 0)])
+    await traces.erase_subject("ada")
+    with SyncRedis.from_url(redis_url) as thread:
+        assert leases.keep(thread, held) == held[:2]
 
 
 @promise("an erasure that was accepted is completed, whatever becomes of Redis and of the engine")

@@ -17,6 +17,10 @@ _SAYS = """() => {
   const all = document.querySelector("#conversation");
   return [all.textContent, [...all.querySelectorAll("details")].map((part) => [part.dataset.testid, part.open])];
 }"""
+_OVERFLOW = """() => [document.documentElement, document.body, document.getElementById('scroller'),
+    document.getElementById('column'), ...document.querySelectorAll('.tool, .answer, .user, .notice')]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1)
+    .map((each) => `wide: ${each.tagName}#${each.id}.${each.className}`)"""
 TIMEOUT_MS = 30_000.0
 """For everything in a browser: it may have little of the machine, and an engine needs seconds to start."""
 
@@ -114,6 +118,10 @@ class ChatPage:
     def says(self) -> tuple[str, list[tuple[str, bool]]]:
         """The text of all turns, and which parts of them are open."""
         return self.page.evaluate(_SAYS)
+
+    def overflow(self) -> list[str]:
+        """What scrolls sideways although it should not: the page, or the conversation as a whole."""
+        return self.page.evaluate(_OVERFLOW)
 
     def _note(self, request: Request) -> None:
         self._requests.append(request)

@@ -1,4 +1,6 @@
-"""axe, the checker of accessibility, finds nothing in any state of the page: light, dark, and on a phone."""
+"""axe, the checker of accessibility, finds nothing in any state of the page, and nothing in it is too wide."""
+
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -15,7 +17,9 @@ from tests.support.processes import ROOT
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser, and the page's packages of npm")]
 
 AXE = ROOT / "services/dialog-engine/web/node_modules/axe-core/axe.min.js"
+SECRET = "a-secret-of-32-characters-at-least"
 LOOKS = {"light": (1200, 800), "dark": (1200, 800), "phone": (390, 844)}
+MORE_LOOKS = {**LOOKS, "few colours": (1200, 800), "200 %": (600, 400), "400 %": (320, 256)}
 DELETE = Call("files__delete", {"path": "/tmp/x"}, "files", title="Delete", approval=ApprovalPolicy.ALWAYS)
 FIND = Call("docs__find", {"query": "outbox"}, "docs")
 MARKDOWN = "# Head\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\nprint(1)\n```\n\n> said\n\n- [x](https://a.example)\n\n$$x^2$$"
@@ -35,23 +39,31 @@ STATES: dict[str, tuple[Script, str]] = {
 }
 
 
+@pytest.fixture
+def looking(chat: ChatPage, look: str) -> None:
+    if not AXE.exists():
+        pytest.skip("needs the packages of the page: make check-web installs them")
+    width, height = MORE_LOOKS[look]
+    chat.page.set_viewport_size({"width": width, "height": height})
+    chat.page.emulate_media(color_scheme="dark" if look == "dark" else "light")
+    if look == "few colours":
+        chat.page.emulate_media(forced_colors="active")
+
+
 def problems(page: Page) -> list[str]:
     """What axe finds on the page as it is."""
+    if not page.evaluate("'axe' in globalThis"):
+        page.evaluate(AXE.read_text())
     found = page.evaluate("async () => (await axe.run(document, { resultTypes: ['violations'] })).violations")
     return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
 
 
 @promise("the page works by keyboard, screen reader, in the dark and on a phone")
 @pytest.mark.parametrize("look", LOOKS)
-def test_axe_finds_nothing_in_any_state(chat: ChatPage, engine: ScriptedEngine, look: str) -> None:
-    if not AXE.exists():
-        pytest.skip("needs the packages of the page: make check-web installs them")
-    width, height = LOOKS[look]
+@pytest.mark.usefixtures("looking")
+def test_axe_finds_nothing_in_any_state_of_an_answer(chat: ChatPage, engine: ScriptedEngine) -> None:
     page = chat.page
-    page.set_viewport_size({"width": width, "height": height})
-    page.emulate_media(color_scheme="dark" if look == "dark" else "light")
     chat.open()
-    page.evaluate(AXE.read_text())
     found = {"empty": problems(page)}
     for name, (script, shown) in STATES.items():
         engine.scripts[name] = script
@@ -68,3 +80,86 @@ def test_axe_finds_nothing_in_any_state(chat: ChatPage, engine: ScriptedEngine, 
             found["large"] = problems(page)
             page.get_by_test_id("close-large").click()
     assert {name: each for name, each in found.items() if each} == {}
+
+
+def waiting(chat: ChatPage) -> Iterator[str]:
+    """What a message goes through that is not sent at once; each state by its name."""
+    part = chat.page.get_by_test_id
+    chat.ask("x" * 2001)
+    expect(chat.notice).to_be_visible()
+    yield "notice"
+    part("notice-dismiss").click()
+    chat.ask("writing")
+    expect(chat.answers).to_have_text("Some words")
+    chat.ask("one")
+    expect(chat.queued).to_be_visible()
+    yield "waiting"
+    part("queued-edit").click()
+    yield "waiting, edited"
+    part("queued-cancel").click()
+    chat.stop.click()
+    expect(chat.queued).to_contain_text("You stopped the answer before it")
+    yield "held"
+    part("queued-send").click()
+    expect(chat.answers.last).to_have_text("One.")
+    chat.expect_idle()
+
+
+def asked(chat: ChatPage) -> Iterator[str]:
+    """What is asked before something is done, and versions."""
+    part = chat.page.get_by_test_id
+    chat.edit(1, "lost")
+    expect(part("versions")).to_be_visible()
+    expect(part("regenerate").last).to_be_visible()
+    yield "versions, unknown"
+    part("edit-question").last.click()
+    expect(part("edit-text")).to_be_visible()
+    yield "edited"
+    part("edit-cancel").click()
+    part("regenerate").last.click()
+    expect(part("leaving-dialog")).to_be_visible()
+    yield "asked again"
+    part("leaving-cancel").click()
+    part("session-delete").dispatch_event("click")
+    expect(chat.confirm_dialog).to_be_visible()
+    yield "deleted"
+    part("confirm-cancel").click()
+    chat.ask("asked")
+    part("refuse").click()
+    chat.expect_idle()
+    chat.cards.last.locator("summary").click()
+    expect(part("approval-decided")).to_be_visible()
+    yield "refused"
+    if part("sidebar-toggle").is_visible():
+        part("sidebar-toggle").click()
+        expect(chat.sessions.first).to_be_in_viewport()
+        yield "drawer"
+        chat.page.keyboard.press("Escape")
+
+
+def signing_in(chat: ChatPage) -> Iterator[str]:
+    expect(chat.key_dialog).to_be_visible()
+    yield "key"
+    chat.page.get_by_test_id("key-input").fill("wrong")
+    chat.page.get_by_test_id("key-submit").click()
+    expect(chat.page.get_by_test_id("key-rejected")).to_be_visible()
+    yield "wrong key"
+
+
+@promise("the page works by keyboard, screen reader, in the dark and on a phone")
+@pytest.mark.parametrize("look", MORE_LOOKS)
+@pytest.mark.usefixtures("looking")
+def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, engine: ScriptedEngine) -> None:
+    unknown = FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone.")
+    engine.scripts |= {"one": answer("One."), "writing": STATES["writing"][0], "asked": STATES["asked"][0]}
+    engine.scripts["lost"] = [*FIND.begun(), unknown, *answer("Well.")]
+    found: dict[str, list[str]] = {}
+    chat.open()
+    for states in (waiting, asked, signing_in):
+        if states is signing_in:
+            engine.restart(api_keys={"ann": SECRET})
+            chat.page.reload()
+        for name in states(chat):
+            found[name] = problems(chat.page) + chat.overflow()
+    assert {name: each for name, each in found.items() if each} == {}
+    assert len(found) >= 11

@@ -174,14 +174,14 @@ class TestOnAPhone:
         engine.scripts["go"] = [*call.begun(), failed, *answer(WIDE)]
         chat.open()
         expect(chat.page.get_by_test_id("scripted-banner")).to_be_visible()
-        assert overflow(chat.page) == []
+        assert chat.overflow() == []
         chat.ask("go")
         chat.expect_idle()
         expect(chat.page.locator(".wide")).to_be_visible()
-        assert overflow(chat.page) == []
+        assert chat.overflow() == []
         chat.ask(LONG_WORD * 20)
         expect(chat.notice).to_be_visible()
-        assert overflow(chat.page) == []
+        assert chat.overflow() == []
 
     def test_the_conversations_are_in_a_drawer(self, chat: ChatPage, engine: ScriptedEngine) -> None:
         engine.store("About outboxes", ("How?", "Like this."))
@@ -198,16 +198,6 @@ class TestOnAPhone:
         chat.page.get_by_role("link", name="About outboxes").tap()
         expect(chat.answers).to_have_text("Like this.")
         expect(sidebar).not_to_be_in_viewport()
-
-
-def overflow(page: Page) -> list[str]:
-    """What scrolls sideways although it should not: the page, or the conversation as a whole."""
-    return page.evaluate(
-        """() => [document.documentElement, document.body, document.getElementById('scroller'),
-                  document.getElementById('column'), ...document.querySelectorAll('.tool, .answer, .user, .notice')]
-            .filter(element => element.scrollWidth > element.clientWidth + 1)
-            .map(element => `${element.tagName}#${element.id}.${element.className}`)"""
-    )
 
 
 def poor_contrasts(page: Page) -> list[str]:

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import BrowserContext, expect
 
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
+from tests.e2e.chat_page import ChatPage
 from tests.marks import exhaustive, promise
 from tests.support import previous_release
 from tests.support.previous_release import PreviousRelease
@@ -174,3 +176,47 @@ def test_a_migration_of_postgresql_goes_forward_while_an_old_engine_runs_a_turn(
 
         assert last.data["reason"] == "stop"
         assert stack.ask("hello").reason == "stop"
+
+
+@promise("parts of the last release and of this one work together", only_in_test_all="the same")
+@pytest.mark.browser
+def test_a_conversation_of_the_last_release_gets_branches_and_the_old_engine_goes_on_with_it(
+    previous: PreviousRelease, context: BrowserContext
+) -> None:
+    with running_stack(start=False, database="postgres", engine_env={"ENABLE_MCP": "false"}) as stack:
+        stack.start_store()
+        stack.redis.start()
+        stack.start_model()
+        old = Replica(stack, "old", program=previous.engine)
+        session = answered(old, "one")
+        answered(old, "two", session)
+        new = Replica(stack, "new")  # it migrates the store
+        chat = ChatPage(context.new_page(), str(new.http.base_url).rstrip("/"))
+        chat.open(session)
+        expect(chat.questions).to_have_text(["one", "two"])
+        chat.edit(0, "eins")
+        expect(chat.questions).to_have_text(["eins"])
+        expect(chat.page.get_by_test_id("versions")).to_contain_text("2/2")
+        chat.expect_idle()
+
+        answered(old, "three", session)
+        chat.page.reload()
+        expect(chat.questions).to_have_text(["eins", "three"])
+        chat.page.get_by_test_id("version-before").click()
+        expect(chat.questions).to_have_text(["one", "two"])
+        chat.ask("four")
+        expect(chat.questions).to_have_text(["one", "two", "four"])
+        expect(chat.answers).to_have_count(3)
+        chat.expect_idle()
+        asked = [each["content"] for each in old.messages(session) if each["role"] == "user"]
+        assert asked == ["one", "two", "eins", "three", "four"]
+        for engine in (old, new):
+            engine.close()
+
+
+def answered(engine: Replica, message: str, session: str | None = None) -> str:
+    """The session of a turn that has ended."""
+    session, turn = engine.begin(message, session)
+    transcript = Transcript()
+    read_to_the_end(engine.http, turn, transcript, 60)
+    return session

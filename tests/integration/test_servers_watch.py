@@ -15,6 +15,7 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallState
+from plugins_contract.pools import Route
 from plugins_mcp.ports import PoolFinder
 from tests.integration.demo import Demo
 from tests.marks import promise
@@ -41,6 +42,9 @@ class Only(PoolFinder):
 
     async def find(self, server: str, version: int) -> str | None:
         return self._pool
+
+    async def route(self, server: str, version: int) -> Route:
+        return Route(self._pool)
 
 
 class File:

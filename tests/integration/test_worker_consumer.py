@@ -22,6 +22,7 @@ from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
 from plugins_contract.messages import ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
+from plugins_contract.pools import Route
 from plugins_mcp.adoption import RequestAdopter
 from plugins_mcp.consumer import BLOCK_SECONDS, TURN_SECONDS, Consumer
 from plugins_mcp.leases import LeaseTimes
@@ -84,6 +85,9 @@ class Only(PoolFinder):
 
     async def find(self, server: str, version: int) -> str | None:
         return self.pool
+
+    async def route(self, server: str, version: int) -> Route:
+        return Route(self.pool)
 
 
 @dataclass

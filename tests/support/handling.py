@@ -23,7 +23,7 @@ from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS, CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ToolServer, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServer, ToolServers
 from tests.support.waiting import wait_until
 
 DONE = Answered(CallToolResult(content=[TextContent(type="text", text="done")]))
@@ -211,7 +211,7 @@ async def hangs(_: Callable[[CallProgress], None]) -> CallResult:
 
 
 @dataclass
-class Bench(ToolServers, PoolFinder):
+class Bench(ToolServers, PoolFinder, Sessions):
     """A handler among its fakes."""
 
     ledger: LedgerTwin = field(default_factory=LedgerTwin)
@@ -234,6 +234,7 @@ class Bench(ToolServers, PoolFinder):
             self,
             StoppedClock(),
             self.facts,
+            self,
             max_retries=self.max_retries,
             result_max_bytes=4096,
             lease_ms=10_000,
@@ -243,6 +244,12 @@ class Bench(ToolServers, PoolFinder):
 
     async def find(self, server: str, version: int) -> str | None:
         return self.pools.get((server, version))
+
+    async def elsewhere(self, request: ToolCallRequested) -> str | None:
+        return None
+
+    def server_for(self, request: ToolCallRequested) -> ToolServer:
+        return self.server
 
     def get(self, server: str) -> ToolServer | None:
         return self.real or self.server if server == "demo" else None

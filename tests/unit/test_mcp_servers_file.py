@@ -1,6 +1,7 @@
 """The file of servers that people already have for other clients."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,14 @@ import pytest
 
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
+from plugins_contract.sessions import SessionMode
 from plugins_mcp.errors import ServersFileError
+from plugins_mcp.mcp.known_servers import KEEP_STATE
 from plugins_mcp.mcp.servers_file import ServersFile, parse_entry, read_servers_file, single_server
 from plugins_mcp.mcp.spec import ServerOptions, ToolOptions
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio, Transport
 from tests.marks import promise
+from tests.support.processes import ROOT
 
 ENVIRONMENT = {"TOKEN": "t0ken-value", "DIR": "/data", "EMPTY": ""}
 URL = "https://mcp.example/mcp"
@@ -56,6 +60,32 @@ def test_all_spellings_in_use_are_read(tmp_path: Path, entry: Any, transport: Tr
     assert file.servers[0].options == ServerOptions()
 
 
+@promise("servers that are known to keep state get sessions of their own, unless the file says otherwise")
+@pytest.mark.parametrize(
+    ("command", "mode"),
+    [
+        ("npx -y @playwright/mcp@latest --isolated", SessionMode.CONVERSATION),
+        ("node /srv/node_modules/@playwright/mcp/cli.js", SessionMode.CONVERSATION),
+        ("npx chrome-devtools-mcp", SessionMode.CONVERSATION),
+        ("/opt/venv/bin/mcp-server-memory", SessionMode.SUBJECT),
+        ("uvx mcp-server-memory==1.0", SessionMode.SUBJECT),
+        ("npx my-playwright @playwright/test", SessionMode.SHARED),
+    ],
+)
+def test_known_servers_keep_state(tmp_path: Path, command: str, mode: SessionMode) -> None:
+    program, *args = command.split()
+    entry = {"command": program, "args": args}
+    for options, expected in (({}, mode), ({"session": "shared"}, SessionMode.SHARED)):
+        assert one(tmp_path, entry | {"callstream": options}).servers[0].options.session is expected
+
+
+def test_the_readme_has_the_known_servers() -> None:
+    rows = (ROOT / "README.md").read_text().split("| session | servers |")[1].split("\n\n")[0]
+    shown = {name: row for row in rows.splitlines() for name in re.findall(r"`([^`]+)`", row)[1:]}
+    assert shown.keys() == KEEP_STATE.keys()
+    assert all(f"`{KEEP_STATE[name]}`" in row for name, row in shown.items())
+
+
 def test_the_key_of_another_editor_is_read_as_well(tmp_path: Path) -> None:
     assert [spec.name for spec in read(tmp_path, {"servers": {"a": {"url": URL}}}).servers] == ["a"]
 
@@ -68,6 +98,10 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         "idleTimeoutMs": 500,
         "connectTimeoutMs": 2000,
         "concurrency": 3,
+        "session": "subject",
+        "maxSessions": 5,
+        "maxSessionsPerSubject": 2,
+        "sessionIdleMs": 60000,
         "protocol": "2025-11-25",
         "tools": {
             "t": {
@@ -88,6 +122,10 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         idle_timeout_ms=500,
         connect_timeout_ms=2000,
         concurrency=3,
+        session=SessionMode.SUBJECT,
+        max_sessions=5,
+        max_sessions_per_subject=2,
+        session_idle_ms=60_000,
         protocol="legacy",
         tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, True, "u", "Does it.")},
     )
@@ -97,6 +135,8 @@ OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"trsut": True}, " has an unknown field 'trsut'"),
     ({"trust": "yes"}, ".trust must be true or false"),
     ({"concurrency": 0}, ".concurrency must be a whole number"),
+    ({"maxSessions": 0}, ".maxSessions must be a whole number"),
+    ({"session": "mine"}, ".session must be"),
     ({"timeoutMs": True}, ".timeoutMs must be a whole number"),
     ({"timeoutMs": 10**18}, ".timeoutMs must be at most 2592000000 milliseconds"),
     ({"idleTimeoutMs": 0}, ".idleTimeoutMs must be a whole number of milliseconds, at least 1"),

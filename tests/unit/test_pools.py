@@ -3,7 +3,8 @@
 import pytest
 
 from plugins_contract.messages import NEWEST_VERSION
-from plugins_contract.pools import Member, fitting, pools_of
+from plugins_contract.pools import Member, Pools, Room, Route, fitting, pools_of
+from plugins_contract.sessions import SessionMode
 
 NEWER = NEWEST_VERSION + 1
 
@@ -40,3 +41,15 @@ def test_workers_with_the_same_servers_are_in_one_pool_whatever_the_order(monkey
     before = pools_of("ab")
     monkeypatch.setattr("plugins_contract.pools.NEWEST_VERSION", NEWER)
     assert pools_of("ab") != before
+
+
+def test_sessions_go_to_the_workers_with_the_most_room_and_to_none_of_an_earlier_release() -> None:
+    def with_room(own: str, free: int, at: int = 1) -> Member:
+        rooms = {"x": Room(mode=SessionMode.SUBJECT, free=free)}
+        return Member(at=at, servers=("x",), pools=("p", own), reads=NEWEST_VERSION, sessions=rooms, own=own)
+
+    members = {"a": with_room("own-a", 3), "b": with_room("own-b", 2), "c": with_room("own-c", 9, at=0)}
+    pools = Pools(members | {"old": worker("x", "p")}, now_ms=10, silent_ms=10)
+    chosen = [pools.with_room("x", NEWEST_VERSION) for _ in range(5)]
+    assert chosen == [Route(f"own-{own}", SessionMode.SUBJECT) for own in ("a", "b", "a", "b", "a")]
+    assert pools.with_room("y", NEWEST_VERSION) is None

@@ -2,6 +2,7 @@
 
 import itertools
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.tool_calls.results import steps
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.results.texts import USER_MAX_CHARS, for_model, tool_message
+from dialog_engine.tool_calls.results.texts import STATE_LOST, USER_MAX_CHARS, for_model, tool_message
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import (
     CallState,
@@ -182,6 +183,16 @@ def test_a_failure_is_shown_with_its_error_and_no_result(content: tuple[TextBloc
         "durationMs": 3,
         "error": {"code": "LOST", "message": "gone"},
     }
+
+
+@pytest.mark.parametrize("state", [S.SUCCEEDED, S.FAILED])
+def test_model_and_user_are_told_that_a_server_lost_its_state(state: CallState) -> None:
+    outcome = ToolOutcome(state, (TextBlock("a"),), error=ToolError(E.LOST, "b") if state is S.FAILED else None)
+    lost = msgspec.structs.replace(outcome, state_lost=True)
+
+    assert for_model(lost) == f"{STATE_LOST}\n{for_model(outcome)}"
+    assert steps.outcome_details("turn", "call", lost)["stateLost"] is True
+    assert "stateLost" not in steps.outcome_details("turn", "call", outcome)
 
 
 @pytest.mark.parametrize("more", [TextBlock("and more"), MediaBlock("image/png", "AAAA"), LinkBlock("u:1", "n")])

@@ -12,7 +12,7 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import steps
 from plugins_contract.ledger.scripts import Scripts
-from plugins_contract.pools import SILENT_MS, Member, Pools, readable
+from plugins_contract.pools import SILENT_MS, Member, Pools, Route, readable
 
 READ_AGAIN_SECONDS = 1.0
 """How long the rows of all workers are kept."""
@@ -45,6 +45,13 @@ class PoolDirectory:
         except RedisUnavailable:
             found = self._last.fitting(server, version)
         return random.choice(found) if found else None
+
+    async def route(self, server: str, version: int) -> Route:
+        """Where an engine sends a call: to a worker that can open a session where the server keeps state, else as
+        `find` says, and to all workers without a pool.
+        """
+        pool = await self.find(server, version)
+        return self._last.with_room(server, version) or Route(pool or "")
 
     async def announce(self, worker: str, member: Member) -> None:
         """Write the row of a worker."""

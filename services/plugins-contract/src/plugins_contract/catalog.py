@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from plugins_contract.messages import ExecutionClass
+from plugins_contract.sessions import SessionMode
 
 
 class ServerState(StrEnum):
@@ -113,9 +114,10 @@ class PromptEntry(_Wire, frozen=True, kw_only=True):
 
 
 class ServerCatalog(_Wire, frozen=True, kw_only=True):
-    """Everything that one MCP server offers."""
+    """Everything that one MCP server offers. `session`: which calls share its state."""
 
     server: str
+    session: SessionMode = SessionMode.SHARED
     title: str | None = None
     version: str | None = None
     icons: tuple[IconEntry, ...] = ()

@@ -10,6 +10,7 @@
 | `rpc.plugins.workers` | hash, a field per worker | workers | permanent; a field as its worker |
 | `rpc.plugins.pools` | hash, a field per worker | workers | permanent; a field as its worker |
 | `rpc.plugins.requests:<pool>` | stream + group `plugins-workers` | engine, workers | as the workers of the pool |
+| `rpc.plugins.sessions:<owner>` | hash, a field per MCP server | engine, workers | 24 h after its last lease |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
@@ -75,6 +76,10 @@ class Keys:
     def requests_of(self, pool: str) -> str:
         """The stream of requests that only the workers of a pool read; `events.plugins` for the pool of all ('')."""
         return f"{self.prefix}rpc.plugins.requests:{pool}" if pool else self.requests
+
+    def session(self, owner: str) -> str:
+        """Which workers keep the state of MCP servers for a subject or a conversation: see `sessions.py`."""
+        return f"{self.prefix}rpc.plugins.sessions:{owner}"
 
     @property
     def control(self) -> str:

@@ -98,9 +98,10 @@ class ToolOutcome(_Wire, frozen=True):
 
     `state` is terminal; `error` is set unless it is `succeeded`. A failed call may have `content` too: all that the
     tool returned, of which the error's message may be the beginning. `duration_ms` is the time of the execution in
-    the worker. `truncated` means that this is not the whole content. `asked` is set when the state is `input_required`,
-    which ends a round and not the call. With `kept` an engine keeps the whole outcome under that digest
-    (`large_results`), and this one is sent in its place.
+    the worker. `truncated` means that this is not the whole content. `state_lost`: the server keeps state, and had lost
+    what earlier calls left there when this one began. `asked` is set when the state is `input_required`, which ends a
+    round and not the call. With `kept` an engine keeps the whole outcome under that digest (`large_results`), and this
+    one is sent in its place.
     """
 
     state: CallState
@@ -109,6 +110,7 @@ class ToolOutcome(_Wire, frozen=True):
     duration_ms: int = 0
     attempts: int = 0
     truncated: bool = False
+    state_lost: bool = False
     asked: InputRequired | None = None
     kept: str = ""
 

@@ -5,37 +5,69 @@ that it is in: that of the workers with the same servers and release, and one th
 call if every running worker in it has the call's server and can read its request. While all workers have the same
 servers, the pool of all fits every call, and no other stream is used.
 
+A worker with a server that keeps state is also alone in a pool: that of its sessions (`sessions.py`).
+
 Engines put a request on the stream of a pool that fits; a worker that reads a request it cannot run moves it to one.
 What a directory says may be some seconds old: a wrong pool costs the time of one more move.
 """
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from plugins_contract.messages import NEWEST_VERSION, NOT_READABLE
+from plugins_contract.sessions import SessionMode
 
 SILENT_MS = 12_000
 """A worker that has not announced itself for longer is regarded as gone. It announces itself every four seconds."""
 
 
-class Member(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+OWN_POOL = "sessions-"
+"""The names of pools with one worker, that of its sessions, begin so."""
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """How many more sessions of a server that keeps state a worker can open."""
+
+    mode: SessionMode
+    free: int
+
+
+class Route(NamedTuple):
+    """Where a call goes: the stream of a pool. `session` is not SHARED when its server keeps state: then the worker
+    that has the session goes before, and the pool is that of a worker that may open one."""
+
+    pool: str
+    session: SessionMode = SessionMode.SHARED
+
+
+class Member(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """One worker as it announces itself. `at`: Unix milliseconds on the clock of Redis; 0 once it has left.
 
     `pools` are in the order in which they are preferred. `reads` is the newest version of requests that it can read.
+    `sessions` are its servers that keep state, and `own` is the pool of these; releases before them have neither.
     """
 
     at: int
     servers: tuple[str, ...]
     pools: tuple[str, ...]
     reads: int
+    sessions: Mapping[str, Room] = {}
+    own: str = ""
 
     def runs(self, server: str, version: int) -> bool:
         """Whether this worker can run a call on that server, requested in that version."""
         return server in self.servers and version <= self.reads
+
+
+def own_pool(worker: str) -> str:
+    """The pool of the sessions of one worker."""
+    return f"{OWN_POOL}{hashlib.sha256(worker.encode()).hexdigest()[:12]}"
 
 
 def pools_of(servers: Iterable[str], named: str = "") -> tuple[str, ...]:
@@ -64,6 +96,8 @@ class Pools:
     now_ms: int
     silent_ms: int
     _found: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
+    _given: Counter[str] = field(default_factory=Counter[str])
+    """Of each pool of sessions: how often it was chosen."""
 
     def is_live(self, member: Member) -> bool:
         """Whether a worker is running."""
@@ -75,6 +109,22 @@ class Pools:
         if call not in self._found:
             self._found[call] = fitting(filter(self.is_live, self.members.values()), server, version)
         return self._found[call]
+
+    def with_room(self, server: str, version: int) -> Route | None:
+        """The running worker with the most room for another session of that server; None where none keeps its state.
+
+        Each answer counts as a session until the directory is read again.
+        """
+        able = [
+            (each.sessions[server].free - self._given[each.own], each)
+            for each in self.members.values()
+            if self.is_live(each) and server in each.sessions and each.own and each.runs(server, version)
+        ]
+        if not able:
+            return None
+        _, chosen = max(able, key=lambda candidate: (candidate[0], candidate[1].own))
+        self._given[chosen.own] += 1
+        return Route(chosen.own, chosen.sessions[server].mode)
 
     def abandoned(self) -> set[str]:
         """The pools without a running worker."""

@@ -16,6 +16,8 @@ import random
 from dataclasses import dataclass
 from enum import Enum, auto
 
+import msgspec
+
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Abandoned, CancelledBefore, Exhausted, NoLedger
 from plugins_contract.messages import ExecutionClass
@@ -92,8 +94,9 @@ class Situation:
 def conclude(result: CallResult, now: Situation) -> Finish | Retry:
     """What to do with a call that returned `result`. The caller fills in the duration and the attempts."""
     match result:
-        case Answered(answer):
-            return Finish(to_outcome(answer, max_bytes=now.result_max_bytes))
+        case Answered(answer, state_lost):
+            outcome = to_outcome(answer, max_bytes=now.result_max_bytes)
+            return Finish(msgspec.structs.replace(outcome, state_lost=True) if state_lost else outcome)
         case InputAsked(required):
             return Finish(ToolOutcome(CallState.INPUT_REQUIRED, asked=required))
         case Rejected(code, message):

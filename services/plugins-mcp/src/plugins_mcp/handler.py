@@ -22,7 +22,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ResultSender, ToolServers
+from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ResultSender, Sessions, ToolServers
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class CallHandler:
         pools: PoolFinder,
         clock: Clock,
         observer: Observer,
+        sessions: Sessions,
         *,
         max_retries: int,
         result_max_bytes: int,
@@ -64,6 +65,7 @@ class CallHandler:
         self._pools = pools
         self._clock = clock
         self._observer = observer
+        self._sessions = sessions
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
@@ -85,14 +87,12 @@ class CallHandler:
 
     async def handle(self, delivery: Delivery) -> None:
         """Process one delivery. On return its outcome is written, or the call is left to other workers."""
-        with self._observer.processing(delivery.request):
-            await self._process(delivery)
-
-    async def _process(self, delivery: Delivery) -> None:
-        if not self.serves(delivery.request) and await self._left_to_others(delivery):
-            return
-        while not await self._start(delivery):
-            pass
+        request = delivery.request
+        with self._observer.processing(request):
+            is_for_any = self.serves(request) and request.server not in self._servers.stateful
+            if is_for_any or not await self._left_to_others(delivery):
+                while not await self._start(delivery):
+                    pass  # Redis has changed its server
 
     async def _start(self, delivery: Delivery) -> bool:
         """START the call, and do what it says. False to ask again: Redis has changed its server."""
@@ -128,12 +128,17 @@ class CallHandler:
         return True
 
     async def _left_to_others(self, delivery: Delivery) -> bool:
-        """Leave a call to workers that have its server; False when START is to decide. If none has it, it expires."""
+        """Leave a call to workers that have its server, or to the one that has its session.
+
+        False when START is to decide. If no worker has the server, the call expires.
+        """
         request = delivery.request
-        log.debug("call %s: server %r is not configured here", request.correlation_id, request.server)
 
         async def leave() -> bool:
-            pool = await self._pools.find(request.server, request.event_version)
+            if not self.serves(request):
+                pool = await self._pools.find(request.server, request.event_version)
+            elif (pool := await self._sessions.elsewhere(request)) is None:
+                return False
             return await self._ledger.pass_on(delivery, to=pool, lease_ms=self._lease_ms)
 
         return await self._until_written(leave)
@@ -141,8 +146,11 @@ class CallHandler:
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        if not self.serves(request):
-            # It was started by a worker that has this server: return it to the group.
+        is_stateful = request.server in self._servers.stateful
+        if not self.serves(request) or (
+            is_stateful and await self._until_written(lambda: self._sessions.elsewhere(request))
+        ):
+            # It was started by a worker that has this server, or its session: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
 
@@ -262,6 +270,8 @@ class CallHandler:
         # Found anew for each attempt: the servers file may have changed.
         if (server := self._servers.get(request.server)) is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
+        if request.server in self._servers.stateful:
+            server = self._sessions.server_for(request)
         send_state.may_ask, send_state.next_round = bool(request.may_ask), request.next_round or None
         return await server.call(
             request.tool,

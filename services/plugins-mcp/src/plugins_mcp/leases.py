@@ -101,16 +101,19 @@ class LeaseKeeper:
         *,
         worker: str,
         recent: RecentCompletions,
+        also: Callable[[Redis, asyncio.AbstractEventLoop], None] = lambda redis, loop: None,
         count: Callable[[str], None] = lambda outcome: None,
     ) -> None:
         """`count` is called in the thread for each renewal: "renewed", "stale" (another worker has it) or "failed".
 
-        `worker` is the name under which this worker reports, `recent` what it knows beside its running calls.
+        `worker` is the name under which this worker reports, `recent` what it knows beside its running calls. `also`
+        renews other leases of it, in the thread.
         """
         self._redis = redis
         self._keys = keys
         self._worker = worker
         self._recent = recent
+        self._also = also
         self._server: str | None = None
         """The run id of the server at which this worker has reported; None while it may be another one."""
         self._reported = asyncio.Event()
@@ -223,6 +226,7 @@ class LeaseKeeper:
         """Renew the leases, and report. A new server may not know either what this worker ended last."""
         server = self._server if self._server is not None else server_of(self._redis, self._keys)
         self._renew_each(self._held_now(), loop)
+        self._also(self._redis, loop)
         if self._server is not None:
             self._recent.forget_old()
         else:

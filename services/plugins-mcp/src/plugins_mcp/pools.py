@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
@@ -11,7 +11,7 @@ from callstream_runtime.clock import Clock
 from callstream_runtime.pool_directory import PoolDirectory
 from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.messages import NEWEST_VERSION
-from plugins_contract.pools import Member, pools_of
+from plugins_contract.pools import Member, Room, own_pool, pools_of
 from plugins_mcp.leases import LeaseTimes
 
 log = logging.getLogger(__name__)
@@ -32,10 +32,12 @@ class PoolKeeper:
         *,
         worker: str,
         servers: Callable[[], Sequence[str]],
+        rooms: Callable[[], Mapping[str, Room]] = dict,
         pool: str = "",
         steady_for: Callable[[], float],
     ) -> None:
         """`servers` returns the names of the servers that this worker has now; `pool` is the one that it is put in.
+        `rooms` returns those of them that keep state, with the room for more sessions.
 
         `steady_for` returns for how many seconds Redis has been steady: after an outage every worker looks gone.
         """
@@ -45,6 +47,10 @@ class PoolKeeper:
         self._names = (f"{worker}.{number}" if number else worker for number in count())
         self._worker = next(self._names)
         self._servers = servers
+        self._rooms = rooms
+        self._own = ""
+        """The pool of the sessions of this worker, once it has servers that keep state."""
+        self._own_if_needed = own_pool(worker)
         self._pool = pool
         self._steady_for = steady_for
         self._known = tuple(servers())
@@ -52,7 +58,9 @@ class PoolKeeper:
 
     def pools(self) -> Sequence[str]:
         """The pools that this worker is in, whose streams it reads."""
-        return pools_of(self._known, self._pool)
+        if not self._own and self._rooms():
+            self._own = self._own_if_needed
+        return (*pools_of(self._known, self._pool), *([self._own] if self._own else ()))
 
     def servers_changed(self) -> None:
         """Announce other servers at once."""
@@ -88,4 +96,11 @@ class PoolKeeper:
             log.warning("%d requests lay in a pool without workers: any worker may take them now", moved)
 
     def _member(self, at: int) -> Member:
-        return Member(at=at, servers=self._known, pools=tuple(self.pools()), reads=NEWEST_VERSION)
+        return Member(
+            at=at,
+            servers=self._known,
+            pools=tuple(self.pools()),
+            reads=NEWEST_VERSION,
+            sessions=self._rooms(),
+            own=self._own,
+        )

@@ -1,6 +1,6 @@
 """The ports of the worker's core: what the consumer, the handler and the adopter need, and what they report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -114,8 +114,28 @@ class ToolServer(Protocol):
 class ToolServers(Protocol):
     """The MCP servers of this worker."""
 
+    @property
+    def stateful(self) -> Container[str]:
+        """Those of them that keep state: their calls run in sessions of their own."""
+        return ()
+
     def get(self, server: str, /) -> ToolServer | None:
         """The server with that name; None when this worker does not have it."""
+        ...
+
+
+class Sessions(Protocol):
+    """The sessions of this worker with servers that keep state."""
+
+    async def elsewhere(self, request: ToolCallRequested) -> str | None:
+        """The pool of the worker that has the session of a call; None when the call is for this one, which opens it.
+
+        Raises `RedisUnavailable`.
+        """
+        ...
+
+    def server_for(self, request: ToolCallRequested) -> ToolServer:
+        """The server in the session of a call. Nothing is sent where this worker has neither that nor room for it."""
         ...
 
 

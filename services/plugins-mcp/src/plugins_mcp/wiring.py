@@ -21,6 +21,8 @@ from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import WorkerLedger
 from plugins_contract.ledger.group import Backlog, read_backlogs
+from plugins_contract.ledger.session_leases import SessionLeases
+from plugins_contract.pools import own_pool
 from plugins_contract.rights import Rights
 from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
@@ -41,6 +43,7 @@ from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
 from plugins_mcp.pools import PoolKeeper
 from plugins_mcp.servers_watch import ServersWatch, report
+from plugins_mcp.sessions import SessionKeeper
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +87,15 @@ async def run_worker(
             servers[ECHO] = EchoServer()
         watch = RedisWatch(redis, keys, clock)
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
+        session_leases = SessionLeases(redis, keys, own_pool(name), lease_ms=times.lease_ms)
+        sessions = SessionKeeper(servers, session_leases, times)
         keeper = PoolKeeper(
             directory,
             clock,
             times,
             worker=name,
             servers=lambda: servers.names,
+            rooms=sessions.rooms,
             pool=settings.worker_pool,
             steady_for=watch.steady_for,
         )
@@ -110,6 +116,7 @@ async def run_worker(
             times,
             worker=name,
             recent=ledger.recent,
+            also=sessions.renew,
             count=facts.lease_renewed,
         )
         observer = CallObserver(metrics)
@@ -121,6 +128,7 @@ async def run_worker(
             directory,
             clock,
             observer,
+            sessions,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -178,6 +186,7 @@ async def run_worker(
             servers.run,
             catalog.run,
             keeper.run,
+            sessions.run,
             ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
@@ -195,6 +204,8 @@ async def run_worker(
             async with kept_running(consumer.run):
                 log.info("worker %s is running", name)
                 await stopping.wait()
+            with contextlib.suppress(RedisUnavailable):
+                await sessions.close()
             await consumer.drain(settings.drain_seconds)
             await _leave(consumer, catalog, keeper)
 

@@ -47,7 +47,8 @@ class RedisTurnLogs(TurnLogs, TurnFrames):
         if self._closed:
             live.release_readers()
         self._live[turn.turn_id] = live
-        self._tails.move_readers(turn.turn_id)
+        if turn.epoch > FIRST_EPOCH:
+            self._tails.move_readers(turn.turn_id)
         return live
 
     async def continues(self, turn: Turn) -> bool:

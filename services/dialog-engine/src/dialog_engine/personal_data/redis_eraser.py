@@ -1,4 +1,6 @@
-"""Removes from Redis what erased sessions left: ledgers, channels, turn logs, notifications, dead letters, facts."""
+"""Removes from Redis what erased sessions left: ledgers, channels, turn logs, notifications, dead letters, facts, and
+which workers keep the state of MCP servers for them: these end that.
+"""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
@@ -11,8 +13,10 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.personal_data.service import ErasedSession, Traces
 from plugins_contract.keys import Keys
+from plugins_contract.ledger.session_leases import forget_sessions
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import CallState
+from plugins_contract.sessions import SessionMode, owner
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +56,12 @@ class RedisEraser(Traces):
         self._outages.worked()
         return clean
 
+    async def erase_subject(self, subject: str) -> None:
+        try:
+            await forget_sessions(self._redis, self._keys, [owner(SessionMode.SUBJECT, subject)])
+        except RedisUnavailable as error:
+            self._outages.failed(error)
+
     async def _erase(self, sessions: Sequence[ErasedSession]) -> Collection[str]:
         calls = {call: session.session_id for session in sessions for call in session.correlation_ids}
         turns = frozenset[str]().union(*(session.turn_ids for session in sessions))
@@ -60,6 +70,9 @@ class RedisEraser(Traces):
         def is_theirs(fields: _Fields) -> bool:
             return fields.get(b"correlationId", b"").decode(errors="replace") in calls or _turn_of(fields) in turns
 
+        owners = [owner(SessionMode.CONVERSATION, session.session_id) for session in sessions]
+        for some in _in_pages(owners):
+            await forget_sessions(self._redis, self._keys, some)
         mailboxes, running = await self._ledgers([*calls])
         for mailbox in sorted(mailboxes):
             await self._drop(mailbox, since, lambda fields: fields.get(b"id", b"").decode(errors="replace") in calls)

@@ -90,6 +90,10 @@ class Traces(Protocol):
         more: not of one with a call that still runs, and of none while it cannot be done."""
         ...
 
+    async def erase_subject(self, subject: str) -> None:
+        """End what MCP servers keep for a subject, if it can be done now; else that ends when it is not used."""
+        ...
+
 
 class PersonalData:
     """Erases and exports the data of a subject. `key_id` names the credential that was used."""
@@ -114,6 +118,7 @@ class PersonalData:
     async def erase(self, subject: str, *, key_id: str = "") -> Left:
         """Erase every session of the subject; one with a running turn when that has ended."""
         left = await self._erasures.erase(subject, key_id=key_id)
+        await self._traces.erase_subject(subject)
         self._wake.set()
         return left
 

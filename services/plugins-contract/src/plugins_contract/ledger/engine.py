@@ -13,6 +13,8 @@ from plugins_contract.ledger import replies, steps
 from plugins_contract.ledger.scripts import LOST_REPLY, Call, Command, Scripts, finished, reply_to, unexpected
 from plugins_contract.messages import ToolCallRequested, arguments_hash, encode_request
 from plugins_contract.outcomes import CallFinished, ToolOutcome
+from plugins_contract.pools import OWN_POOL, Route
+from plugins_contract.sessions import SessionMode, owner_of
 from plugins_contract.signing import RequestKeys
 
 NEVER_OFFERED = ""
@@ -31,9 +33,13 @@ AUDIT_BYTES = 1024 * 1024
 class PoolFinder(Protocol):
     """Finds the pool of workers for a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
 
-    async def find(self, server: str, version: int) -> str | None:
-        """A pool whose workers can run a call on that server, requested in that version; None without one."""
+    async def route(self, server: str, version: int) -> Route:
+        """A pool whose workers can run a call on that server, requested in that version; that of all without one."""
         ...
+
+
+SESSION_LEASE_MS = 10_000
+"""For how long a worker that ENQUEUE has made the holder of a session is that without having renewed it."""
 
 
 class EngineLedger:
@@ -48,7 +54,8 @@ class EngineLedger:
         cipher: Cipher,
         pools: PoolFinder | None = None,
     ) -> None:
-        """With `pools` a request is put on the stream of a pool whose workers have its server: see `pools.py`."""
+        """With `pools` a request is put on the stream of a pool whose workers have its server (`pools.py`), or of the
+        worker that keeps its state (`sessions.py`)."""
         self._pools = pools
         self._scripts = Scripts(redis)
         self._keys = keys
@@ -81,25 +88,28 @@ class EngineLedger:
         request, and this is another incarnation, nothing is written: it may have run.
         """
         commands = [
-            self._enqueue(request, offered_to, backlog_limit, await self._stream_for(request))
+            self._enqueue(request, offered_to, backlog_limit, await self._route_of(request))
             for request, offered_to in requests
         ]
         answers = await self._scripts.run_each(commands)
         return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
 
-    async def _stream_for(self, request: ToolCallRequested) -> str:
-        pool = await self._pools.find(request.server, request.event_version) if self._pools else None
-        return self._keys.requests_of(pool or "")
+    async def _route_of(self, request: ToolCallRequested) -> Route:
+        return await self._pools.route(request.server, request.event_version) if self._pools else Route("")
 
-    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, stream: str) -> Command:
+    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, route: Route) -> Command:
         event = encode_request(request)
-        keys = self._keys
+        keys, shared = self._keys, route.session is SessionMode.SHARED
         return steps.enqueue(
             call=keys.call(request.correlation_id),
             common=keys.requests,
-            requests=stream,
+            requests=keys.requests_of(route.pool),
             channel=request.response_channel,
             incarnation_key=keys.incarnation,
+            session=keys.requests if shared else keys.session(owner_of(route.session, request)),
+            server_name="" if shared else request.server,
+            streams=keys.requests_of(OWN_POOL),
+            lease_ms=SESSION_LEASE_MS,
             id_=request.correlation_id,
             hash_=arguments_hash(request),
             class_=request.execution_class,

@@ -13,6 +13,10 @@ end
 local server = run_id()
 if offered_to ~= '*' and offered_to ~= (redis.call('HGET', incarnation_key, 'id') or '') .. '/' .. server then return {'MOVED'} end
 
+-- A server that keeps state: the call goes to the holder of its session.
+local fence, till, opened, holder = 0, 0, '0', nil
+if server_name ~= '' then fence, till, opened, holder = holding(session, server_name) end
+if is_held(till, holder, streams) then requests = holder end
 -- The workers of a pool create its stream: without it they are gone.
 if requests ~= common and redis.call('EXISTS', requests) == 0 then requests = common end
 -- The group is created with the stream and reads from its start, so a worker that starts later misses no request.
@@ -21,6 +25,11 @@ if backlog == 0 and redis.call('EXISTS', requests) == 0 then
   redis.call('XGROUP', 'CREATE', requests, group, '0', 'MKSTREAM')
 end
 if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
+
+-- The worker that gets the first call holds the session, so that a second call does not go elsewhere.
+if server_name ~= '' and requests ~= common and requests ~= holder then
+  hold(session, server_name, next_fence(fence), now_ms() + lease_ms, opened, requests)
+end
 
 -- `ledger` marks a request that has a ledger entry: one without it comes from a producer that does not use the ledger.
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,

@@ -10,6 +10,7 @@ from redis.exceptions import ResponseError
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import steps
 from plugins_contract.ledger.scripts import Scripts
+from plugins_contract.pools import OWN_POOL
 
 _LAST = f"{2**64 - 1}-{2**64 - 2}"  # one more would be the id that means: new entries
 
@@ -33,9 +34,29 @@ class Backlog:
 
 
 async def read_backlogs(redis: Redis, keys: Keys, streams: Sequence[str]) -> dict[str, Backlog]:
-    """The backlog of `events.plugins`, and of those of the `streams` that hold something. Raises what redis raises."""
-    found = {stream: await read_backlog(redis, keys, stream) for stream in streams}
-    return {stream: each for stream, each in found.items() if each.length or stream == keys.requests}
+    """The backlog of `events.plugins`, and of those of the `streams` that hold something. Raises what redis raises.
+
+    The streams of sessions, one for each worker, are one together: their names are new with each worker.
+    """
+    found, own = dict[str, Backlog](), keys.requests_of(OWN_POOL)
+    for stream in streams:
+        backlog = await read_backlog(redis, keys, stream)
+        if backlog.length or stream == keys.requests:
+            name = f"{own}*" if stream.startswith(own) else stream
+            found[name] = _together(found[name], backlog) if name in found else backlog
+    return found
+
+
+def _together(one: Backlog, other: Backlog) -> Backlog:
+    return Backlog(
+        length=one.length + other.length,
+        lag=one.lag + other.lag,
+        pending=one.pending + other.pending,
+        oldest_pending_seconds=max(one.oldest_pending_seconds, other.oldest_pending_seconds),
+        consumers=one.consumers + other.consumers,
+        dead=one.dead,
+        oldest_waiting_seconds=max(one.oldest_waiting_seconds, other.oldest_waiting_seconds),
+    )
 
 
 async def read_backlog(redis: Redis, keys: Keys, stream: str = "") -> Backlog:

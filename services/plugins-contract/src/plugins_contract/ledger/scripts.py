@@ -122,6 +122,7 @@ _SHARED = {
     "lose": "loss",
     "requeue": "letters",
     "discard": "letters",
+    **dict.fromkeys(("enqueue", "hold", "keep", "close"), "sessions"),
     **dict.fromkeys(("report", "start", "cancel", "retire", "tidy"), "workers"),
 }
 """The part that some scripts share, beside the one that is common to all."""

@@ -16,11 +16,14 @@ def incarnation(*, incarnation_key: Key, id_: str) -> None:
 @script
 def enqueue(
     *,
-    call: Key, common: Key, requests: Key, channel: Key, incarnation_key: Key,
+    call: Key, common: Key, requests: Key, channel: Key, incarnation_key: Key, session: Key,
     id_: str, hash_: str, class_: str, deadline: Text, mailbox: str, event: bytes, signature: str,
-    limit: int, offered_to: str,
+    limit: int, offered_to: str, server_name: str, streams: str, lease_ms: int,
 ) -> None:  # fmt: skip
     """`requests` is the stream of the pool that the call is for, or `common`, which all workers read.
+
+    `server_name` is '' where the server keeps no state, and `session` any key then. The names of streams of workers
+    that hold sessions begin with `streams`; `lease_ms` is the lease of one that has not renewed it.
 
     `signature` is '' for none, and `limit`, that of the backlog, 0. `offered_to` is the incarnation that it was or may
     have been offered to, '*' for any.
@@ -78,6 +81,25 @@ def complete(
     *, of: Call, held: Held, dead: Key, fence: Text, state: str, reply: bytes, reason: str, event: bytes
 ) -> None:
     """`reason` is that of the dead letter, '' when it is none; `event` is the request for it."""
+
+
+@script
+def hold(*, session: Key, stream: Key, server: str, lease_ms: int, streams: str) -> None:
+    """`stream` is that of the worker's own pool; `streams` is as in ENQUEUE."""
+
+
+@script
+def keep(*, stream: Key, sessions: Sequence[Key], held: bytes, lease_ms: int) -> None:
+    """`held` is JSON: of each session the server and the fence."""
+
+
+@script
+def close(*, session: Key, server: str, mine: int, opened: str) -> None:
+    """`mine` is the fence. `opened` is '1' when there was a session, whose state is lost, else '0'."""
+
+
+@script
+def forget(*, silent_ms: int, sessions: Sequence[Key]) -> None: ...
 
 
 @script

@@ -23,9 +23,13 @@ from plugins_contract.questions import InputRequired, NextRound
 
 @dataclass(frozen=True)
 class Answered:
-    """The server answered with a result, which may say `is_error`."""
+    """The server answered with a result, which may say `is_error`.
+
+    `state_lost`: the server had lost what it kept for this owner, and this is the first answer since.
+    """
 
     result: CallToolResult
+    state_lost: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ class ConnectionPolicy:
     """This number of calls in a row without an answer opens the circuit."""
     relist_every: float = 300.0
     """Change notifications can get lost: a legacy HTTP stream may stop without an error."""
+    relist_stateful: float = 3_600.0
+    """A server that keeps state is listed by a session that is opened for that alone."""
     relist_gap: float = 0.25
     """The least time between two listings, however many notifications arrive."""
     list_timeout: float = 30.0

@@ -150,6 +150,7 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
             entries.append(entry)
     return ServerCatalog(
         server=spec.name,
+        session=spec.options.session,
         title=_trimmed(listing.info.title or listing.info.name, MAX_NAME_CHARS) if listing.info else None,
         version=_trimmed(listing.info.version, MAX_NAME_CHARS) if listing.info else None,
         icons=tuple(_icon(each) for each in listing.info.icons or ()) if listing.info else (),

@@ -202,6 +202,11 @@ class McpServer:
             generation = self.generation
             try:
                 await self._run_session(child)
+                if (
+                    self.spec.keeps_state
+                ):  # this only lists it: calls are in `OwnSessions`, each with a server like this
+                    await self._until_stale(self._policy.relist_stateful)
+                    continue
                 reason = "the connection was lost"
             except Exception as error:
                 if self.generation == generation:
@@ -228,7 +233,8 @@ class McpServer:
                 listing = await session.list_all()
                 handshake.reschedule(None)
                 await self._session_opened(session, listing)
-                await self._serve(session)
+                if not self.spec.keeps_state:
+                    await self._serve(session)
         finally:
             self.connection.session_closed()
 
@@ -241,31 +247,30 @@ class McpServer:
                 helper.cancel()
         # Answers to earlier calls may still arrive: the session can be lost at one replica of the server only.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._policy.drain_timeout):
-                await session.idle.wait()
+            await asyncio.wait_for(session.idle.wait(), self._policy.drain_timeout)
 
     async def _keep_listed(self, session: Session) -> None:
         """List again after a change notification, after `relist_every`, and soon after a failure."""
         while True:
             await asyncio.sleep(self._policy.relist_gap)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._policy.relist_every):
-                    await self._stale.wait()
+            await self._until_stale(self._policy.relist_every)
             self._stale.clear()
             while not await self._relist(session):
                 await asyncio.sleep(self.breaker.retry_in())
                 self.connection.attempt_started()
+
+    async def _until_stale(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stale.wait(), seconds)
 
     async def _relist(self, session: Session) -> bool:
         """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""
         try:
             async with asyncio.timeout(self._policy.list_timeout):
                 listing = await session.list_all()
-        except TimeoutError as error:
-            if session.idle.is_set():
+        except (TimeoutError, MCPError, ValueError) as error:
+            if isinstance(error, TimeoutError) and session.idle.is_set():
                 session.lost()  # the server hangs, and no call waits for it: reconnect
-            self.connection.failed(describe_error(error))
-        except (MCPError, ValueError) as error:
             self.connection.failed(describe_error(error))
         else:
             await self._publish(listing)

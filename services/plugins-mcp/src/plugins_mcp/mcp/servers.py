@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
+from plugins_mcp.mcp.own_sessions import OwnSessions
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
@@ -57,6 +58,10 @@ class McpServers(dict[str, McpServer]):
         self._changed = changed
         self._policy = policy or ConnectionPolicy()
         self._starting = asyncio.Semaphore(self._policy.starting_children)
+        self.stateful: dict[str, OwnSessions] = {}
+        """The sessions of those that keep state, which run their calls."""
+        for server in self.values():
+            self._keep_state(server)
         self._owners: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
@@ -83,16 +88,25 @@ class McpServers(dict[str, McpServer]):
             if name in before:
                 self._retire(self[name])
             server = self[name] = McpServer(spec, changed=self._changed, policy=self._policy)
+            self._keep_state(server)
             self._own(server)
             self._changed(name)
 
+    def _keep_state(self, server: McpServer) -> None:
+        if server.spec.keeps_state:
+            self.stateful[server.spec.name] = OwnSessions(server, self._run, self._policy)
+
     def _retire(self, server: McpServer) -> None:
+        if (own := self.stateful.pop(server.spec.name, None)) is not None:
+            own.stop()
         if self._owners is not None:
             self._owners.create_task(_stop_when_idle(server), name=f"mcp-servers:{server.spec.name} retires")
 
     def _own(self, server: McpServer) -> None:
         if self._owners is not None:
             self._owners.create_task(self._run(server), name=f"mcp-servers:{server.spec.name}")
+            if (own := self.stateful.get(server.spec.name)) is not None:
+                self._owners.create_task(own.run(), name=f"mcp-servers:sessions of {server.spec.name}")
 
     async def _run(self, server: McpServer) -> None:
         is_child = isinstance(server.spec.transport, Stdio)
@@ -106,8 +120,8 @@ class McpServers(dict[str, McpServer]):
     def stop(self) -> None:
         """Let `run` close every connection and return."""
         self._stopping.set()
-        for server in self.values():
-            server.stop()
+        for each in (*self.values(), *self.stateful.values()):
+            each.stop()
 
     async def attempted(self) -> None:
         """Wait until every server was connected or has failed once."""
@@ -129,7 +143,7 @@ class McpServers(dict[str, McpServer]):
 
     def health(self) -> Mapping[str, ServerHealth]:
         """Every configured server, including the broken and disabled ones."""
-        usable = {name: _health(server) for name, server in self.items()}
+        usable = {name: _health(server, self.stateful.get(name, ())) for name, server in self.items()}
         unusable = {name: ServerHealth(ServerState.DISABLED, server.reason) for name, server in self._broken.items()}
         return usable | unusable
 
@@ -139,8 +153,8 @@ async def _stop_when_idle(server: McpServer) -> None:
     server.stop()
 
 
-def _health(server: McpServer) -> ServerHealth:
-    open_ = int(server.connection.session is not None)
+def _health(server: McpServer, own: Collection[str]) -> ServerHealth:
+    open_ = int(server.connection.session is not None) + len(own)
     children = open_ if isinstance(server.spec.transport, Stdio) else 0
     breaker = server.breaker
     return ServerHealth(server.state, server.last_error, breaker.state, breaker.retry_at, open_, children)

@@ -15,6 +15,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from plugins_contract.catalog import MAX_NAME_LENGTH, ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
+from plugins_contract.sessions import SessionMode
 from plugins_mcp.errors import ServersFileError
 from plugins_mcp.mcp.fields import (
     FieldError,
@@ -28,6 +29,7 @@ from plugins_mcp.mcp.fields import (
     one_of,
     only,
 )
+from plugins_mcp.mcp.known_servers import mode_of
 from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http, Transport, kind_of, options_of, read_transport, secrets_of
 
@@ -154,7 +156,8 @@ def parse_entry(name: str, entry: Any, environment: Mapping[str, str]) -> tuple[
     transport = read_transport(kind, fields, fill)
     used = _COMMON | options_of(kind)
     ignored = tuple(key for key in fields if key not in used)
-    spec = spec_of(name, transport, _options(fields.get(OPTIONS, {})), fill.used, fill.credentials)
+    options = _options(fields.get(OPTIONS, {}), mode_of(transport))
+    spec = spec_of(name, transport, options, fill.used, fill.credentials)
     return spec, ignored
 
 
@@ -176,10 +179,14 @@ def spec_of(
     )
 
 
-def _options(value: Any) -> ServerOptions:
+_TIMES = frozenset({"timeoutMs", "idleTimeoutMs", "connectTimeoutMs"})
+_SESSIONS = frozenset({"session", "maxSessions", "maxSessionsPerSubject", "sessionIdleMs"})
+_KNOWN = {"trust", "approval", "concurrency", "protocol", "tools"} | _TIMES | _SESSIONS
+
+
+def _options(value: Any, usual_mode: SessionMode) -> ServerOptions:
     fields = an_object(value, OPTIONS)
-    known = {"trust", "approval", "timeoutMs", "idleTimeoutMs", "connectTimeoutMs", "concurrency", "protocol", "tools"}
-    only(fields, known, OPTIONS)
+    only(fields, _KNOWN, OPTIONS)
     tools = an_object(fields.get("tools", {}), f"{OPTIONS}.tools")
     default = ServerOptions()
     return ServerOptions(
@@ -188,7 +195,11 @@ def _options(value: Any) -> ServerOptions:
         timeout_ms=_milliseconds(fields, "timeoutMs", OPTIONS),
         idle_timeout_ms=_milliseconds(fields, "idleTimeoutMs", OPTIONS),
         connect_timeout_ms=_milliseconds(fields, "connectTimeoutMs", OPTIONS) or default.connect_timeout_ms,
-        concurrency=a_count(fields.get("concurrency", default.concurrency), f"{OPTIONS}.concurrency"),
+        concurrency=_count(fields, "concurrency", default.concurrency),
+        session=one_of(SessionMode, fields.get("session"), f"{OPTIONS}.session") or usual_mode,
+        max_sessions=_count(fields, "maxSessions", default.max_sessions),
+        max_sessions_per_subject=_count(fields, "maxSessionsPerSubject", default.max_sessions_per_subject),
+        session_idle_ms=_milliseconds(fields, "sessionIdleMs", OPTIONS) or default.session_idle_ms,
         protocol=_protocol(fields.get("protocol", default.protocol)),
         tools=MappingProxyType(_tools(tools)),
     )
@@ -216,6 +227,10 @@ def _tool_options(value: Any, tool: str) -> ToolOptions:
         name=_text(fields, "name", where, MAX_NAME_LENGTH),
         description=_text(fields, "description", where, MAX_DESCRIPTION_CHARS),
     )
+
+
+def _count(fields: Mapping[str, Any], key: str, default: int) -> int:
+    return a_count(fields.get(key, default), f"{OPTIONS}.{key}")
 
 
 def _text(fields: Mapping[str, Any], key: str, where: str, most: int) -> str | None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import ExecutionClass
+from plugins_contract.sessions import SessionMode
 from plugins_mcp.mcp.transport_options import Stdio, Transport
 
 # What looks like a key: the server may have it from elsewhere than its configuration.
@@ -57,6 +58,8 @@ class ServerOptions:
     `protocol`: "auto", "legacy" or a version. `timeout_ms`: the total time of a call; None means the engine's setting.
     `idle_timeout_ms`: how long a call may run without reporting progress; None means no limit, because most tools never
     report any. Progress extends the idle timeout, never the total.
+    `session`: which calls share the server's state. Where not all do, a worker opens at most `max_sessions`, of one
+    subject at most `max_sessions_per_subject`, and ends one that was not used for `session_idle_ms`.
     """
 
     trust: bool = False
@@ -66,6 +69,10 @@ class ServerOptions:
     connect_timeout_ms: int = 30_000
     concurrency: int = 16
     protocol: str = "auto"
+    session: SessionMode = SessionMode.SHARED
+    max_sessions: int = 32
+    max_sessions_per_subject: int = 16
+    session_idle_ms: int = 600_000
     tools: Mapping[str, ToolOptions] = field(default_factory=_no_tools)
 
     def tool(self, name: str) -> ToolOptions:
@@ -91,6 +98,11 @@ class ServerSpec:
     options: ServerOptions = ServerOptions()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     credentials: frozenset[str] = field(default=frozenset(), repr=False)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether not all calls share its state."""
+        return self.options.session is not SessionMode.SHARED
 
     def redact(self, text: str) -> str:
         """`text` without the secrets of this server."""

@@ -72,6 +72,8 @@ def shown_arguments(call: ToolCall) -> dict[str, Any]:
 def outcome_details(turn_id: str, correlation_id: str, outcome: ToolOutcome) -> dict[str, Any]:
     """The details of the last step of a call."""
     details: dict[str, Any] = {"durationMs": outcome.duration_ms}
+    if outcome.state_lost:
+        details["stateLost"] = True
     if outcome.error is not None:
         details["error"] = {"code": outcome.error.code, "message": outcome.error.message}
     repeats_error = outcome.error is not None and user_text(outcome) in ("", outcome.error.message)

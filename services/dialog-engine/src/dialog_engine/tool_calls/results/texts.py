@@ -107,6 +107,10 @@ def _link(block: LinkBlock) -> str:
 # --- The result as a message ---
 
 NOTHING = "The tool returned nothing."
+STATE_LOST = (
+    "(The server had lost its state: whatever earlier calls opened, stored or signed in to there is gone, and this call"
+    " began anew.)"
+)
 
 
 def _in_store(block: MediaBlock, correlation_id: str, number: int) -> MediaBlock:
@@ -131,7 +135,7 @@ def tool_message(call: ToolCall, outcome: ToolOutcome, edited: Mapping[str, Any]
 
 
 def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> str:
-    """The result as the model reads it. It is never empty.
+    """The result as the model reads it. It is never empty. That the server lost its state stands first.
 
     `edited` are the arguments that the call was run with, if the person who approved it changed them. The text says so,
     because the message of the model still has its own arguments.
@@ -143,6 +147,8 @@ def for_model(outcome: ToolOutcome, edited: Mapping[str, Any] | None = None) -> 
 
 
 def _for_model(outcome: ToolOutcome) -> str:
+    if outcome.state_lost:
+        return f"{STATE_LOST}\n{_for_model(msgspec.structs.replace(outcome, state_lost=False))}"
     text = model_text(outcome)
     if outcome.state is CallState.SUCCEEDED:
         if text.strip():

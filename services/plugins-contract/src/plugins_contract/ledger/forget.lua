@@ -1,0 +1,10 @@
+-- FORGET: remove what is known of the sessions of deleted owners, whose workers end them when they renew their leases.
+-- -> {'OK'}
+
+for _, session in ipairs(sessions) do
+  if redis.call('DEL', session) == 1 then
+    redis.call('HSET', session, '*forgotten', 1)
+    redis.call('PEXPIREAT', session, now_ms() + silent_ms)
+  end
+end
+return {'OK'}

@@ -1,0 +1,282 @@
+"""Servers that keep state: each conversation or subject has a session of its own, in one worker."""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from callstream_runtime.clock import RedisClock
+from callstream_runtime.pool_directory import PoolDirectory
+from deploy.local.ports import free_port
+from plugins_contract.encryption import CLEAR
+from plugins_contract.errors import ErrorCode
+from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger.session_leases import forget_sessions
+from plugins_contract.messages import ToolCallRequested
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.sessions import SessionMode, owner
+from tests.marks import promise
+from tests.support.processes import ROOT, Process
+from tests.support.waiting import wait_until
+from tests.support.working import Caller, working
+
+pytestmark = pytest.mark.anyio
+
+
+class Notes:
+    """The engine's side of the stateful server."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.redis = caller.redis
+        self.keys = caller.keys
+        self._directory = PoolDirectory(caller.redis, caller.keys, RedisClock())
+        self.engine = EngineLedger(caller.redis, caller.keys, cipher=CLEAR, pools=self._directory)
+        self.old_engine = caller.engine
+
+    async def ask(
+        self, conversation: str, tool: str = "note", *, subject: str = "ann", old: bool = False, **arguments: Any
+    ) -> ToolCallRequested:
+        request = msgspec.structs.replace(
+            await self.caller.request(),
+            session_id=conversation,
+            subject=subject,
+            server="notes",
+            tool=tool,
+            arguments=arguments,
+        )
+        await (self.old_engine if old else self.engine).enqueue(request)
+        return request
+
+    async def result(self, conversation: str, tool: str = "note", **how: Any) -> str:
+        return text(await self.caller.outcome(await self.ask(conversation, tool, **how)))
+
+    async def outcome(self, conversation: str, tool: str = "note", **how: Any) -> ToolOutcome:
+        return await self.caller.outcome(await self.ask(conversation, tool, **how))
+
+    async def children(self) -> int:
+        """How many processes of the server the workers say they have."""
+        fields = await self.redis.hgetall(self.keys.catalog_of("notes"))
+        return sum(
+            msgspec.json.decode(beat).get("children", 0) for name, beat in fields.items() if name[:7] == b"worker:"
+        )
+
+    async def ready(self, workers: int) -> None:
+        async def announced() -> bool:
+            rows = await self.redis.hgetall(self.keys.pools)
+            return sum(bool(msgspec.json.decode(row).get("sessions")) for row in rows.values()) >= workers
+
+        await wait_until(announced, 20)
+        await wait_until(partial(self.redis.hexists, self.keys.catalog_of("notes"), "version"), 20)
+
+
+def text(outcome: ToolOutcome) -> str:
+    assert outcome.state is CallState.SUCCEEDED, outcome
+    return " ".join(block.text for block in outcome.content if isinstance(block, TextBlock))
+
+
+@pytest.fixture
+def notes(caller: Caller) -> Notes:
+    return Notes(caller)
+
+
+def config(folder: Path, **options: Any) -> Path:
+    path = folder / "mcp.json"
+    server = {
+        "command": sys.executable,
+        "args": ["-m", "tests.integration.servers.notes"],
+        "env": {"PYTHONPATH": str(ROOT), "FILE": "/notes/{session}"},
+        "callstream": {"session": "conversation"} | options,
+    }
+    path.write_text(json.dumps({"mcpServers": {"notes": server}}))
+    return path
+
+
+@asynccontextmanager
+async def workers(notes: Notes, url: str, path: Path, count: int) -> AsyncGenerator[None]:
+    async with AsyncExitStack() as stack:
+        for _ in range(count):
+            await stack.enter_async_context(working(url, path))
+        await notes.ready(count)
+        yield
+
+
+@promise("two conversations do not see each other's state at a server that keeps it, with any number of workers")
+@pytest.mark.parametrize(("count", "old"), [(1, False), (3, False), (3, True)])
+async def test_conversations_do_not_see_each_others_state(
+    notes: Notes, redis_url: str, tmp_path: Path, count: int, old: bool
+) -> None:
+    """Also where an engine of an earlier release puts the calls before all workers."""
+    async with workers(notes, redis_url, config(tmp_path), count):
+        names = ["one", "two", "three", "four"]
+        for step in range(3):
+            said = [await notes.ask(name, text=f"{name}{step}", old=old) for name in names]
+            for name, request in zip(names, said, strict=True):
+                outcome = await notes.caller.outcome(request)
+                assert text(outcome) == " ".join(f"{name}{n}" for n in range(step + 1))
+                assert not outcome.state_lost
+
+
+async def test_two_first_calls_of_a_reply_open_one_session(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with workers(notes, redis_url, config(tmp_path), 3):
+        asked = [await notes.ask("one", "where") for _ in range(4)]
+        assert len({text(await notes.caller.outcome(each)) for each in asked}) == 1
+        await wait_until(partial(has_children, notes, 1), 20)
+
+
+async def has_children(notes: Notes, count: int) -> bool:
+    return await notes.children() == count
+
+
+async def test_the_conversations_of_a_subject_share_its_state_and_no_other_subject_does(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    async with workers(notes, redis_url, config(tmp_path, session="subject"), 2):
+        assert await notes.result("one", text="a") == "a"
+        assert await notes.result("two", text="b") == "a b"
+        assert await notes.result("three", text="c", subject="bob") == "c"
+        mine, theirs = [(await notes.result("x", "where", subject=each)).split() for each in ("ann", "bob")]
+        assert mine[1] == f"/notes/{owner(SessionMode.SUBJECT, 'ann')}"
+        assert mine != theirs
+
+
+@asynccontextmanager
+async def processes(notes: Notes, url: str, path: Path, count: int) -> AsyncGenerator[None]:
+    """Workers in processes."""
+    env = {**os.environ, "REDIS_URL": url, "MCP_CONFIG": str(path), "HEALTH_PORT": "0"}
+    argv = [sys.executable, "-m", "tests.support.quick_worker", "--patient"]
+    started = [Process(argv, env=env) for _ in range(count)]
+    try:
+        await notes.ready(count)
+        yield
+    finally:
+        for each in started:
+            each.close()
+
+
+async def holder(notes: Notes, conversation: str) -> int:
+    """The process id of the worker that holds the session of a conversation."""
+    row = await notes.redis.hget(notes.keys.session(owner(SessionMode.CONVERSATION, conversation)), "notes")
+    rows = await notes.redis.hgetall(notes.keys.pools)
+    (worker,) = [name for name, each in rows.items() if row.endswith(msgspec.json.decode(each)["own"].encode())]
+    return int(worker.rsplit(b"-", 2)[1])
+
+
+@promise("a worker that holds sessions is killed: model and user are told that state is lost, once, and nobody else is")
+async def test_a_holder_is_killed(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with processes(notes, redis_url, config(tmp_path), 2):
+        names = ["one", "two", "three", "four"]
+        for name in names:
+            assert await notes.result(name, text="a") == "a"
+        held = {name: await holder(notes, name) for name in names}
+        assert len({*held.values()}) == 2, "the sessions are spread"
+        running = await notes.ask("one", text="b", seconds=60)
+        await notes.caller.started(running)
+        os.kill(held["one"], signal.SIGKILL)
+        assert (await notes.caller.outcome(running, 30)).state is CallState.UNKNOWN
+        for name in names:
+            first, second = [await notes.outcome(name, text=each) for each in "cd"]
+            lost = held[name] == held["one"]
+            assert (first.state_lost, second.state_lost) == (lost, False)
+            assert text(second) == ("c d" if lost else "a c d")
+
+
+async def test_a_child_that_dies_loses_the_state_of_its_session_alone(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    async with workers(notes, redis_url, config(tmp_path), 1):
+        for name in ("one", "two"):
+            await notes.result(name, text="a")
+        assert (await notes.outcome("one", "die")).state is CallState.UNKNOWN
+        first = await notes.outcome("one", text="b")
+        assert (text(first), first.state_lost) == ("b", True)
+        other = await notes.outcome("two", text="b")
+        assert (text(other), other.state_lost) == ("a b", False)
+
+
+async def test_a_worker_that_stops_leaves_its_sessions_to_others(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    path = config(tmp_path)
+    async with working(redis_url, path) as stopping:
+        await notes.ready(1)
+        await notes.result("one", text="a")
+        async with working(redis_url, path):
+            await notes.ready(2)
+            stopping.set()
+            again = await notes.outcome("one", text="b")
+            assert (text(again), again.state_lost) == ("b", True)
+
+
+@promise("a session that nobody uses is ended, and its process too")
+async def test_idle_sessions_end(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with workers(notes, redis_url, config(tmp_path, sessionIdleMs=400), 2):
+        for name in ("one", "two", "three"):
+            await notes.result(name, text="a")
+        await wait_until(partial(has_children, notes, 0), 20)
+        again = await notes.outcome("one", text="b")
+        assert (text(again), again.state_lost) == ("b", True)
+
+
+async def test_a_deleted_conversation_keeps_no_process(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with workers(notes, redis_url, config(tmp_path), 1):
+        await notes.result("one", text="a")
+        await notes.result("two", text="a")
+        await forget_sessions(notes.redis, notes.keys, [owner(SessionMode.CONVERSATION, "one")])
+        await wait_until(partial(has_children, notes, 1), 20)
+        assert await notes.result("two", text="b") == "a b"
+        assert await notes.result("one", text="b") == "b"
+
+
+@promise("a thousand conversations that want a session of their own are bounded, refused by name, and hurt no other")
+async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with workers(notes, redis_url, config(tmp_path, maxSessions=3, maxSessionsPerSubject=2), 1):
+        asked = [await notes.ask(f"c{n}", text="a") for n in range(1000)]
+        outcomes = [await notes.caller.outcome(each, 60) for each in asked]
+        refused = [each.error for each in outcomes if each.error]
+        assert len(outcomes) - len(refused) == 2
+        assert {each.code for each in refused} == {ErrorCode.OVERLOADED}
+        assert "too many open sessions of this user (2)" in refused[0].message
+        assert await notes.result("theirs", text="a", subject="bob") == "a"
+        full = (await notes.outcome("more", text="a", subject="eve")).error
+        assert full is not None
+        assert "too many open sessions (3)" in full.message
+        assert await notes.children() <= 3
+
+
+@promise("what somebody writes into Redis about sessions opens no state of another conversation")
+async def test_a_forged_session_key_opens_no_state_of_another_conversation(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    async with workers(notes, redis_url, config(tmp_path), 2):
+        await notes.result("secret", text="s3cret")
+        key = partial(owner, SessionMode.CONVERSATION)
+        rows = await notes.redis.hgetall(notes.keys.session(key("secret")))
+        await notes.redis.hset(notes.keys.session(key("mine")), mapping=rows)
+        assert await notes.result("mine", text="a") == "a"
+        assert await notes.result("secret", text="b") == "s3cret b"
+
+
+@pytest.mark.parametrize("protocol", ["legacy"])
+async def test_a_remote_server_that_keeps_sessions_gets_one_for_each_conversation(
+    notes: Notes, redis_url: str, tmp_path: Path, protocol: str
+) -> None:
+    port = free_port()
+    server = Process([sys.executable, "-m", "tests.integration.servers.notes", "--port", str(port)])
+    options = {"session": "conversation", "protocol": protocol}
+    entry = {"url": f"http://127.0.0.1:{port}/mcp", "callstream": options}
+    path = tmp_path / "mcp.json"
+    path.write_text(json.dumps({"mcpServers": {"notes": entry}}))
+    try:
+        async with workers(notes, redis_url, path, 2):
+            for step in range(2):
+                for name in ("one", "two"):
+                    assert await notes.result(name, text=name) == " ".join([name] * (step + 1))
+    finally:
+        server.close()
