@@ -134,7 +134,8 @@ class CallExecutor(ToolCalls):
             keeps_large=self._large.taken or msgspec.UNSET,
             may_ask=self._may_ask.allowed or msgspec.UNSET,
         )
-        return seal_request(approve(request, approved_by), self._cipher)
+        request = approve(request, approved_by)
+        return seal_request(request, self._cipher) if self._cipher.active else request
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         # Messages between the commit of the requests and this subscription are not lost: replies are looked up here or
