@@ -67,7 +67,7 @@ class ChatPage:
     def __init__(self, page: Page, base_url: str) -> None:
         self.page = page
         self.base_url = base_url
-        self._requests: list[Request] = []
+        self.requests: list[Request] = []
         page.on("request", self._note)
         self.input = page.get_by_label("Message", exact=True)
         self.send = page.get_by_role("button", name="Send", exact=True)
@@ -124,11 +124,11 @@ class ChatPage:
         return self.page.evaluate(_OVERFLOW)
 
     def _note(self, request: Request) -> None:
-        self._requests.append(request)
+        self.requests.append(request)
 
     def sent(self, method: str, ending: str) -> list[Request]:
         """The requests so far whose path ends so."""
-        return [each for each in self._requests if each.method == method and urlsplit(each.url).path.endswith(ending)]
+        return [each for each in self.requests if each.method == method and urlsplit(each.url).path.endswith(ending)]
 
     def asked(self, name: str) -> list[str | None]:
         """This field of each message that was sent."""
@@ -138,7 +138,7 @@ class ChatPage:
     def posted(self) -> list[Request]:
         """The requests so far that sent a message, also one that waits."""
         turns = re.compile(r"/v1/(chat|sessions/[^/]+/turns)")
-        return [each for each in self._requests if each.method == "POST" and turns.fullmatch(urlsplit(each.url).path)]
+        return [each for each in self.requests if each.method == "POST" and turns.fullmatch(urlsplit(each.url).path)]
 
     @property
     def reconnects(self) -> list[str | None]:

@@ -130,6 +130,12 @@ class ScriptedEngine:
             database.execute("UPDATE sessions SET title = ? WHERE session_id = ?", [title, session["sessionId"]])
         return session["sessionId"]
 
+    def make_older(self, session_id: str, seconds: int) -> None:
+        """The messages of a conversation are older by so much."""
+        with closing(sqlite3.connect(self._folder / "engine.sqlite3", timeout=10, isolation_level=None)) as database:
+            earlier = "UPDATE messages SET created_at = created_at - ? WHERE session_id = ?"
+            database.execute(earlier, [seconds * 1000, session_id])
+
     def _start(self) -> None:
         configured = settings(self._folder, self._redis_url, NO_MODEL, port=self.port, **self._settings)
         self._running = self._portal.wrap_async_context_manager(running_engine(configured, port=self.port))

@@ -442,6 +442,10 @@ def test_an_unreachable_server_is_said_so_and_the_text_is_kept(chat: ChatPage) -
     expect(chat.notice).to_contain_text("The server cannot be reached.")
     expect(chat.notice).to_contain_text("it is in the message box again")
     expect(chat.input).to_have_value("Hello?")
+    chat.page.unroute("**/v1/**")
+    chat.input.press("Enter")
+    expect(chat.questions).to_have_text("Hello?")
+    expect(chat.notice).to_be_hidden()
 
 
 def test_past_conversations_are_listed_opened_and_deleted_after_a_question(
@@ -534,7 +538,7 @@ def test_a_new_conversation_can_begin_while_another_goes_on(chat: ChatPage, engi
 def test_a_key_is_tried_once_kept_when_it_fits_and_forgotten_with_all_texts_in_every_tab(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, watch: Watch
 ) -> None:
-    engine.restart(api_keys={"ann": SECRET})
+    engine.restart(api_keys={"ann": SECRET}, allow_tool_mode=True)
     chat.open()
     chat.key_dialog.get_by_role("button", name="Not now").click()
     expect(chat.notice).to_contain_text("You are not signed in.")
@@ -548,6 +552,8 @@ def test_a_key_is_tried_once_kept_when_it_fits_and_forgotten_with_all_texts_in_e
     expect(chat.key_dialog).to_be_hidden()
     expect(chat.notice).to_be_hidden()
     expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    expect(chat.page.get_by_test_id("version")).to_contain_text(re.compile(r"\d"))
+    expect(chat.page.get_by_label("How tools are called")).to_be_visible()
     chat.ask("What is 17 * 23 + 4?")
     expect(chat.answers.locator("strong")).to_have_text("395")
     chat.page.reload()

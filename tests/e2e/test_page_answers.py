@@ -1,5 +1,6 @@
 """A turn on the page: the question, one line of what was done, and the answer; the same after a reload as live."""
 
+import time
 from collections.abc import Callable
 from random import Random
 
@@ -214,3 +215,17 @@ def test_random_actions_with_reloads_lose_nothing_and_tell_no_other_story(
     for session in asked:
         chat.open(session)
         look()
+
+
+def test_the_clock_of_a_running_call_goes_on_after_a_reload(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts["go"] = [*WEATHER.begun(), Wait("end"), WEATHER.succeeded("fine"), *answer("Done.")]
+    chat.open()
+    chat.ask("go")
+    summary = chat.page.get_by_test_id("activity-summary")
+    expect(summary).to_contain_text("get · 2")
+    engine.make_older(chat.session, 120)
+    chat.page.clock.install(time=time.time() + 3600)  # a machine whose clock is wrong
+    chat.page.reload()
+    expect(summary).to_contain_text("2 min")
+    engine.open_gate("end")
+    expect(chat.answers).to_have_text("Done.")

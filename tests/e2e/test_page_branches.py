@@ -99,3 +99,52 @@ def test_another_version_is_shown_while_an_answer_is_written_which_goes_on(
     chat.page.get_by_test_id("version-next").press("Enter")
     expect(chat.answers).to_have_text(["Eins."])
     chat.expect_idle()
+
+
+@promise("every tab shows the version of a question that was chosen, through reloads and engines that end")
+def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_text_outlives_a_reload(
+    chat: ChatPage, engine: ScriptedEngine
+) -> None:
+    engine.scripts |= {
+        "one": answer("One."),
+        "two": [*text("Tw"), Wait("end"), message("Two.")],
+        "eins": answer("Eins."),
+    }
+    chat.open()
+    chat.ask("one")
+    chat.expect_idle()
+    chat.ask("two")
+    expect(chat.answers).to_have_text(["One.", "Tw"])
+    box, dialog = chat.page.get_by_test_id("edit-text"), chat.page.get_by_test_id("waiting-dialog")
+    chat.edit(0, "eins")
+    expect(dialog).to_be_visible()
+    chat.page.get_by_test_id("waiting-cancel").click()
+    expect(box).to_have_value("eins")
+    chat.page.reload()
+    expect(chat.answers).to_have_text(["One.", "Tw"])
+    expect(box).to_have_value("eins")
+    chat.page.get_by_test_id("edit-send").click()
+    chat.page.get_by_test_id("waiting-confirm").click()
+    expect(chat.queued).to_contain_text("eins")
+    expect(box).to_be_hidden()
+    engine.open_gate("end")
+    expect(chat.questions).to_have_text(["eins"])
+    expect(chat.answers).to_have_text(["Eins."])
+    chat.page.get_by_test_id("version-before").click()
+    expect(chat.answers).to_have_text(["One.", "Two."])
+
+
+def test_the_text_of_a_message_that_is_edited_goes_with_its_box(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.scripts |= {"one": answer("One.")}
+    chat.open()
+    chat.ask("one")
+    chat.expect_idle()
+    box = chat.page.get_by_test_id("edit-text")
+    chat.page.get_by_test_id("edit-question").click()
+    box.fill("eins")
+    chat.page.keyboard.press("Escape")
+    expect(chat.questions).to_have_text(["one"])
+    chat.page.reload()
+    expect(chat.questions).to_have_text(["one"])
+    chat.page.get_by_test_id("edit-question").click()
+    expect(box).to_have_value("one")

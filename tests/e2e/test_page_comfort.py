@@ -241,9 +241,13 @@ globalThis.Notification = class {
 };
 Object.defineProperty(document, 'hidden', { get: () => globalThis.looksAway ?? false });
 """
+LOOK_AWAY = "(away) => { looksAway = away; document.dispatchEvent(new Event('visibilitychange', { bubbles: true })); }"
+SEEN = "async () => (await navigator.locks.query()).held.some(({ name }) => name.startsWith('callstream.seen.'))"
 
 
-def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended(chat: ChatPage, engine: ScriptedEngine) -> None:
+def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended_while_no_tab_is_looked_at(
+    chat: ChatPage, context: BrowserContext, engine: ScriptedEngine
+) -> None:
     call = Call("files__delete", approval=ApprovalPolicy.ALWAYS)
     engine.scripts["quiet"] = [Wait("quiet"), *answer("Well.")]
     engine.scripts["go"] = [Wait("ask"), message("", call), *answer("Then not.")]
@@ -251,14 +255,14 @@ def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended(chat: ChatPa
     chat.open()
     chat.ask("quiet")
     expect(chat.sessions).to_contain_text("Answering…")
-    chat.page.evaluate("looksAway = true")
+    chat.page.evaluate(LOOK_AWAY, True)
     engine.open_gate("quiet")
     expect(chat.sessions).to_contain_text("Just now")
     chat.page.get_by_test_id("notify").check()
-    chat.page.evaluate("looksAway = false")
+    chat.page.evaluate(LOOK_AWAY, False)
     chat.ask("go")
     expect(chat.sessions).to_contain_text("Answering…")
-    chat.page.evaluate("looksAway = true")
+    chat.page.evaluate(LOOK_AWAY, True)
     engine.open_gate("ask")
     expect(chat.page).to_have_title("(1) quiet · Callstream")
     chat.page.get_by_test_id("refuse").click()
@@ -267,3 +271,14 @@ def test_a_notification_says_that_a_hidden_answer_asks_or_has_ended(chat: ChatPa
     words = ["A tool call needs your approval.", "The answer is there."]
     chat.page.wait_for_function("() => notified.length === 2")
     assert chat.page.evaluate("notified") == [["quiet", each, session_id] for each in words]
+
+    # Another tab is looked at: it shows the end.
+    engine.scripts["seen"] = [Wait("seen"), *answer("Seen.")]
+    other = context.new_page()
+    ChatPage(other, chat.base_url).open()
+    chat.ask("seen")
+    expect(chat.sessions).to_contain_text("Answering…")
+    other.wait_for_function(SEEN)
+    engine.open_gate("seen")
+    expect(chat.sessions).to_contain_text("Just now")
+    assert len(chat.page.evaluate("notified")) == 2

@@ -187,9 +187,9 @@ def test_what_waits_in_one_conversation_is_sent_there_while_another_is_shown(
 
 def test_what_is_typed_while_a_first_message_is_sent_stays_in_the_box(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.scripts["go"] = answer("Gone.")
-    held = chat.hold("**/v1/sessions")
     chat.open()
-    expect(chat.page.get_by_test_id("model-label")).to_be_visible()
+    expect(chat.page.get_by_test_id("sidebar")).to_contain_text("Nothing here yet.")
+    held = chat.hold("**/v1/sessions")
     with chat.page.expect_request(lambda each: each.method == "POST"):
         chat.ask("go")
     chat.page.keyboard.type("and then")

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from anyio.from_thread import start_blocking_portal
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import BrowserContext, expect
 
 from deploy.local.ports import free_port
@@ -17,8 +18,22 @@ from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 
+@dataclass
+class Site:
+    url: str
+    portal: BlockingPortal
+    model: Model
+
+    def silence(self) -> None:
+        """The model says no more after its first words."""
+        self.portal.call(self.model.held.clear)
+
+    def go_on(self) -> None:
+        self.portal.call(self.model.held.set)
+
+
 @pytest.fixture
-def url(tmp_path: Path, redis_url: str) -> Iterator[str]:
+def site(tmp_path: Path, redis_url: str) -> Iterator[Site]:
     """An engine that wants people to sign in."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -36,10 +51,15 @@ def url(tmp_path: Path, redis_url: str) -> Iterator[str]:
                 public_url=url,
             )
             async with running_engine(configured, port=port):
-                yield
+                yield model
 
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine()):
-        yield url
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine()) as model:
+        yield Site(url, portal, model)
+
+
+@pytest.fixture
+def url(site: Site) -> str:
+    return site.url
 
 
 def test_a_person_signs_in_asks_comes_back_and_signs_out_of_every_tab(context: BrowserContext, url: str) -> None:
@@ -87,3 +107,28 @@ def test_a_person_signs_in_asks_comes_back_and_signs_out_of_every_tab(context: B
         expect(tab.answers).to_have_count(0)
     assert [cookie for cookie in context.cookies() if cookie.get("name") == "callstream"] == []
     assert errors == []
+
+
+def test_a_sign_in_that_ends_during_an_answer_leaves_the_address_the_draft_and_the_answer(
+    context: BrowserContext, site: Site
+) -> None:
+    chat = ChatPage(context.new_page(), site.url)
+    chat.open()
+    chat.page.get_by_test_id("sign-in").click()
+    expect(chat.page.get_by_test_id("signed-in")).to_be_visible()
+    site.silence()
+    chat.ask("Hi")
+    expect(chat.answers).to_have_text("He")
+    address = chat.page.url
+    chat.input.fill("And then?")
+    context.clear_cookies()
+    chat.stop.click()
+    expect(chat.key_dialog.get_by_role("heading")).to_have_text("Sign in")
+    chat.page.get_by_test_id("sign-in").click()
+    expect(chat.questions).to_have_text("Hi")
+    expect(chat.input).to_have_value("And then?")
+    assert chat.page.url == address
+    expect(chat.answers).to_have_text("He")
+    site.go_on()
+    expect(chat.answers).to_have_text("Hello")
+    chat.expect_idle()

@@ -61,8 +61,7 @@ def statuses(events: list[Event], kind: str) -> list[str]:
 
 
 def result(events: list[Event]) -> dict[str, Any]:
-    found = next(e.data for e in reversed(events) if e.data.get("type") == "tool" and "durationMs" in e.data)
-    return found
+    return next(e.data for e in reversed(events) if e.data.get("type") == "tool" and "durationMs" in e.data)
 
 
 @pytest.fixture

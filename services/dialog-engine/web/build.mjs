@@ -65,7 +65,7 @@ const manifest = add("page.webmanifest", (await source("page.webmanifest")).repl
 const [worker] = await bundle("worker/worker.ts", { format: "esm", splitting: true });
 const define = { WORKER_ADDRESS: JSON.stringify(worker), ICON_ADDRESS: JSON.stringify(icon) };
 const [main, needed] = await bundle("main.tsx", { format: "esm", splitting: true, define });
-const [theme] = await bundle("theme.ts", { format: "iife" });
+const [theme] = await bundle("page/theme.ts", { format: "iife" });
 const [style] = await bundle("style.css", {});
 const preload = [main, ...needed].map((address) => `<link rel="modulepreload" href="${address}">`).join("\n    ");
 const addresses = { icon, manifest, main, preload, theme, style };

@@ -22,6 +22,7 @@ from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn
 from dialog_engine.storage import beginnings, waiting
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.outbox import mark_restored
+from plugins_contract.choice import ToolChoice
 from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -327,7 +328,8 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStor
         with pytest.raises(SentBeforeError) as caught:
             await storage.turns.begin(again, "Hi", new_session=new, queue=not new, client_message_id="m1")
         assert (caught.value.turn_id, caught.value.session_id) == (turn.turn_id, turn.session_id)
-    others = {"choice": Choice(model="b")}, {"choice": Choice(tool_mode="native")}, {"parent": ""}
+    choices = Choice(model="b"), Choice(tool_mode="native"), Choice(tools=ToolChoice(servers=("a",)))
+    others = {"parent": ""}, *({"choice": each} for each in choices)
     for text, changes in ("Ho", {}), *(("Hi", each) for each in others):
         other = message(turn.session_id, **changes)
         with pytest.raises(ClientMessageReusedError):

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Growing, MOST_CHARACTERS, type Part } from "../src/markdown/growing";
-import type { Token } from "../src/markdown/states";
+import type { Token } from "markdown-it";
 
 const TEXT = [
   "# Head\n\nSome *words* and\nmore of them.\n\n",

@@ -2,12 +2,11 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { needsApproval } from "../src/core/calls";
-import { backOff } from "../src/core/pause";
+import { needsApproval, visible } from "../src/core/calls";
+import { backOff } from "../src/core/follow";
 import { initial, reduce } from "../src/core/state";
 import { toolLabel } from "../src/core/status";
 import type { Action, Call, State } from "../src/core/types";
-import { visible } from "../src/core/visible";
 
 const ATTACHED: Action = { type: "attached", turnId: "t1" };
 const after = (...actions: Action[]): State => actions.reduce(reduce, initial);

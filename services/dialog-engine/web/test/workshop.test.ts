@@ -23,8 +23,7 @@ const wanted = () => true;
 
 test("a block that takes too long ends the worker; the next one gets another", async () => {
   const workers: Scripted[] = [];
-  const answer = (request: object) =>
-    "load" in request ? [true] : JSON.stringify(request).includes("slow") ? [BEGUN] : [BEGUN, [["made", null]]];
+  const answer = (request: object) => (JSON.stringify(request).includes("slow") ? [BEGUN] : [BEGUN, [["made", null]]]);
   const shop = new Workshop(() => {
     workers.push(new Scripted(answer));
     return workers.at(-1) as unknown as Worker;
@@ -46,7 +45,7 @@ test("a kind of work that cannot be loaded is asked for once, and what is not wa
   assert.deepEqual(asked, []);
   assert.equal(await shop.make("math", work, wanted), null);
   assert.equal(await shop.make("math", work, wanted), null);
-  assert.deepEqual(asked, [{ load: "math" }]);
+  assert.deepEqual(asked, [{ kind: "math", work }]);
 });
 
 test("code becomes pieces that are together the code", () => {

@@ -1,8 +1,6 @@
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
-import type { About, Choice, History, MadeCall, Offer, Session } from "./types";
-
-const SIGN_IN = "/sign-in";
+import type { About, Choice, History, MadeCall, Offer, ServerState, Session, ToolChoice } from "./types";
 
 /** A problem document of the server. */
 interface Problem {
@@ -10,43 +8,30 @@ interface Problem {
   detail?: unknown;
   code?: string;
   errors?: unknown;
-  turnId?: string;
   signIn?: string;
-}
-
-export interface FieldProblem {
-  field: string;
-  message: string;
 }
 
 /** A failed request: the server's problem document, or the reason why there is none (`status` 0: not reached). */
 export class ApiError extends Error {
-  status: number;
-  title: string;
-  detail: string;
   code: string;
-  fields: FieldProblem[];
-  turnId: string | null;
+  fields: { field: string; message: string }[];
+  /** Whether people can sign in at this server. */
   signIn: boolean;
-  /** Method and path of what was asked. */
-  request: string;
 
-  constructor(status: number, request = "", { title, detail, code, errors, turnId, signIn }: Problem = {}) {
-    super(typeof detail === "string" ? detail : title || "The request failed.");
-    this.status = status;
-    this.title = title || `The server answered ${status}.`;
-    this.detail = typeof detail === "string" ? detail : "";
-    this.code = code || "";
+  /** `request` is the method and path of what was asked. */
+  constructor(
+    readonly status: number,
+    readonly request: string,
+    { title, detail, code = "", errors, signIn }: Problem = {},
+  ) {
+    super((typeof detail === "string" && detail) || title || `The server answered ${status}.`);
+    this.code = code;
     this.fields = Array.isArray(errors) ? errors : [];
-    this.turnId = turnId || null;
-    this.signIn = signIn === SIGN_IN;
-    this.request = request;
+    this.signIn = signIn === "/sign-in";
   }
 }
 
 export const isAbort = (error: unknown): boolean => error instanceof DOMException && error.name === "AbortError";
-
-const UNREACHABLE = { title: "The server cannot be reached.", code: "UNREACHABLE" };
 
 interface Options {
   method?: string;
@@ -65,15 +50,16 @@ export interface KeySource {
   ask(signIn: boolean): Promise<boolean>;
 }
 
-export class Api {
-  #keys: KeySource;
-  #answered: (request: string) => void;
+/** A path with these parts in it, of which each stays one part. */
+const path = (texts: TemplateStringsArray, ...parts: string[]): string =>
+  String.raw({ raw: texts }, ...parts.map(encodeURIComponent));
 
+export class Api {
   /** `answered(request)` is called with the method and path of each request that succeeds. */
-  constructor(keys: KeySource, answered: (request: string) => void = () => {}) {
-    this.#keys = keys;
-    this.#answered = answered;
-  }
+  constructor(
+    private readonly keys: KeySource,
+    private readonly answered: (request: string) => void,
+  ) {}
 
   /** Asks the engine once whether it accepts this key. Throws the ApiError of a refusal. */
   async check(key: string): Promise<void> {
@@ -84,92 +70,67 @@ export class Api {
 
   about = () => this.#json<About>("/v1/about");
   me = () => this.#json<{ subject: string; name: string; roles: string[] }>("/v1/me");
-  signOut = () => this.#request("/sign-out", { method: "POST" });
   models = () => this.#json<Offer>("/v1/models");
+  tools = () => this.#json<{ servers: ServerState[] }>("/v1/tools");
+  signOut = () => this.#request("/sign-out", { method: "POST" });
 
   /** A page of conversations: those before the cursor, or the newest, as many as `limit` if that is given. */
   sessions = ({ before, limit }: { before?: string | null; limit?: number } = {}) => {
-    const query = before ? `?before=${encodeURIComponent(before)}` : limit ? `?limit=${limit}` : "";
+    const query = before ? path`?before=${before}` : limit ? `?limit=${limit}` : "";
     return this.#json<{ sessions: Session[]; nextCursor: string | null }>(`/v1/sessions${query}`);
   };
 
-  createSession = () => this.#json<{ sessionId: string }>("/v1/sessions", { method: "POST" });
-
-  messages = (sessionId: string, signal?: AbortSignal, before?: string) => {
-    const url = `/v1/sessions/${encodeURIComponent(sessionId)}/messages`;
-    return this.#json<History>(before ? `${url}?before=${encodeURIComponent(before)}` : url, { signal });
+  messages = async (sessionId: string, signal?: AbortSignal, before?: string): Promise<History> => {
+    const url = path`/v1/sessions/${sessionId}/messages` + (before ? path`?before=${before}` : "");
+    const response = await this.#request(url, { signal });
+    const now = Date.parse(response.headers.get("Date") ?? "");
+    return { ...(await response.json()), aheadMs: Date.now() - now || 0 };
   };
 
   /** What waits in a conversation and which turn runs in it, with the newest message only. */
-  newest = (sessionId: string) =>
-    this.#json<History>(`/v1/sessions/${encodeURIComponent(sessionId)}/messages?limit=1`);
+  newest = (sessionId: string) => this.#json<History>(path`/v1/sessions/${sessionId}/messages?limit=1`);
 
-  /** Lets a message wait for the turns before it. `name` is the same when it is sent again: it is accepted once. */
-  queue = (sessionId: string, message: string, choice: Choice & { parentTurnId?: string }, name: string) =>
-    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/turns`, {
-      method: "POST",
-      body: { message, onBusy: "queue", clientMessageId: name, ...choice },
-    });
+  /** Begins a turn: in another branch, or, where `onBusy` says so, after those that run or wait. */
+  begin = (sessionId: string, body: object) => this.#json(path`/v1/sessions/${sessionId}/turns`, { method: "POST", body });
 
-  edit = (turnId: string, message: string) =>
-    this.#json(`/v1/turns/${encodeURIComponent(turnId)}`, { method: "PATCH", body: { message } });
-
-  withdraw = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}`, { method: "DELETE" });
+  edit = (turnId: string, message: string) => this.#json(path`/v1/turns/${turnId}`, { method: "PATCH", body: { message } });
+  withdraw = (turnId: string) => this.#json(path`/v1/turns/${turnId}`, { method: "DELETE" });
+  cancel = (turnId: string) => this.#json(path`/v1/turns/${turnId}/cancel`, { method: "POST" });
 
   /** Sends a message that waits before all others; with `stop` the running turn is stopped for it. */
   sendNow = (turnId: string, stop: boolean) =>
-    this.#json(`/v1/turns/${encodeURIComponent(turnId)}/send${stop ? "?stop=true" : ""}`, { method: "POST" });
+    this.#json(path`/v1/turns/${turnId}/send` + (stop ? "?stop=true" : ""), { method: "POST" });
 
   /** `stop`: its running turn is stopped first; otherwise that is a reason to refuse. */
   deleteSession = (sessionId: string, stop: boolean) =>
-    this.#request(`/v1/sessions/${encodeURIComponent(sessionId)}${stop ? "?stop=true" : ""}`, { method: "DELETE" });
+    this.#request(path`/v1/sessions/${sessionId}` + (stop ? "?stop=true" : ""), { method: "DELETE" });
 
-  turn = (turnId: string, signal: AbortSignal) =>
-    this.#json<{ status: string; parentTurnId?: string }>(`/v1/turns/${encodeURIComponent(turnId)}`, { signal });
+  turn = (turnId: string) => this.#json<{ parentTurnId?: string }>(path`/v1/turns/${turnId}`);
 
   /** The calls of a turn, and of those after it, whose effects stay when another answer is shown in its place. */
-  effects = (turnId: string) =>
-    this.#json<{ calls: MadeCall[]; more: boolean }>(`/v1/turns/${encodeURIComponent(turnId)}/effects`);
+  effects = (turnId: string) => this.#json<{ calls: MadeCall[]; more: boolean }>(path`/v1/turns/${turnId}/effects`);
+
+  /** Which tools the messages of a conversation may use from now on; null: all. */
+  chooseTools = (sessionId: string, tools: ToolChoice | null) =>
+    this.#json(path`/v1/sessions/${sessionId}`, { method: "PATCH", body: { tools } });
 
   /** Shows another path of the conversation: to this turn, and on from it. */
   moveLeaf = (sessionId: string, turnId: string) =>
-    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/leaf`, { method: "PUT", body: { turnId } });
-
-  /** Begins a turn in another branch. Refused while another one runs. */
-  branch = (sessionId: string, body: object) =>
-    this.#json(`/v1/sessions/${encodeURIComponent(sessionId)}/turns`, { method: "POST", body });
-
-  cancel = (turnId: string) => this.#json(`/v1/turns/${encodeURIComponent(turnId)}/cancel`, { method: "POST" });
+    this.#json(path`/v1/sessions/${sessionId}/leaf`, { method: "PUT", body: { turnId } });
 
   decide = (turnId: string, callId: string, body: object) =>
-    this.#json(`/v1/turns/${encodeURIComponent(turnId)}/approvals/${encodeURIComponent(callId)}`, {
-      method: "POST",
-      body,
-    });
+    this.#json(path`/v1/turns/${turnId}/approvals/${callId}`, { method: "POST", body });
 
-  /** Starts a turn; the response is its event stream. Refused while another one runs. `name` is as for `queue`. */
-  chat = (sessionId: string | null, message: string, choice: Choice, name: string) =>
-    this.#request("/v1/chat", {
-      method: "POST",
-      body: { sessionId, message, clientMessageId: name, ...choice },
-      accept: "text/event-stream",
-    });
+  /** Starts a turn, in a new conversation without `sessionId`; the response is its event stream. */
+  chat = (body: { sessionId: string | null; message: string; clientMessageId: string } & Choice) =>
+    this.#request("/v1/chat", { method: "POST", body, accept: "text/event-stream" });
 
   /** The turn's events after `lastEventId` (null: from the start); status 204 when there are none left. */
   events = (turnId: string, lastEventId: string | null, signal: AbortSignal) =>
-    this.#request(`/v1/turns/${encodeURIComponent(turnId)}/events`, {
-      signal,
-      accept: "text/event-stream",
-      headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
-    });
+    this.#stream(path`/v1/turns/${turnId}/events`, lastEventId, signal);
 
   /** What changes in the person's conversations, after this event (null: from now on). */
-  sessionEvents = (lastEventId: string | null, signal: AbortSignal) =>
-    this.#request("/v1/events", {
-      signal,
-      accept: "text/event-stream",
-      headers: lastEventId ? { "Last-Event-ID": lastEventId } : {},
-    });
+  sessionEvents = (lastEventId: string | null, signal: AbortSignal) => this.#stream("/v1/events", lastEventId, signal);
 
   /** The bytes behind a result's `url`, which must be one of the engine's own. */
   media = async (url: string): Promise<Blob> => {
@@ -179,18 +140,23 @@ export class Api {
     return (await this.#request(href, { accept: "*/*" })).blob();
   };
 
-  async #json<T>(path: string, options?: Options): Promise<T> {
-    return (await this.#request(path, options)).json();
+  #stream(url: string, lastEventId: string | null, signal: AbortSignal): Promise<Response> {
+    const headers = lastEventId ? { "Last-Event-ID": lastEventId } : undefined;
+    return this.#request(url, { signal, accept: "text/event-stream", ...(headers && { headers }) });
+  }
+
+  async #json<T>(url: string, options?: Options): Promise<T> {
+    return (await this.#request(url, options)).json();
   }
 
   async #request(
-    path: string,
-    { method = "GET", body, headers = {}, accept = "application/json", signal }: Options = {},
+    url: string,
+    { method = "GET", body, headers, accept = "application/json", signal }: Options = {},
   ): Promise<Response> {
-    const request = `${method} ${path.split("?")[0]}`;
+    const request = `${method} ${url.split("?")[0]}`;
     for (;;) {
-      const key = this.#keys.current();
-      const response = await reach(request, path, {
+      const key = this.keys.current();
+      const response = await reach(request, url, {
         method,
         signal: signal ?? null,
         cache: "no-store",
@@ -204,27 +170,26 @@ export class Api {
         },
       });
       if (response.ok) {
-        this.#answered(request);
+        this.answered(request);
         return response;
       }
       const error = await failure(response, request);
       if (response.status !== 401) throw error;
       // A wrong key must not stand before a sign-in, nor an old one before that which another request has got.
-      if (key !== null) this.#keys.rejected(key);
-      else if (this.#keys.current() === null && !(await this.#keys.ask(error.signIn))) throw error;
+      if (key !== null) this.keys.rejected(key);
+      else if (this.keys.current() === null && !(await this.keys.ask(error.signIn))) throw error;
     }
   }
 }
 
-async function reach(request: string, path: string, init: RequestInit): Promise<Response> {
+async function reach(request: string, url: string, init: RequestInit): Promise<Response> {
   try {
-    return await fetch(path, init);
+    return await fetch(url, init);
   } catch (error) {
-    throw isAbort(error) ? error : new ApiError(0, request, UNREACHABLE);
+    if (isAbort(error)) throw error;
+    throw new ApiError(0, request, { title: "The server cannot be reached.", code: "UNREACHABLE" });
   }
 }
 
-async function failure(response: Response, request: string): Promise<ApiError> {
-  const problem = await response.json().catch(() => null);
-  return new ApiError(response.status, request, problem ?? { title: `The server answered ${response.status}.` });
-}
+const failure = async (response: Response, request: string): Promise<ApiError> =>
+  new ApiError(response.status, request, (await response.json().catch(() => null)) ?? undefined);

@@ -1,4 +1,4 @@
-/** What can be said of a tool call from its data alone. */
+/** What can be said of a tool call from its data alone, and how its texts are shown. */
 
 import type { Call } from "./types";
 
@@ -18,6 +18,10 @@ export const isProblem = (call: Call): boolean => PROBLEMS.has(call.status) || (
 /** Whether a call waits for a person. */
 export const needsApproval = (call: Call): boolean => call.approval?.status === "asked" && !ENDED.has(call.status);
 
+/** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
+export const opensItself = (call: Call): boolean =>
+  needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length || call.stateLost);
+
 /** What two reports of one call have in common. */
 export const callKey = ({ correlationId, round, toolCallId }: Pick<Call, "correlationId" | "round" | "toolCallId">): string =>
   correlationId ?? `${round}/${toolCallId}`;
@@ -33,3 +37,16 @@ export const settled = (call: Call): Call =>
         waitsFor: null,
         error: { message: "The turn ended before this call was answered." },
       };
+
+// Controls, direction marks, joiners, unassigned and private characters; spaces other than the ordinary one; and letters
+// that look like nothing. Line feeds are left: they make lines.
+const UNSEEN = /(?!\n)[\p{C}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}\u2800]|(?! )\p{Zs}/gu;
+
+const escaped = (character: string): string =>
+  character
+    .split("")
+    .map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)
+    .join("");
+
+/** The text with an escape in place of each character that cannot be seen. JSON stays the same JSON. */
+export const visible = (text: string): string => text.replace(UNSEEN, escaped);

@@ -1,81 +1,62 @@
 /** What the user can do with a conversation; answers of the engine become actions for the state. Touches no DOM. */
 
 import { type Api, ApiError, isAbort } from "./api";
-import { follow, withRetries } from "./follow";
-import { backOff, pause } from "./pause";
+import { backOff, follow, pause, withRetries } from "./follow";
 import type { Places } from "./places";
+import { newName, Sending } from "./sending";
 import type { Store } from "./state";
-import type { Choice, TurnToFollow } from "./types";
+import type { Choice, Session, ToolChoice, TurnToFollow } from "./types";
 
 const HAS_BEGUN: ReadonlySet<string> = new Set(["TURN_STARTED", "TURN_NOT_FOUND"]); // as is seen soon
-
 const UNANSWERED: ReadonlySet<number> = new Set([0, 502, 504]); // no answer came back: the message may have been accepted
 
 /** Gives back a text that was not accepted, in the conversation (null: a new one) in which it was written. */
 type OnRejected = (sessionId: string | null) => void;
 
-export interface Dependencies {
-  api: Api;
-  store: Store;
-  places: Pick<Places, "take">;
-  onError: (error: unknown) => void;
-  onSessions: () => void;
-}
+/** What became of something that may need the running turn to end: "runs" when it does. */
+export type End = "done" | "runs" | "failed";
 
 export class Chat {
-  #api: Api;
-  #store: Store;
-  #places: Dependencies["places"];
-  #onError: Dependencies["onError"];
-  #onSessions: Dependencies["onSessions"];
   #scope = new AbortController();
-  /** The messages that are being queued, of which the engine has not said yet that it has them. */
-  unanswered = new Set<{ sessionId: string | null; text: string }>();
-  /** The names of texts of which it is not known whether the engine has them: sent again, each is accepted once. */
-  #names = new Map<string, string>();
+  sending = new Sending();
   /** Whether a message that waited has begun, of which nothing is on the screen yet. */
   #begun = false;
   /** Whether the conversation that was opened last has come, or is still asked for. */
   loads = false;
 
   /** `onError(error)` shows what failed; `onSessions()` is called when the list of conversations may have changed. */
-  constructor({ api, store, places, onError, onSessions }: Dependencies) {
-    this.#api = api;
-    this.#store = store;
-    this.#places = places;
-    this.#onError = onError;
-    this.#onSessions = onSessions;
-  }
+  constructor(
+    private readonly api: Api,
+    private readonly store: Store,
+    private readonly places: Pick<Places, "take">,
+    private readonly onError: (error: unknown) => void,
+    private readonly onSessions: () => void,
+  ) {}
 
   /** Leaves the conversation on the screen. A running turn continues in the engine. */
   clear(): void {
     this.#leave();
-    this.#store.dispatch({ type: "cleared" });
+    this.store.dispatch({ type: "cleared" });
   }
 
   /** Shows a stored conversation and follows its running turn. */
   async open(sessionId: string): Promise<void> {
     const signal = this.#leave();
     this.loads = true;
-    this.#store.dispatch({ type: "loading", sessionId });
-    try {
-      await this.#watch(sessionId, null, signal);
-    } catch (error) {
-      if (signal.aborted || isAbort(error)) return;
+    this.store.dispatch({ type: "loading", sessionId });
+    await this.#attempt(signal, () => this.#watch(sessionId, null, signal), (error) => {
       this.loads = false;
-      this.#onError(error);
-      const { phase } = this.#store.state;
-      if (phase === "running") this.#store.dispatch({ type: "detached" });
       // Without a key or a sign-in it stays what is to be opened: it is, once there is one.
-      else if (phase === "loading" && !needsKey(error)) this.#store.dispatch({ type: "cleared" });
-    }
+      const needsKey = error instanceof ApiError && error.status === 401;
+      if (this.store.state.phase === "loading" && !needsKey) this.store.dispatch({ type: "cleared" });
+    });
   }
 
-  /** Follows the running turn of the conversation on the screen, which another tab may have started. */
-  async join(): Promise<void> {
-    const { phase, sessionId } = this.#store.state;
-    if (phase !== "idle" || !sessionId) return;
-    await this.#reload(sessionId);
+  /** Follows this turn of the conversation on the screen, which another tab may have started, unless its end is seen. */
+  async join(turnId?: string | null): Promise<void> {
+    const { phase, sessionId, items } = this.store.state;
+    const ended = items.some((item) => item.kind === "end" && item.turnId === turnId);
+    if (phase === "idle" && sessionId && !ended) await this.#reload(sessionId);
   }
 
   /**
@@ -83,143 +64,128 @@ export class Chat {
    * or other messages wait the message is queued. Calls `onRejected` when the message was not accepted.
    */
   async send(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
-    const { phase, waiting } = this.#store.state;
+    const { phase, waiting, sessionId } = this.store.state;
     if (phase === "running" || waiting.length) return this.#queue(text, choice, onRejected);
     const signal = this.#leave();
-    const sent = { from: this.#store.state.sessionId };
-    const reject = () => {
-      if (!signal.aborted) this.#store.dispatch({ type: "rejected" });
-      onRejected(signal.aborted ? sent.from : this.#store.state.sessionId);
-    };
-    this.#store.dispatch({ type: "submitted", text, at: Date.now() });
+    this.store.dispatch({ type: "submitted", text, at: Date.now() });
     await this.#attempt(signal, async () => {
-      const queue = () => {
-        this.#store.dispatch({ type: "rejected" });
+      const turn = await this.#begin(sessionId, text, choice, signal).catch((error) => {
+        if (!signal.aborted) this.store.dispatch({ type: "rejected" });
+        if (signal.aborted || !isRunning(error)) {
+          onRejected(sessionId); // who has opened another conversation finds the text where it was written
+          throw error;
+        }
         this.#queue(text, choice, onRejected);
-      };
-      const turn = await this.#begin(text, choice, signal).catch((error) =>
-        this.#explain(error, { reject, queue }, signal),
-      );
-      this.#onSessions();
+        return null;
+      });
+      this.onSessions();
       signal.throwIfAborted();
-      const { sessionId } = this.#store.state;
-      if (sessionId) await this.#watch(sessionId, turn, signal);
+      const named = this.store.state.sessionId;
+      if (named) await this.#watch(named, turn, signal);
     });
   }
 
   /**
    * Answers another text in the place of a question, or (null) the same one once more: a branch, which is shown from then
-   * on. False when it was not accepted.
+   * on. With `queue` it waits for the turn that runs; otherwise that is a reason to refuse.
    */
-  async branch(turnId: string, text: string | null, choice: Choice): Promise<boolean> {
-    const { sessionId } = this.#store.state;
-    if (!sessionId) return false;
+  async branch(turnId: string, text: string | null, choice: Choice, queue: boolean): Promise<End> {
+    const { sessionId } = this.store.state;
+    if (!sessionId) return "failed";
     const { signal } = new AbortController(); // it is sent also when another conversation is opened
-    try {
-      const { parentTurnId } = text === null ? {} : await this.#api.turn(turnId, signal);
+    const end = await this.#endOf(queue, async () => {
+      const { parentTurnId } = text === null ? {} : await this.api.turn(turnId);
       const asked = text === null ? { regenerateOf: turnId } : { message: text, parentTurnId };
-      const body = { ...asked, ...choice, clientMessageId: newName() };
-      await withRetries(() => this.#api.branch(sessionId, body), signal, this.#onError);
-    } catch (error) {
-      this.#onError(error);
-      return false;
-    }
-    this.#reload(sessionId);
-    return true;
+      const body = { ...asked, ...choice, ...(queue && { onBusy: "queue" }), clientMessageId: newName() };
+      await withRetries(() => this.api.begin(sessionId, body), signal, this.onError);
+    });
+    if (end === "done" && queue) this.sync();
+    else if (end === "done") this.#reload(sessionId);
+    return end;
+  }
+
+  /** Chooses the tools of the conversation on the screen; a new one has them from its first message on. */
+  async chooseTools(tools: ToolChoice | null): Promise<void> {
+    const { sessionId, tools: before } = this.store.state;
+    this.store.dispatch({ type: "tools", tools });
+    const chosen = !sessionId || (await this.#try(() => this.api.chooseTools(sessionId, tools)));
+    if (!chosen && this.store.state.sessionId === sessionId) this.store.dispatch({ type: "tools", tools: before });
   }
 
   /** Shows another version of a turn, here and in every other tab. */
   async show(turnId: string): Promise<void> {
-    const { sessionId } = this.#store.state;
+    const { sessionId } = this.store.state;
     if (!sessionId) return;
-    try {
-      await this.#api.moveLeaf(sessionId, turnId);
+    await this.#try(async () => {
+      await this.api.moveLeaf(sessionId, turnId);
       await this.#reload(sessionId);
-    } catch (error) {
-      this.#onError(error);
-    }
+    });
   }
 
-  /** Shows the path of the conversation that ends with this turn by now, if it is not what is shown. */
-  async turnTo(leafTurnId: string): Promise<void> {
-    const { sessionId, phase, items } = this.#store.state;
-    if (!sessionId || (phase !== "idle" && phase !== "running")) return;
-    if (items.findLast(({ kind }) => kind === "user")?.turnId !== leafTurnId) await this.#reload(sessionId);
+  /** The conversation on the screen has changed: here, in another tab, on another device or at another engine. */
+  changed({ waiting, leafTurnId, runningTurnId, tools = null }: Session): void {
+    const { sessionId, phase, connection, turn, items, waiting: before } = this.store.state;
+    if (!sessionId) return;
+    const shown = items.findLast(({ kind }) => kind === "user")?.turnId;
+    const settled = phase === "idle" || phase === "running"; // not while something is sent or loaded
+    const unseen = connection === "waiting" && turn !== null && turn.turnId !== runningTurnId;
+    this.store.dispatch({ type: "tools", tools });
+    if (waiting || before.length) this.sync();
+    else if (unseen || (settled && leafTurnId && shown !== leafTurnId)) this.#reload(sessionId);
+    else if (runningTurnId && runningTurnId === leafTurnId) this.join(runningTurnId);
   }
 
   /** Asks the engine to stop the running turn. The stream stays open: it says what really happened. */
   async stop(): Promise<void> {
-    const { turn } = this.#store.state;
+    const { turn } = this.store.state;
     if (!turn || turn.stopping) return;
-    this.#store.dispatch({ type: "stopping", stopping: true });
-    try {
-      await this.#api.cancel(turn.turnId);
-    } catch (error) {
-      this.#store.dispatch({ type: "stopping", stopping: false });
-      this.#onError(error);
-    }
+    this.store.dispatch({ type: "stopping", stopping: true });
+    if (!(await this.#try(() => this.api.cancel(turn.turnId)))) this.store.dispatch({ type: "stopping", stopping: false });
   }
 
   /** Loads the messages before those on the screen. */
   async loadOlder(): Promise<void> {
-    const { sessionId, older } = this.#store.state;
+    const { sessionId, older } = this.store.state;
     if (!sessionId || !older) return;
-    try {
-      const history = await this.#api.messages(sessionId, undefined, older);
-      const { state } = this.#store;
-      if (state.sessionId === sessionId && state.older === older) this.#store.dispatch({ type: "older", history });
-    } catch (error) {
-      this.#onError(error);
-    }
+    await this.#try(async () => {
+      const history = await this.api.messages(sessionId, undefined, older);
+      const { state } = this.store;
+      if (state.sessionId === sessionId && state.older === older) this.store.dispatch({ type: "older", history });
+    });
   }
 
-  /** Changes a message that waits, or sends or withdraws it: `change` asks the engine for it. */
-  async change(change: () => Promise<unknown>): Promise<void> {
-    try {
-      await change();
-    } catch (error) {
-      if (!(error instanceof ApiError && HAS_BEGUN.has(error.code))) this.#onError(error);
-    }
+  /** Changes a message that waits, or sends or withdraws it: `change` asks the engine for it. False when it was not done. */
+  async change(change: () => Promise<unknown>): Promise<boolean> {
+    const error = await change().then(() => null, (reason: unknown) => reason);
+    if (error && !(error instanceof ApiError && HAS_BEGUN.has(error.code))) this.onError(error);
     await this.sync();
+    return !error;
   }
 
   /** Shows what waits in the conversation now, and follows its running turn. */
   async sync(): Promise<void> {
-    const { sessionId } = this.#store.state;
+    const { sessionId } = this.store.state;
     if (!sessionId) return;
-    try {
-      const { waiting = [], runningTurnId } = await this.#api.newest(sessionId);
-      if (this.#store.state.sessionId !== sessionId) return;
+    await this.#try(async () => {
+      const { waiting = [], runningTurnId } = await this.api.newest(sessionId);
+      if (this.store.state.sessionId !== sessionId) return;
       const waits = new Set(waiting.map(({ turnId }) => turnId));
-      this.#begun ||= this.#store.state.waiting.some(({ turnId }) => turnId && !waits.has(turnId));
-      this.#store.dispatch({ type: "waiting", waiting });
+      this.#begun ||= this.store.state.waiting.some(({ turnId }) => turnId && !waits.has(turnId));
+      this.store.dispatch({ type: "waiting", waiting });
       if (runningTurnId || this.#begun) await this.join();
-    } catch (error) {
-      this.#onError(error);
-    }
+    });
   }
 
-  /**
-   * Deletes a conversation, and clears the screen if it is shown there. With `stop` its running turn is stopped first.
-   * Returns "runs" when that would be needed, "done" or "failed".
-   */
-  async delete(sessionId: string, stop: boolean): Promise<"done" | "runs" | "failed"> {
-    try {
-      await this.#api.deleteSession(sessionId, stop);
-      if (sessionId === this.#store.state.sessionId) this.clear();
-      return "done";
-    } catch (error) {
-      if (!stop && error instanceof ApiError && error.code === "TURN_RUNNING") return "runs";
-      this.#onError(error);
-      return "failed";
-    } finally {
-      this.#onSessions();
-    }
+  /** Deletes a conversation, and clears the screen if it is shown there. With `stop` its running turn is stopped first. */
+  async delete(sessionId: string, stop: boolean): Promise<End> {
+    const end = await this.#endOf(stop, () => this.api.deleteSession(sessionId, stop));
+    if (end === "done" && sessionId === this.store.state.sessionId) this.clear();
+    return end;
   }
 
   /** Shows the conversation as it is now, and follows its running turn. */
   async #reload(sessionId: string): Promise<void> {
-    if (this.#store.state.sessionId !== sessionId) return;
+    if (this.store.state.sessionId !== sessionId) return;
     const signal = this.#leave();
     await this.#attempt(signal, () => this.#watch(sessionId, null, signal));
   }
@@ -232,95 +198,70 @@ export class Chat {
 
   /** Queues a message behind the running turn: the engine keeps it from then on, and every tab shows it. */
   async #queue(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
-    const { sessionId } = this.#store.state;
+    const { sessionId, waiting, phase } = this.store.state;
     if (!sessionId) return onRejected(sessionId);
-    const sent = { sessionId, text };
-    const name = this.#nameOf(text);
-    const { waiting, phase } = this.#store.state;
-    this.#store.dispatch({ type: "waiting", waiting: [...waiting, { turnId: null, message: text, held: null }] });
+    this.store.dispatch({ type: "waiting", waiting: [...waiting, { turnId: null, message: text, held: null }] });
     const { signal } = new AbortController(); // it is sent also when another conversation is opened
-    this.unanswered.add(sent);
-    try {
-      const queue = async () => {
-        const place = phase === "running" ? {} : await this.#besideRunning(sessionId);
-        await this.#api.queue(sessionId, text, { ...choice, ...place }, name);
-      };
-      await withRetries(queue, signal, this.#onError);
-      this.#names.delete(text);
-    } catch (error) {
-      onRejected(sessionId);
-      this.#onError(error);
-    } finally {
-      this.unanswered.delete(sent);
-    }
+    const retried = <T>(request: () => Promise<T>) => withRetries(request, signal, this.onError);
+    const sent = this.sending.named(sessionId, text, choice, async (named) => {
+      const place = phase === "running" ? {} : await retried(() => this.#besideRunning(sessionId));
+      await retried(() => this.api.begin(sessionId, { ...named, ...place, onBusy: "queue" }));
+    });
+    if (!(await this.#try(() => sent))) onRejected(sessionId);
     await this.sync();
   }
 
   /** Where a message belongs that is written while a turn of another path runs: to the path that is shown. */
   async #besideRunning(sessionId: string): Promise<{ parentTurnId?: string }> {
-    const { runningTurnId, leafTurnId } = await this.#api.newest(sessionId);
+    const { runningTurnId, leafTurnId } = await this.api.newest(sessionId);
     return runningTurnId && leafTurnId && runningTurnId !== leafTurnId ? { parentTurnId: leafTurnId } : {};
   }
 
-  #nameOf(text: string): string {
-    const name = this.#names.get(text) ?? newName();
-    this.#names.set(text, name);
-    return name;
-  }
-
-  /** Runs `work` and shows its error, unless the user has left in the meantime. */
-  async #attempt(signal: AbortSignal, work: () => Promise<void>): Promise<void> {
+  /** Runs `work` and shows its error, unless the user has left in the meantime; `also` is done then, too. */
+  async #attempt(signal: AbortSignal, work: () => Promise<void>, also = (_: unknown) => {}): Promise<void> {
     try {
       await work();
     } catch (error) {
       if (signal.aborted || isAbort(error)) return;
-      if (this.#store.state.phase === "running") this.#store.dispatch({ type: "detached" });
-      this.#onError(error);
+      if (this.store.state.phase === "running") this.store.dispatch({ type: "detached" });
+      also(error);
+      this.onError(error);
     }
   }
 
-  /**
-   * Starts a turn. A new conversation is created first, so that its id is known even if the stream never opens. What
-   * has begun goes on when the user opens another conversation meanwhile.
-   */
-  async #begin(text: string, choice: Choice, signal: AbortSignal): Promise<TurnToFollow> {
-    let { sessionId } = this.#store.state;
-    if (!sessionId) {
-      ({ sessionId } = await this.#api.createSession());
-      if (!signal.aborted) this.#store.dispatch({ type: "named", sessionId });
+  /** What becomes of `work`, which is refused while a turn runs, unless it is `forced`. */
+  async #endOf(forced: boolean, work: () => Promise<unknown>): Promise<End> {
+    try {
+      await work();
+      return "done";
+    } catch (error) {
+      if (!forced && isRunning(error)) return "runs";
+      this.onError(error);
+      return "failed";
     }
-    const response = await this.#api.chat(sessionId, text, choice, this.#nameOf(text));
-    this.#names.delete(text);
+  }
+
+  /** Whether `work` was done. Its error is shown. */
+  async #try(work: () => Promise<unknown>): Promise<boolean> {
+    return (await this.#endOf(true, work)) === "done";
+  }
+
+  /** Starts a turn, without an answer once more. It goes on when the user opens another conversation meanwhile. */
+  async #begin(sessionId: string | null, text: string, choice: Choice, signal: AbortSignal): Promise<TurnToFollow> {
+    const { tools } = this.store.state; // of a new conversation
+    const chosen = sessionId || !tools ? choice : { ...choice, tools };
+    const response = await this.sending.named(sessionId, text, chosen, (named) => {
+      const send = () => this.api.chat({ sessionId, ...named });
+      return send().catch((error) => {
+        if (error instanceof ApiError && UNANSWERED.has(error.status)) return send();
+        throw error;
+      });
+    });
+    const begun = response.headers.get("X-Session-Id") ?? "";
+    if (!sessionId && tools) this.#try(() => this.api.chooseTools(begun, tools));
     if (signal.aborted) response.body?.cancel();
+    else if (!sessionId) this.store.dispatch({ type: "named", sessionId: begun });
     return { turnId: response.headers.get("X-Turn-Id") ?? "", response };
-  }
-
-  /** After a failed start: throws the error, or returns null when the conversation has a turn to follow instead. */
-  async #explain(
-    error: unknown,
-    { reject, queue }: { reject: () => void; queue: () => void },
-    signal: AbortSignal,
-  ): Promise<null> {
-    if (signal.aborted) {
-      reject(); // the user has opened another conversation, and finds the text where it was written
-      throw error;
-    }
-    if (error instanceof ApiError && error.code === "TURN_RUNNING") {
-      queue();
-      return null;
-    }
-    if (error instanceof ApiError && UNANSWERED.has(error.status) && (await this.#arrived(signal))) return null;
-    reject();
-    throw error;
-  }
-
-  /** Whether the message reached the engine although no answer came back. */
-  async #arrived(signal: AbortSignal): Promise<boolean> {
-    const { sessionId, items } = this.#store.state;
-    if (!sessionId) return false;
-    const history = await this.#api.messages(sessionId, signal).catch(() => null);
-    const newest = history?.messages.findLast(({ role }) => role === "user");
-    return newest !== undefined && !items.some(({ kind, turnId }) => kind === "user" && turnId === newest.turnId);
   }
 
   /** Follows `turn`, or without one the turn that runs in the conversation, until none runs any more. */
@@ -328,17 +269,17 @@ export class Chat {
     for (let attempt = 0; ; attempt += 1) {
       turn ??= await this.#load(sessionId, signal);
       if (!turn) return;
-      this.#store.dispatch({ type: "attached", turnId: turn.turnId });
+      this.store.dispatch({ type: "attached", turnId: turn.turnId });
       const end = await follow({
         ...turn,
-        api: this.#api,
-        places: this.#places,
+        api: this.api,
+        places: this.places,
         signal,
-        onEvent: (event) => this.#store.dispatch({ type: "event", event }),
-        onConnection: (connection) => this.#store.dispatch({ type: "connection", connection }),
+        onEvent: (event) => this.store.dispatch({ type: "event", event }),
+        onConnection: (connection) => this.store.dispatch({ type: "connection", connection }),
       });
-      this.#onSessions();
-      if (end === "done" && !this.#begun && !this.#store.state.waiting.length) return;
+      this.onSessions();
+      if (end === "done" && !this.#begun && !this.store.state.waiting.length) return;
       turn = null;
       if (end !== "done") await pause(backOff(attempt), signal);
     }
@@ -346,13 +287,11 @@ export class Chat {
 
   async #load(sessionId: string, signal: AbortSignal): Promise<TurnToFollow | null> {
     this.#begun = false;
-    const history = await withRetries(() => this.#api.messages(sessionId, signal), signal, this.#onError);
-    this.#store.dispatch({ type: "loaded", history });
+    const history = await withRetries(() => this.api.messages(sessionId, signal), signal, this.onError);
+    this.store.dispatch({ type: "loaded", history });
     const { runningTurnId, leafTurnId = runningTurnId } = history; // a turn of another path is not followed
     return runningTurnId && runningTurnId === leafTurnId ? { turnId: runningTurnId, response: null } : null;
   }
 }
 
-/** A client's name of a message: one that is sent again is accepted once. */
-const newName = (): string => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
-const needsKey = (error: unknown): boolean => error instanceof ApiError && error.status === 401;
+const isRunning = (error: unknown): boolean => error instanceof ApiError && error.code === "TURN_RUNNING";

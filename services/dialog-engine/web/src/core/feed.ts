@@ -4,10 +4,9 @@
  */
 
 import { type Api, ApiError } from "./api";
-import { isTransient } from "./follow";
-import { backOff, pause } from "./pause";
+import { backOff, isTransient, pause } from "./follow";
 import { readEvents } from "./sse";
-import type { Session, StreamEvent } from "./types";
+import type { ServerState, Session, StreamEvent } from "./types";
 
 /** A stream that is silent for so long is dead: three pings of the server. */
 const IDLE_MS = 45_000;
@@ -18,34 +17,31 @@ const SILENT_MS = 20_000;
 export type FeedEvent =
   | { type: "session"; session: Session }
   | { type: "deleted"; sessionId: string }
-  | { type: "tools" }
+  | { type: "tools"; servers: ServerState[] }
   | { type: "reset" };
 
-type Passed = { place: string | null; event: FeedEvent | null };
+/** `live`: the stream is open, so that every change comes. */
+type Passed = { place: string | null; event: FeedEvent | null; live: boolean };
 
 export class Feed {
-  #api: Pick<Api, "sessionEvents">;
-  #onEvent: (event: FeedEvent) => void;
+  /** Whether every change comes by itself: then nothing needs to be asked for. */
+  live = false;
   /** The id of the last event that this tab knows, wherever it came from. */
   #place: string | null = null;
-  #following: AbortController | null = null;
+  /** Null before `follow`, and after the engine has refused: once it does not any more, follow again. */
+  following: AbortController | null = null;
 
-  constructor(api: Pick<Api, "sessionEvents">, onEvent: (event: FeedEvent) => void) {
-    this.#api = api;
-    this.#onEvent = onEvent;
-  }
-
-  /** False before `follow`, and after the engine has refused: once it does not any more, follow again. */
-  get follows(): boolean {
-    return this.#following !== null;
-  }
+  constructor(
+    private readonly api: Pick<Api, "sessionEvents">,
+    private readonly onEvent: (event: FeedEvent) => void,
+  ) {}
 
   /** Follows the conversations of the person with this digest. Without one, or without locks, a tab has its own stream. */
   follow(digest: string | null): void {
-    this.#following?.abort();
-    this.#following = new AbortController();
+    this.following?.abort();
+    this.following = new AbortController();
     this.#place = null;
-    const { signal } = this.#following;
+    const { signal } = this.following;
     const { locks } = navigator as { locks?: LockManager };
     if (digest === null || !locks) this.#read((passed) => this.#take(passed), signal);
     else this.#share(`callstream.feed.${digest}`, locks, signal);
@@ -87,15 +83,18 @@ export class Feed {
 
   /** Reads the stream, over any number of connections, until `signal` fires or the engine refuses. */
   async #read(pass: (passed: Passed) => void, signal: AbortSignal): Promise<void> {
-    const alive = setInterval(() => pass({ place: this.#place, event: null }), ALIVE_MS);
+    let live = false;
+    const say = () => pass({ place: this.#place, event: null, live });
+    const alive = setInterval(say, ALIVE_MS);
     try {
       for (let attempt = 0; !signal.aborted; attempt += 1) {
         let delay: number | null = null;
         try {
-          const response = await this.#api.sessionEvents(this.#place, signal);
+          const response = await this.api.sessionEvents(this.#place, signal);
           for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), signal)) {
             attempt = 0;
-            pass({ place: event.id, event: known(event) });
+            live = true;
+            pass({ place: event.id, event: known(event), live });
           }
         } catch (error) {
           const status = error instanceof ApiError ? error.status : 0;
@@ -103,6 +102,8 @@ export class Feed {
           // An engine of an earlier release has no such stream. Without a key or a sign-in there is nothing to follow.
           else if (!isTransient(error) && status !== 404 && !signal.aborted) return this.#end();
         }
+        live = false;
+        if (!signal.aborted) say();
         await pause(delay ?? backOff(attempt), signal).catch(() => {});
       }
     } finally {
@@ -111,19 +112,20 @@ export class Feed {
   }
 
   #end(): void {
-    this.#following?.abort();
-    this.#following = null;
+    this.following?.abort();
+    this.following = null;
+    this.live = false;
   }
 
-  #take({ place, event }: Passed): void {
+  #take({ place, event, live }: Passed): void {
     this.#place = place ?? this.#place;
-    if (event) this.#onEvent(event);
+    this.live = live;
+    if (event) this.onEvent(event);
   }
 }
+
+const KNOWN: ReadonlySet<string> = new Set(["session", "deleted", "tools", "reset"]);
 
 /** The event as the page knows it; null for one of a later engine. */
-function known({ type, data }: StreamEvent): FeedEvent | null {
-  if (type === "session") return { type, session: data };
-  if (type === "deleted") return { type, sessionId: data.sessionId };
-  return type === "tools" || type === "reset" ? { type } : null;
-}
+const known = ({ type, data }: StreamEvent): FeedEvent | null =>
+  KNOWN.has(type) ? { type, ...(type === "session" ? { session: data } : data) } : null;

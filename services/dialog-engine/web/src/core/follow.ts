@@ -1,18 +1,20 @@
-/** Follows the events of one turn over any number of connections, and retries requests that fail for a while. */
+/** Follows the events of one turn over any number of connections, and tries again what fails for a while. */
 
 import { type Api, ApiError } from "./api";
-import { backOff, pause } from "./pause";
-import { type Places, placeOrEnd } from "./places";
+import { AT_ONCE_MS, type Places } from "./places";
 import { readEvents, StreamBroken } from "./sse";
 import type { State, StreamEvent, TurnToFollow } from "./types";
 
 const IDLE_MS = 45_000; // three pings of the server
-/** How long a tab without a place reads what has come: an approval is asked for there too, and the connection is free again. */
+/** How long a tab that is seen waits between two looks at a turn that it cannot follow now, in ms. */
+const LOOK_MS = 3_000;
+/** How long it reads what has come: an approval is asked for there too, and the connection is free again. */
 const GLANCE_MS = 300;
+const [FIRST_DELAY_MS, LONGEST_DELAY_MS] = [400, 15_000];
 const UNNOTICED_MS = 1_500; // a shorter loss of the connection is not shown
 const TRANSIENT: ReadonlySet<number> = new Set([0, 408, 429]); // not reached, too slow, too many requests
 
-export interface Following extends TurnToFollow {
+interface Following extends TurnToFollow {
   api: Api;
   places: Pick<Places, "take">;
   lastEventId?: string | null;
@@ -25,9 +27,10 @@ export interface Following extends TurnToFollow {
  * Follows a turn to its end. Returns "done" when its last event was seen, "gone" when the server has nothing more to
  * send and the stored messages are to be read instead.
  *
- * `response` is an open stream to begin with, or null. A stream is open only while this tab has a place for it. A stream that ends too early is requested again after the last
- * event id: after the delay that the server asked for, or with exponential back-off when the connection broke; until
- * `signal` fires. Throws an ApiError when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
+ * `response` is an open stream to begin with, or null. A stream is open only while this tab has a place for it; otherwise
+ * a tab that is seen looks now and then. One that ends too early is requested again after the last event id: after the delay
+ * that the server asked for, or with exponential back-off when the connection broke; until `signal` fires. Throws an ApiError
+ * when the server refuses, AbortError when `signal` fires, and what `onEvent` throws.
  */
 export async function follow({
   api,
@@ -39,33 +42,41 @@ export async function follow({
   onEvent,
   onConnection,
 }: Following): Promise<"done" | "gone"> {
-  const absence = new Absence(() => onConnection("reconnecting"));
+  let absent: ReturnType<typeof setTimeout> | undefined;
   const take = (event: StreamEvent): boolean => {
     lastEventId = event.id ?? lastEventId;
     onEvent(event);
     return event.type === "done";
   };
   const glance = async () => {
-    const response = await api.events(turnId, lastEventId, signal);
-    if (response.status === 204) return false;
-    for await (const event of readEvents(response, IDLE_MS, () => {}, AbortSignal.timeout(GLANCE_MS))) if (take(event)) return false;
+    const seen = await api.events(turnId, lastEventId, signal);
+    if (seen.status === 204) return false;
+    const soon = AbortSignal.timeout(GLANCE_MS);
+    for await (const event of readEvents(seen, IDLE_MS, () => {}, soon)) if (take(event)) return false;
     return true;
-  };
-  const letGo = () => {
-    response?.body?.cancel();
-    response = null;
-    onConnection("waiting");
   };
   try {
     for (let attempt = 0; ; attempt += 1) {
       let delay: number | null = null;
-      const place = await placeOrEnd(places.take(signal), glance, letGo, signal);
-      if (!place) return "gone";
+      const taken = places.take(signal);
+      let place = await Promise.race([taken, pause(AT_ONCE_MS, signal)]);
+      if (!place) {
+        response?.body?.cancel();
+        response = null;
+        onConnection("waiting");
+      }
+      while (!place) {
+        place = await Promise.race([taken, pause(LOOK_MS, signal)]);
+        if (place || document.hidden || (await glance().catch(() => true))) continue;
+        taken.then(({ leave }) => leave()).catch(() => {});
+        return "gone";
+      }
       const { lost } = place;
       try {
         response ??= await api.events(turnId, lastEventId, AbortSignal.any([signal, lost]));
         if (response.status === 204) return "gone";
-        absence.end();
+        clearTimeout(absent);
+        absent = undefined;
         onConnection("live");
         for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), lost)) {
           attempt = 0;
@@ -80,22 +91,23 @@ export async function follow({
       }
       response = null;
       if (lost.aborted) continue;
-      absence.begin();
+      absent ??= setTimeout(() => onConnection("reconnecting"), UNNOTICED_MS);
       await pause(delay ?? backOff(attempt), signal);
     }
   } finally {
-    absence.end();
+    clearTimeout(absent);
   }
 }
 
 /**
  * The result of `request()`, which is repeated for as long as it fails with a transient error. `onTrouble(error)` is
- * called from the second failure on. Throws any other error.
+ * called for those but the first `silent` ones. Throws any other error.
  */
 export async function withRetries<T>(
   request: () => Promise<T>,
   signal: AbortSignal,
   onTrouble: (error: unknown) => void,
+  silent = 1,
 ): Promise<T> {
   for (let attempt = 0; ; attempt += 1) {
     try {
@@ -103,31 +115,36 @@ export async function withRetries<T>(
     } catch (error) {
       signal.throwIfAborted();
       if (!isTransient(error)) throw error;
-      if (attempt > 0) onTrouble(error);
+      if (attempt >= silent) onTrouble(error);
     }
     await pause(backOff(attempt), signal);
-  }
-}
-
-/** The time without a connection; `onNoticed` is called when it lasts long enough to be shown. */
-class Absence {
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #onNoticed: () => void;
-
-  constructor(onNoticed: () => void) {
-    this.#onNoticed = onNoticed;
-  }
-
-  begin(): void {
-    this.#timer ??= setTimeout(this.#onNoticed, UNNOTICED_MS);
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
   }
 }
 
 /** Whether trying again may help. Errors of the page itself are not transient: they must be shown. */
 export const isTransient = (error: unknown): boolean =>
   error instanceof StreamBroken || (error instanceof ApiError && (TRANSIENT.has(error.status) || error.status >= 500));
+
+/** The delay in ms before the next attempt. Half of it is random, so that many pages do not reconnect at the same time. */
+export const backOff = (attempt: number, random: () => number = Math.random): number =>
+  Math.min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt) * (0.5 + random() / 2);
+
+/** Waits, at most until the browser says that the network is back. Rejects when `signal` fires. */
+export function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const finish = () => {
+      clearTimeout(timer);
+      removeEventListener("online", finish);
+      signal.removeEventListener("abort", finish);
+      if (signal.aborted) reject(signal.reason);
+      else resolve();
+    };
+    const timer = setTimeout(finish, ms);
+    addEventListener("online", finish);
+    signal.addEventListener("abort", finish);
+    if (signal.aborted) finish();
+  });
+}
+
+/** Ends every pause: what waits to try again tries now. */
+export const tryNow = (): boolean => dispatchEvent(new Event("online"));

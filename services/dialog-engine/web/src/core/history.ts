@@ -10,11 +10,15 @@ import type { History, NewItem, State, StoredMessage, StoredTurn } from "./types
  */
 export function fromHistory(
   state: State,
-  { sessionId, title, runningTurnId, messages, turns = [], nextCursor = null }: History,
+  { sessionId, title, runningTurnId, messages, turns = [], nextCursor = null, aheadMs = 0 }: History,
   following?: string,
 ): State {
   const shown = messages.filter((message) => message.role === "user" || message.turnId !== runningTurnId);
   const turn = new Map(turns.map((each) => [each.turnId, each]));
+  const running = messages.filter(({ turnId }) => turnId === runningTurnId);
+  const began = running.flatMap(({ toolCalls = [], createdAt = "" }) =>
+    toolCalls.map((call) => [callKey(call), Date.parse(createdAt) + aheadMs] as const),
+  );
   const items = shown.flatMap((message, at) => {
     const next = shown[at + 1]?.turnId ?? following;
     const last = next !== message.turnId && message.turnId !== runningTurnId;
@@ -23,7 +27,7 @@ export function fromHistory(
   });
   const several = turns.flatMap(({ turnId, siblings = [] }) => (siblings.length > 1 ? [[turnId, siblings] as const] : []));
   const versions = { ...state.versions, ...Object.fromEntries(several) };
-  const start: State = { ...state, sessionId, title: title ?? "", older: nextCursor, versions };
+  const start: State = { ...state, sessionId, title: title ?? "", older: nextCursor, versions, began: Object.fromEntries(began) };
   return items.reduce((sofar, item) => add(sofar, item), start);
 }
 
@@ -52,7 +56,7 @@ function itemsOf(message: StoredMessage, turn: StoredTurn | undefined): NewItem[
     ...toolCalls.map((call) => ({
       kind: "tool" as const,
       callKey: callKey(call),
-      call: settled({ ...call, past: true }),
+      call: settled({ ...call, past: true, round: messageId }), // a message has the calls of one round
       turnId,
     })),
     ...(interrupted && !turn?.reason ? [{ kind: "note" as const, reason: "interrupted", turnId }] : []),

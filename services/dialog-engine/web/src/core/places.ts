@@ -5,13 +5,11 @@
  * Nothing of anybody passes through this: the names of the locks are the same for all people who use the browser.
  */
 
-import { pause } from "./pause";
-
 const FOLLOWING = ["callstream.place.1", "callstream.place.2", "callstream.place.3"];
 /** How long a tab may be hidden before it gives its place back. */
 const HIDDEN_MS = 10_000;
 /** A place that is free is given sooner than this. */
-const AT_ONCE_MS = 200;
+export const AT_ONCE_MS = 200;
 
 /** A place that is taken: `lost` fires when it is to be given back, and `leave` gives it back. */
 export interface Place {
@@ -36,20 +34,20 @@ export class Places {
 
   /** It is lost when the tab has been hidden for long, or when it is hidden and another one wants a place. */
   #held(free: () => void): Place {
-    const lost = new AbortController();
+    const [lost, left] = [new AbortController(), new AbortController()];
+    const { signal } = left;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const lose = () => document.hidden && lost.abort();
     const look = () => {
       clearTimeout(timer);
       if (document.hidden) timer = setTimeout(lose, HIDDEN_MS);
     };
-    this.#wanted.addEventListener("message", lose);
-    document.addEventListener("visibilitychange", look);
+    this.#wanted.addEventListener("message", lose, { signal });
+    document.addEventListener("visibilitychange", look, { signal });
     look();
     const leave = () => {
       clearTimeout(timer);
-      this.#wanted.removeEventListener("message", lose);
-      document.removeEventListener("visibilitychange", look);
+      left.abort();
       free();
     };
     return { lost: lost.signal, leave };
@@ -85,29 +83,4 @@ async function lock(names: string[], signal: AbortSignal): Promise<() => void> {
   // Another one may have been given in the same moment.
   for (const each of given) each.then((free) => free !== first && free()).catch(() => {});
   return first;
-}
-
-/** How long a tab that is seen waits between two looks at a turn that it cannot follow now, in ms. */
-const LOOK_MS = 3_000;
-
-/**
- * Waits for `taken`. Meanwhile `look` says whether the turn still runs: null is returned once it does not.
- * `onWaiting` is called when there is no place at once.
- */
-export async function placeOrEnd(
-  taken: Promise<Place>,
-  look: () => Promise<boolean>,
-  onWaiting: () => void,
-  signal: AbortSignal,
-): Promise<Place | null> {
-  const soon = await Promise.race([taken, pause(AT_ONCE_MS, signal)]);
-  if (soon) return soon;
-  onWaiting();
-  for (;;) {
-    const place = await Promise.race([taken, pause(LOOK_MS, signal)]);
-    if (place) return place;
-    if (document.hidden || (await look().catch(() => true))) continue;
-    taken.then(({ leave }) => leave()).catch(() => {});
-    return null;
-  }
 }

@@ -6,8 +6,7 @@
 
 import { callKey, ENDED, settled } from "./calls";
 import { fromHistory } from "./history";
-import { add, blank, close, initial, replace } from "./items";
-import { reconcile } from "./reconcile";
+import { add, blank, close, initial, reconcile, replace } from "./items";
 import { compareIds } from "./sse";
 import type { Action, Approval, Call, History, Item, Outcome, State, StreamEvent } from "./types";
 
@@ -49,6 +48,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, phase: "idle", items: state.items.slice(0, -1) };
     case "waiting":
       return { ...state, waiting: action.waiting };
+    case "tools":
+      return { ...state, tools: action.tools };
     case "attached":
       return { ...state, phase: "running", turn: begin(action.turnId), items: withTurn(state, action.turnId) };
     case "detached": // the turn cannot be followed any more
@@ -74,7 +75,7 @@ function withTurn({ items }: State, turnId: string): Item[] {
 }
 
 const loaded = (state: State, history: History): State =>
-  reconciled(state, { ...fromHistory(blank(state), history), waiting: history.waiting ?? [] });
+  reconciled(state, { ...fromHistory(blank(state), history), waiting: history.waiting ?? [], tools: history.tools ?? null });
 
 /** The state `next`, in which items that were in `state` keep their identity. */
 function reconciled(state: State, next: State): State {
@@ -176,7 +177,7 @@ function onTool(state: State, data: Call & { type: string }): State {
   const key = callKey(data);
   const at = callAt(state, key);
   const item = state.items[at];
-  if (item?.kind !== "tool") return add(state, { kind: "tool", callKey: key, call: callFrom(null, data) });
+  if (item?.kind !== "tool") return add(state, { kind: "tool", callKey: key, call: { ...callFrom(null, data), began: state.began[key] } });
   return ENDED.has(item.call.status) ? state : replace(state, at, { call: callFrom(item.call, data) });
 }
 

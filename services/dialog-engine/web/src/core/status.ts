@@ -1,9 +1,8 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
-import { ENDED, needsApproval } from "./calls";
+import { ENDED, needsApproval, visible } from "./calls";
 import { answerOf } from "./items";
-import type { Call, EndItem, Item, Outcome, State, ToolsInfo } from "./types";
-import { visible } from "./visible";
+import type { About, Call, EndItem, Item, Outcome, ServerState, State } from "./types";
 
 /**
  * The tool's real name, whole: as its server has it where that is known, otherwise without its server. Its title is what
@@ -29,24 +28,18 @@ const TOOL_STATUS = new Map([
 /** The status of a call in words; one that this page does not know as it is. */
 export const statusWord = (status: string): string => TOOL_STATUS.get(status) ?? status;
 
+/** What a call waits for: its name, what its absence means for a call before it runs, and for one that runs. */
 const MISSING = new Map([
-  ["redis", "Redis"],
-  ["worker", "a worker"],
-]);
-const WAITS_FOR = new Map([
-  ["redis", "Redis is unavailable. The call waits for it, until its deadline at most."],
-  ["worker", "No worker is available. The call waits for one, until its deadline at most."],
-]);
-const RUNNING_WAITS_FOR = new Map([
-  ["redis", "Redis is unavailable. The outcome is shown when it is back, or at the deadline."],
-  ["worker", "The worker is gone. The outcome is shown when a worker is back, or at the deadline."],
+  ["redis", ["Redis", "Redis is unavailable. The call waits for it", "Redis is unavailable. The outcome is shown when it is back"]],
+  ["worker", ["a worker", "No worker is available. The call waits for one", "The worker is gone. The outcome is shown when a worker is back"]],
 ]);
 
 /** Why a call is held up, as its card says it; empty for a call that is not. */
 export function delayReason({ status, waitsFor, attempt }: Call): string {
   if (ENDED.has(status)) return "";
   const running = status === "running";
-  if (waitsFor) return (running ? RUNNING_WAITS_FOR : WAITS_FOR).get(waitsFor) ?? `The call waits for ${waitsFor}.`;
+  const [, before = `The call waits for ${waitsFor}`, since = before] = MISSING.get(waitsFor ?? "") ?? [];
+  if (waitsFor) return running ? `${since}, or at the deadline.` : `${before}, until its deadline at most.`;
   return running && (attempt ?? 1) > 1 ? "The worker that ran this call was lost. It is run again, which is safe for this tool." : "";
 }
 
@@ -75,9 +68,24 @@ const EXPOSURE = new Map([
 ]);
 
 /** How many tools there are, and how the model finds them when it is not shown each; empty when tools are disabled. */
-export function toolsLine({ enabled, tools = 0, exposure = "direct" }: ToolsInfo): string {
+export function toolsLine({ enabled, tools = 0, exposure = "direct" }: About["mcp"]): string {
   if (!tools) return enabled ? "No tools are available" : "";
   return `${tools} ${tools === 1 ? "tool" : "tools"}${EXPOSURE.get(exposure) ?? ""}`;
+}
+
+const SERVERS = new Map([
+  ["ready", "ready"],
+  ["connecting", "is being connected"],
+  ["failed", "cannot be reached now, and is tried again"],
+  ["disabled", "is not used"],
+]);
+
+export const isUsable = ({ state, breaker = "closed" }: ServerState): boolean => state === "ready" && breaker === "closed";
+
+/** Whether the tools of a server can be used, and if not, why. */
+export function serverWords(server: ServerState): string {
+  if (server.state === "ready" && !isUsable(server)) return "has failed several times, and is tried again soon";
+  return [SERVERS.get(server.state) ?? server.state, ...(server.error ? [visible(server.error)] : [])].join(": ");
 }
 
 /** What is going on now; empty when nothing is. */
@@ -91,7 +99,7 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
   if (calls.some(needsApproval)) return "Waiting for your approval…";
   const missing = calls.find((call) => call.waitsFor)?.waitsFor;
-  if (missing) return `Waiting for ${MISSING.get(missing) ?? missing}…`;
+  if (missing) return `Waiting for ${MISSING.get(missing)?.[0] ?? missing}…`;
   if (calls.length > 1) return `Running ${calls.length} tools…`;
   const [call] = calls;
   if (call) return call.status === "running" ? `Running ${toolLabel(call)}…` : `Waiting for ${toolLabel(call)}…`;
@@ -135,14 +143,10 @@ function itemSentences(item: Item, earlier: Item | undefined): string[] {
   if (item.kind !== "tool") return [];
   const { call } = item;
   const before = earlier?.kind === "tool" ? earlier.call : null;
-  const news = call.past ? [] : [...(call.status === before?.status || !isSpoken(call) ? [] : [toolSentence(call)]), ...delaySentence(call, before)];
+  const spoken = call.status === "running" || ENDED.has(call.status); // what a listener needs: that it runs, and how it ended
+  const news = call.past ? [] : [...(call.status === before?.status || !spoken ? [] : [`Tool ${toolLabel(call)}: ${statusWord(call.status)}.`]), ...delaySentence(call, before)];
   return call.approval?.status === before?.approval?.status ? news : [...news, ...approvalSentence(call)];
 }
-
-/** Of the steps of a call those that a listener needs: that it runs, and how it ended. */
-const isSpoken = ({ status }: Call): boolean => status === "running" || ENDED.has(status);
-
-const toolSentence = (call: Call): string => `Tool ${toolLabel(call)}: ${statusWord(call.status)}.`;
 
 /** Why a call is held up, once for each reason, and that it continues. */
 function delaySentence(call: Call, before: Call | null): string[] {
@@ -160,6 +164,9 @@ function approvalSentence(call: Call): string[] {
 /** What a person checks before asking again for a call of which nobody knows whether it has taken effect. */
 export const whatToCheck = (call: Call): string =>
   `It may have taken effect. Before you ask again, check at ${visible(call.server || "its server")} whether ${toolLabel(call)} has done what these arguments say.`;
+
+export const stateLost = ({ server }: Call): string =>
+  `${visible(server || "Its server")} was started anew before this call. What it remembered of earlier calls is lost.`;
 
 /** What an answer cost, as the line below it says it. */
 export function endFacts({ usage, ttftMs, model }: Outcome): string {

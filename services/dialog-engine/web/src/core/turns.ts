@@ -1,9 +1,8 @@
 /** The items of a conversation as turns: each begins with a question, and has all that was done and said for it. */
 
-import { answered, isProblem } from "./calls";
+import { answered, opensItself, visible } from "./calls";
 import { duration, toolLabel } from "./status";
 import type { Call, Item, State, ToolItem } from "./types";
-import { visible } from "./visible";
 
 /** It is the same object for as long as nothing in it changes. `live`: more of it may come. */
 export interface Turn {
@@ -35,14 +34,11 @@ export function turnsOf(items: Item[], live: boolean, before: Turn[], versions: 
 const same = (left: Turn, right: Turn): boolean =>
   left.live === right.live && left.versions === right.versions && left.items.length === right.items.length && left.items.every((item, at) => item === right.items[at]);
 
-/** Whether a call is shown beside the answer, and not in the line of what was done: a person is or was asked, or is to know. */
-export const standsOut = (call: Call): boolean => Boolean(call.approval) || isProblem(call) || Boolean(call.result?.media?.length);
-
 export const callsOf = (items: Item[]): Call[] => items.flatMap((item) => (item.kind === "tool" ? [item.call] : []));
 
-/** What is folded away: the reasoning, and the calls of which nothing needs to be known. */
+/** What is folded away: the reasoning, and the calls of which nobody is or was asked, or is to know anything. */
 export const foldedOf = (items: Item[]): Item[] =>
-  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !standsOut(item.call)));
+  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !item.call.approval && !opensItself(item.call)));
 
 const ENDS = new Map([
   ["failed", "failed"],
@@ -51,15 +47,21 @@ const ENDS = new Map([
   ["cancelled", "stopped"],
 ]);
 
+/** For how long tools ran: the calls of one round run beside each other. */
+function timeOf(calls: Call[]): number {
+  const longest = new Map<number | undefined, number>();
+  for (const { round, durationMs = 0 } of calls) longest.set(round, Math.max(longest.get(round) ?? 0, durationMs));
+  return [...longest.values()].reduce((sum, time) => sum + time, 0);
+}
+
 /** What was done, in one line: "3 tools · 5.2 s · 1 failed". The time is that of the tools. */
 export function summaryOf(items: Item[]): string {
   const calls = callsOf(items).filter(answered);
-  const time = calls.reduce((sum, { durationMs = 0 }) => sum + durationMs, 0);
   const ends = [...ENDS].map(([status, word]) => [calls.filter((call) => call.status === status).length, word] as const);
   const reasoned = items.some(({ kind }) => kind === "reasoning");
   return [
     ...(reasoned ? ["Reasoning"] : []),
-    ...(calls.length ? [`${calls.length} ${calls.length === 1 ? "tool" : "tools"}`, duration(time)] : []),
+    ...(calls.length ? [`${calls.length} ${calls.length === 1 ? "tool" : "tools"}`, duration(timeOf(calls))] : []),
     ...ends.flatMap(([count, word]) => (count ? [`${count} ${word}`] : [])),
   ].join(" · ");
 }

@@ -1,11 +1,5 @@
 /** The types of the engine's protocol, as far as the page reads it, and of what the page shows. */
 
-export interface Usage {
-  inputTokens?: number;
-  outputTokens?: number;
-  estimated?: boolean;
-}
-
 export interface Approval {
   status: string;
   policy?: string;
@@ -51,9 +45,13 @@ export interface Call {
   approval?: Approval | null;
   progress?: { value?: number; total?: number; message?: string } | null;
   waitsFor?: string | null;
+  /** Its server has lost what it kept before this call. */
+  stateLost?: boolean;
   durationMs?: number;
   result?: Result;
   error?: { code?: string; message?: string };
+  /** When the model called it, in Unix milliseconds on this machine's clock, where that was read with the messages. */
+  began?: number;
   /** Read from the stored messages, not from the events of a running turn. */
   past?: boolean;
 }
@@ -81,7 +79,7 @@ export type NewItem = Without<Item>;
 
 export interface Outcome {
   reason: string;
-  usage?: Usage;
+  usage?: { inputTokens?: number; outputTokens?: number; estimated?: boolean };
   ttftMs?: number;
   model?: string;
 }
@@ -106,10 +104,14 @@ export interface State {
   items: Item[];
   /** While one runs. */
   turn: { turnId: string; lastEventId: string | null; stopping: boolean } | null;
+  /** Which tools the messages of the conversation may use; null: all. */
+  tools: ToolChoice | null;
   /** The messages that wait in the conversation, as the engine has them, in their order. */
   waiting: Waiting[];
   /** Of each turn with other versions, all of them in the order in which they began, by its id. */
   versions: Readonly<Record<string, string[]>>;
+  /** When the calls of the running turn began that were stored when it was loaded: see `Call`. By their keys. */
+  began: Readonly<Record<string, number>>;
   /** The cursor of the messages before those on the screen. */
   older: string | null;
   /** How many items were ever created: the source of keys. */
@@ -123,6 +125,7 @@ export type Action =
   | { type: "loaded" | "older"; history: History }
   | { type: "submitted"; text: string; at?: number }
   | { type: "waiting"; waiting: Waiting[] }
+  | { type: "tools"; tools: ToolChoice | null }
   | { type: "attached"; turnId: string }
   | { type: "connection"; connection: State["connection"] }
   | { type: "stopping"; stopping: boolean }
@@ -157,7 +160,10 @@ export interface History {
   messages: StoredMessage[];
   turns?: StoredTurn[];
   nextCursor?: string | null;
+  tools?: ToolChoice | null;
   waiting?: Waiting[];
+  /** How much later it is on this machine's clock than on the server's, in milliseconds. */
+  aheadMs?: number;
 }
 
 export interface Session {
@@ -166,8 +172,19 @@ export interface Session {
   updatedAt: string;
   runningTurnId: string | null;
   leafTurnId?: string | null;
+  tools?: ToolChoice | null;
   awaitsApproval?: boolean;
   waiting?: number;
+}
+
+/** Whether the tools of an MCP server can be used. */
+export interface ServerState {
+  server: string;
+  title?: string;
+  state: string;
+  error?: string | null;
+  breaker?: string;
+  retryAt?: string | null;
 }
 
 /** A call of `GET /v1/turns/{id}/effects`: it stays as it is, whatever is asked instead. */
@@ -186,10 +203,17 @@ export interface StreamEvent<Data = any> {
   data: Data;
 }
 
-/** The model and the tool mode that a message asks for; a field that stays at its default is left out. */
+/** What a message asks for; a field that stays at its default is left out. */
 export interface Choice {
   model?: string;
   toolMode?: string;
+  /** Without it the tools of its conversation. */
+  tools?: ToolChoice;
+}
+
+/** Which tools may be used: those of these servers, or all. */
+export interface ToolChoice {
+  servers?: string[];
 }
 
 /** A turn to follow, and its open stream if there is one. */
@@ -198,17 +222,11 @@ export interface TurnToFollow {
   response: Response | null;
 }
 
-export interface ToolsInfo {
-  enabled: boolean;
-  tools?: number;
-  exposure?: string;
-}
-
 /** The answer of `GET /v1/about`. */
 export interface About {
   model: { id: string; label?: string; scripted: boolean };
   version: string;
-  mcp: ToolsInfo;
+  mcp: { enabled: boolean; tools?: number; exposure?: string };
 }
 
 /** The answer of `GET /v1/models`. */

@@ -41,6 +41,7 @@ const WORDS = new Map([
   ["CLIENT_MESSAGE_REUSED", "Another message was sent under the same number. Reload the page, and send it again."],
   ["TOO_MANY_BRANCHES", "This question has as many versions as there can be. Go on from one of them."],
   ["TURN_CRASHES", `The server stopped several times while it wrote this answer, and has given it up. ${KEPT}`],
+  ["TURN_PARKED", "This answer waits for you. Decide about what it asks for, and it goes on."],
   ["TURN_FENCED", `Another engine writes this answer now. ${KEPT} Reload the page.`],
   ["APPROVAL_NOT_TAKEN", "The decision was not taken. The call was not run. Reload the page to see its state."],
   ["APPROVAL_NOT_FOUND", "This call is not waiting for approval any more. Reload the page to see its state."],
@@ -94,16 +95,20 @@ const EFFECTS = new Map([
   ["LOST", ""],
 ]);
 
-/** Requests that send a message, whose text goes back into the message box when they fail. */
-const SENDS = /^POST \/v1\/(chat|sessions)$/;
+/** The request that sends a message, whose text goes back into the message box when it fails. */
+const SENDS = "POST /v1/chat";
 
-export function inWords({ code, detail, title, request }: ApiError): string {
-  const what = WORDS.get(code) ?? (detail || title);
-  return SENDS.test(request) ? `${what.replace(/[^.!?]$/, "$&.")} Your message was not sent: it is in the message box again.` : what;
+export function inWords({ code, message, request }: ApiError): string {
+  const what = WORDS.get(code) ?? message;
+  return request === SENDS ? `${sentence(what)} Your message was not sent: it is in the message box again.` : what;
 }
 
-/** Why an answer failed. `message` is the engine's, which says more than the code. */
-export const turnWords = (code: string, message: string): string => WORDS.get(code) ?? message;
+/** A text of a server as a sentence: with a capital, and with a full stop unless it ends with a mark of its own. */
+export const sentence = (text: string): string =>
+  `${text.charAt(0).toUpperCase()}${text.slice(1)}`.replace(/[\w)\]"'”»]$/, "$&.");
+
+/** The words of a code, or else these. */
+export const wordsOf = (code: string, others: string): string => WORDS.get(code) ?? others;
 
 /** What a call with this code has done; empty where its status says it. */
 export const effectOf = (code: string): string => EFFECTS.get(code) ?? "";

@@ -5,8 +5,8 @@
 
 import { useState } from "preact/hooks";
 import { CopyButton } from "../views/copy-button";
-import { useLaidOut } from "./laid-out";
-import type { Run } from "./workshop";
+import { type Run, useLaidOut } from "./workshop";
+import { Button } from "../views/button";
 
 const MOST_LINES = 40;
 
@@ -27,18 +27,18 @@ export function CodeBlock({ text, language, open }: Props) {
     <div class={`code${wraps ? " wraps" : ""}${long && !whole ? " folded" : ""}`} dir="ltr" data-testid="code-block">
       <div class="code-head">
         <span class="code-language">{language}</span>
-        <button type="button" class="quiet copy" aria-pressed={wraps} data-testid="wrap-code" onClick={() => setWraps(!wraps)}>
+        <Button kind="quiet copy" aria-pressed={wraps} testId="wrap-code" onClick={() => setWraps(!wraps)}>
           Wrap lines
-        </button>
+        </Button>
         <CopyButton label="Copy" testId="copy-code" text={() => text} />
       </div>
       <pre tabIndex={0}>
         <code class={language ? `language-${language}` : undefined}>{runs ? runs.map(coloured) : text}</code>
       </pre>
       {long && (
-        <button type="button" class="quiet code-more" aria-expanded={whole} data-testid="unfold-code" onClick={() => setWhole(!whole)}>
+        <Button kind="quiet code-more" aria-expanded={whole} testId="unfold-code" onClick={() => setWhole(!whole)}>
           {whole ? "Show fewer lines" : `Show all ${lines} lines`}
-        </button>
+        </Button>
       )}
     </div>
   );

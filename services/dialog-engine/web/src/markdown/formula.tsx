@@ -1,8 +1,7 @@
 /** Mathematics: its source until it is laid out, and where it cannot be. */
 
 import { h, type VNode } from "preact";
-import { useLaidOut } from "./laid-out";
-import type { MathNode } from "./workshop";
+import { type MathNode, useLaidOut } from "./workshop";
 
 const ELEMENTS: ReadonlySet<string> = new Set(
   (

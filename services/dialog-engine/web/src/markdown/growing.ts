@@ -5,8 +5,8 @@
  * definition of a link, which all blocks get once the answer has ended.
  */
 
+import type { Token } from "markdown-it";
 import { MOST_LEVELS, nothingShared, parse, type Reason, type Shared, TimeOver } from "./parser";
-import type { Token } from "./states";
 
 /** The most characters of an answer that are laid out. */
 export const MOST_CHARACTERS = 300_000;
@@ -24,11 +24,9 @@ export class Growing {
   #at = 0; // where the first block begins that is not kept
   #over = false; // what begins there has taken too long once
   #shared: Shared;
-  #now: () => number;
 
   /** `now` is a clock in milliseconds. */
-  constructor(now: () => number = () => performance.now()) {
-    this.#now = now;
+  constructor(private readonly now: () => number = () => performance.now()) {
     this.#shared = nothingShared(now);
   }
 
@@ -46,7 +44,7 @@ export class Growing {
     this.#kept = [];
     this.#at = 0;
     this.#over = false;
-    this.#shared = nothingShared(this.#now);
+    this.#shared = nothingShared(this.now);
   }
 
   #grown(text: string, open: boolean): Part[] {

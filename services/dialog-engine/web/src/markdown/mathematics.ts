@@ -5,7 +5,7 @@
  * backslashes: in Markdown alone they would lose them.
  */
 
-import { type Block, type Inline, lineOf, type Parser } from "./states";
+import type { MarkdownIt, StateBlock, StateInline } from "markdown-it";
 
 const MOST_CHARACTERS = 5_000;
 const MOST_LINES = 50;
@@ -14,14 +14,18 @@ const PAIRS: readonly (readonly [string, string])[] = [
   ["$$", "$$"],
 ];
 
-export function addMathematics(parser: Parser): void {
+/** A line without its indentation. */
+export const lineOf = ({ src, bMarks, tShift, eMarks }: StateBlock, line: number): string =>
+  src.slice((bMarks[line] ?? 0) + (tShift[line] ?? 0), eMarks[line]);
+
+export function addMathematics(parser: MarkdownIt): void {
   const alt = ["paragraph", "reference", "blockquote", "list"];
   parser.block.ruler.before("fence", "math_block", mathBlock, { alt });
   parser.inline.ruler.before("escape", "math_inline", mathInline);
   parser.inline.ruler.before("escape", "math_escape", mathEscape);
 }
 
-function mathBlock(state: Block, start: number, end: number, silent: boolean): boolean {
+function mathBlock(state: StateBlock, start: number, end: number, silent: boolean): boolean {
   if ((state.sCount[start] ?? 0) - state.blkIndent >= 4) return false;
   const first = lineOf(state, start);
   const pair = PAIRS.find(([opening]) => first.startsWith(opening));
@@ -40,7 +44,7 @@ function mathBlock(state: Block, start: number, end: number, silent: boolean): b
 }
 
 /** The line that ends with the closing mark; null when the paragraph ends before. */
-function lastLine(state: Block, start: number, end: number, [opening, closing]: readonly [string, string]): number | null {
+function lastLine(state: StateBlock, start: number, end: number, [opening, closing]: readonly [string, string]): number | null {
   for (let line = start; line < Math.min(end, start + MOST_LINES); line += 1) {
     if (line > start && (state.isEmpty(line) || (state.sCount[line] ?? 0) < state.blkIndent)) return null;
     const text = line === start ? lineOf(state, line).slice(opening.length) : lineOf(state, line);
@@ -50,7 +54,7 @@ function lastLine(state: Block, start: number, end: number, [opening, closing]: 
   return null;
 }
 
-function mathInline(state: Inline, silent: boolean): boolean {
+function mathInline(state: StateInline, silent: boolean): boolean {
   const opening = state.src.slice(state.pos, state.pos + 2);
   const closing = opening === "\\(" ? "\\)" : opening === "$$" ? "$$" : null;
   if (!closing) return false;
@@ -68,7 +72,7 @@ function mathInline(state: Inline, silent: boolean): boolean {
 }
 
 /** `\(`, `\)` and `\,` as they are; `\[` too where a line begins with it and its end has not come. */
-function mathEscape(state: Inline, silent: boolean): boolean {
+function mathEscape(state: StateInline, silent: boolean): boolean {
   const pair = state.src.slice(state.pos, state.pos + 2);
   if (!(pair === "\\(" || pair === "\\)" || pair === "\\," || (pair === "\\[" && beginsLine(state)))) return false;
   if (!silent) state.pending += pair;
@@ -76,7 +80,7 @@ function mathEscape(state: Inline, silent: boolean): boolean {
   return true;
 }
 
-function beginsLine({ src, pos }: Inline): boolean {
+function beginsLine({ src, pos }: StateInline): boolean {
   if (pos > 0 && src[pos - 1] !== "\n") return false;
   const end = src.indexOf("\n", pos);
   return !src.slice(pos, end < 0 ? undefined : end).includes("\\]");

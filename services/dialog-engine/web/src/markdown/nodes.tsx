@@ -3,12 +3,11 @@
  * a text of a model becomes text, an address of a link, or the name of a language, and never HTML.
  */
 
+import type { Token } from "markdown-it";
 import { Fragment, h, type ComponentChildren, type VNode } from "preact";
 import { CodeBlock } from "./code-block";
 import { Formula } from "./formula";
 import type { Reason } from "./parser";
-import { PlainText } from "./plain-text";
-import type { Token } from "./states";
 
 /** An element that is open while its children are collected. */
 interface Frame {
@@ -16,6 +15,7 @@ interface Frame {
   children: ComponentChildren[];
   block: boolean;
   item?: boolean;
+  link?: boolean;
 }
 
 const ELEMENTS = new Map([
@@ -38,29 +38,20 @@ const DIRECTED: ReadonlySet<string> = new Set(["p", "li", "th", "td"]);
 const ALIGNED = /^text-align:(left|center|right)$/;
 
 /** The tokens of one block. `open` says that it is being written. */
-export function nodesOf(tokens: Token[], open: boolean): ComponentChildren[] {
+export const nodesOf = (tokens: Token[], open: boolean): ComponentChildren[] =>
+  collected(tokens, (token) =>
+    token.type === "inline" ? collected(token.children ?? [], inlineLeaf) : [leaf(token, open), "\n"],
+  );
+
+/** The nodes of tokens, of which each that has no children becomes `leafOf(token, inLink)`. */
+function collected(tokens: Token[], leafOf: (token: Token, inLink: boolean) => ComponentChildren[]): ComponentChildren[] {
   const root: Frame = { make: (children) => children, children: [], block: false };
   const frames = [root];
   for (const token of tokens) {
     const frame = frames.at(-1) ?? root;
     if (token.nesting > 0) frames.push(opened(token, frame));
     else if (token.nesting < 0 && frames.length > 1) close(frames);
-    else if (token.type === "inline") frame.children.push(...inlineNodes(token.children ?? []));
-    else frame.children.push(leaf(token, open), "\n");
-  }
-  while (frames.length > 1) close(frames);
-  return root.children;
-}
-
-function inlineNodes(tokens: Token[]): ComponentChildren[] {
-  const root: Frame = { make: (children) => children, children: [], block: false };
-  const frames = [root];
-  let links = 0;
-  for (const token of tokens) {
-    if (token.type === "link_open" || token.type === "link_close") links += token.nesting;
-    if (token.nesting > 0) frames.push(opened(token));
-    else if (token.nesting < 0 && frames.length > 1) close(frames);
-    else (frames.at(-1) ?? root).children.push(inlineLeaf(token, links > 0));
+    else if (token.nesting === 0) frame.children.push(...leafOf(token, frames.some(({ link }) => link)));
   }
   while (frames.length > 1) close(frames);
   return root.children;
@@ -72,9 +63,9 @@ function close(frames: Frame[]): void {
   if (frame) frames.at(-1)?.children.push(frame.make(frame.children), ...(frame.block ? ["\n"] : []));
 }
 
-function opened(token: Token, within?: Frame): Frame {
-  const item = token.type === "list_item_open";
-  return { make: maker(token, within?.item ?? false), children: [], block: token.block && !token.hidden, item };
+function opened(token: Token, within: Frame): Frame {
+  const [item, link] = [token.type === "list_item_open", token.type === "link_open"];
+  return { make: maker(token, within.item ?? false), children: [], block: token.block && !token.hidden, item, link };
 }
 
 function maker(token: Token, inItem: boolean): Frame["make"] {
@@ -106,9 +97,7 @@ function start(token: Token): number | undefined {
 }
 
 const link = (href: string, children: ComponentChildren, title = ""): VNode => (
-  <a href={href} title={title || undefined} target="_blank" rel="noopener noreferrer nofollow">
-    {children}
-  </a>
+  <a href={href} title={title || undefined} target="_blank" rel="noopener noreferrer nofollow">{children}</a>
 );
 
 function leaf(token: Token, open: boolean): ComponentChildren {
@@ -131,19 +120,19 @@ function leaf(token: Token, open: boolean): ComponentChildren {
 /** The language of a code block, as it may be named. */
 const languageOf = (info: string): string => /^[\w+#.-]{1,40}(?=\s|$)/.exec(info.trim())?.[0] ?? "";
 
-function inlineLeaf(token: Token, inLink: boolean): ComponentChildren {
+function inlineLeaf(token: Token, inLink: boolean): ComponentChildren[] {
   switch (token.type) {
     case "softbreak":
     case "hardbreak":
-      return h(Fragment, null, [<br />, "\n"]);
+      return [<br />, "\n"];
     case "code_inline":
-      return <code dir="ltr">{token.content}</code>;
+      return [<code dir="ltr">{token.content}</code>];
     case "math":
-      return <Formula tex={token.content} source={token.markup} display={token.meta?.display === true} />;
+      return [<Formula tex={token.content} source={token.markup} display={token.meta?.display === true} />];
     case "image":
-      return image(token, inLink);
+      return [image(token, inLink)];
     default:
-      return token.content;
+      return [token.content];
   }
 }
 
@@ -152,4 +141,22 @@ function image(token: Token, inLink: boolean): ComponentChildren {
   const source = attribute(token, "src");
   const label = token.content || source;
   return inLink ? label : link(source, label);
+}
+
+const WHY: Record<Reason | "size", string> = {
+  size: "The rest of this answer is shown as text, because it is very long.",
+  cells: "This table is shown as text, because it is very large.",
+  levels: "This part is shown as text, because it is nested very deeply.",
+  long: "This part is shown as text, because it is very long.",
+  time: "This part is shown as text, because its layout would take too long.",
+};
+
+/** A part of an answer that is shown as it was written, and why. */
+export function PlainText({ text, reason }: { text: string; reason: Reason | "size" }) {
+  return (
+    <div class="plain" data-testid="plain-text">
+      <p class="hint">{WHY[reason]}</p>
+      <div class="plain-text" dir="auto">{text}</div>
+    </div>
+  );
 }

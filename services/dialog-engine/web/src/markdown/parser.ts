@@ -5,9 +5,8 @@
  * therefore has a number of cells, and a time, after which it is shown as it was written.
  */
 
-import MarkdownIt from "markdown-it";
-import { addMathematics } from "./mathematics";
-import { type Block, lineOf, type Parser, type Token } from "./states";
+import MarkdownIt, { type MarkdownIt as Parser, type StateBlock, type Token } from "markdown-it";
+import { addMathematics, lineOf } from "./mathematics";
 
 /** The most cells of the tables of one answer. */
 export const MOST_CELLS = 5_000;
@@ -78,7 +77,7 @@ function inTime(shared: Shared): boolean {
 const DELIMITERS = /^ {0,3}[|:-][-|: \t]*$/;
 
 /** Counts the cells of a table before they are made; one with too many becomes a token "plain". */
-function largeTable(state: Block, start: number, end: number, silent: boolean): boolean {
+function largeTable(state: StateBlock, start: number, end: number, silent: boolean): boolean {
   if (start + 1 >= end || !lineOf(state, start).includes("|")) return false;
   const delimiters = lineOf(state, start + 1);
   if (!delimiters.includes("|") || !DELIMITERS.test(delimiters)) return false;

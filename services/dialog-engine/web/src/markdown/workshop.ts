@@ -3,8 +3,10 @@
  * takes longer than 150 ms: a grammar can take seconds for a short text, and then the block stays plain.
  */
 
+import { useEffect, useState } from "preact/hooks";
+
 const MOST_MS = 150;
-/** To load what a kind of work needs, and until a block is begun: not counted to it. */
+/** To load what a kind of work needs, until a block is begun: not counted to it. */
 const LOAD_MS = 15_000;
 /** How often the time is looked at. A machine that is busy with others does so late, and is given as much more time. */
 const STEP_MS = 10;
@@ -31,26 +33,21 @@ export interface Jobs {
   math: { work: { tex: string; display: boolean }; result: MathNode };
 }
 
-export type Request = { load: keyof Jobs } | { make: keyof Jobs; work: Jobs[keyof Jobs]["work"] };
+export type Request = { kind: keyof Jobs; work: Jobs[keyof Jobs]["work"] };
 
-interface Job {
-  kind: keyof Jobs;
-  work: Jobs[keyof Jobs]["work"];
+interface Job extends Request {
   wanted: () => boolean;
   done: (result: unknown) => void;
 }
 
 export class Workshop {
-  #start: () => Worker;
   #worker: Worker | null = null;
-  #loaded = new Set<keyof Jobs>();
+  /** The kinds of which the worker could not begin a block. */
   #broken = new Set<keyof Jobs>();
   #waiting: Job[] = [];
   #working = false;
 
-  constructor(start: () => Worker) {
-    this.#start = start;
-  }
+  constructor(private readonly start: () => Worker) {}
 
   /** What becomes of `work`; null when it takes too long, fails, or is not wanted any more when its turn comes. */
   make<Kind extends keyof Jobs>(
@@ -68,47 +65,36 @@ export class Workshop {
     this.#working = true;
     for (let job = this.#waiting.shift(); job; job = this.#waiting.shift()) {
       const known = !this.#broken.has(job.kind) && JSON.stringify(job.work).length <= MOST_CHARACTERS;
-      job.done(known && job.wanted() ? await this.#do(job) : null);
+      job.done(known && job.wanted() ? await this.#ask(job) : null);
     }
     this.#working = false;
   }
 
-  async #do({ kind, work }: Job): Promise<unknown> {
-    if (!this.#loaded.has(kind)) {
-      const loaded = await this.#ask({ load: kind }, LOAD_MS);
-      if (loaded !== true) this.#broken.add(kind);
-      else this.#loaded.add(kind);
-      if (loaded !== true) return null;
-    }
-    return this.#ask({ make: kind, work }, LOAD_MS);
-  }
-
-  /**
-   * The worker's answer; null when it fails, or when none comes in time, and then the worker is ended. `ms` is the time
-   * for it to answer, or to say that it has begun.
-   */
-  #ask(request: Request, ms: number): Promise<unknown> {
+  /** The worker's answer; null when it fails, or when none comes in time, and then the worker is ended. */
+  #ask({ kind, work }: Request): Promise<unknown> {
     return new Promise((resolve) => {
+      let begun = false;
       const finish = (result: unknown) => {
         stop();
+        if (!begun) this.#broken.add(kind);
         resolve(result);
       };
       const end = () => {
         this.#worker?.terminate();
         this.#worker = null;
-        this.#loaded.clear();
         finish(null);
       };
-      let stop = countDown(ms, end);
+      let stop = countDown(LOAD_MS, end);
       try {
-        this.#worker ??= this.#start();
+        this.#worker ??= this.start();
         this.#worker.onmessage = ({ data }) => {
           if (data !== BEGUN) return finish(data);
+          begun = true;
           stop();
           stop = countDown(MOST_MS, end);
         };
         this.#worker.onerror = end;
-        this.#worker.postMessage(request);
+        this.#worker.postMessage({ kind, work } satisfies Request);
       } catch {
         end();
       }
@@ -151,3 +137,21 @@ const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.cre
 export const workshop = new Workshop(
   () => new Worker((policy?.createScriptURL(WORKER_ADDRESS) ?? WORKER_ADDRESS) as string, { type: "module" }),
 );
+
+/** The result of `work`, or null while there is none; null as `work` asks for nothing. An old result is never shown. */
+export function useLaidOut<Kind extends keyof Jobs>(
+  kind: Kind,
+  work: Jobs[Kind]["work"] | null,
+): Jobs[Kind]["result"] | null {
+  const asked = work && JSON.stringify(work);
+  const [made, setMade] = useState<{ asked: string; result: Jobs[Kind]["result"] | null } | null>(null);
+  useEffect(() => {
+    if (!work || !asked) return;
+    let wanted = true;
+    workshop.make(kind, work, () => wanted).then((result) => wanted && setMade({ asked, result }));
+    return () => {
+      wanted = false;
+    };
+  }, [kind, asked]);
+  return made?.asked === asked ? made.result : null;
+}

@@ -16,11 +16,9 @@ export type Option = [value: string, label: string];
 
 export class Picker {
   options: Signal<Option[]> = signal([]);
-  #stored: string;
   #picked: Signal<string>;
 
-  constructor(stored: string) {
-    this.#stored = stored;
+  constructor(private readonly stored: string) {
     this.#picked = signal(kept(ofTab, stored) ?? "");
   }
 
@@ -32,7 +30,7 @@ export class Picker {
 
   pick(value: string): void {
     this.#picked.value = value;
-    keep(ofTab, this.#stored, value);
+    keep(ofTab, this.stored, value);
   }
 }
 

@@ -1,6 +1,6 @@
 /**
- * What is written but not sent, one text for each conversation. It outlives a reload, and every tab has it, under a name
- * with a digest of the person: nobody else who uses this browser sees it.
+ * What is written but not sent, one text for each conversation, and one for each message in it that is edited. It outlives
+ * a reload, and every tab has it, under a name with a digest of the person: nobody else who uses this browser sees it.
  */
 
 import { signal } from "@preact/signals";
@@ -13,7 +13,8 @@ export class Drafts {
   /** The text in the message box. */
   text = signal("");
   #place = NEW;
-  #digest: string | null = null;
+  /** Whose they are, once that is known. */
+  #digest = signal<string | null>(null);
   /** Those that were written before it was known whose they are, or where nothing can be kept. */
   #here = new Map<string, string>();
 
@@ -26,26 +27,20 @@ export class Drafts {
 
   /** Whose they are. Their own come back, unless something was written meanwhile. */
   belongTo(digest: string | null): void {
-    if (digest === null || digest === this.#digest) return;
-    this.#digest = digest;
+    if (digest === null || digest === this.#digest.peek()) return;
+    this.#digest.value = digest;
     for (const [place, text] of this.#here) this.#keep(place, text);
     this.#here.clear();
     this.text.value = this.#load(this.#place);
   }
 
-  /** Shows that of a conversation; null for a new one. */
-  open(sessionId: string | null): void {
+  /** Shows that of a conversation; null for a new one. What was written before a new one was `named` goes with it. */
+  open(sessionId: string | null, named: boolean): void {
     if (this.#place === (sessionId ?? NEW)) return;
+    if (named) this.#keep(NEW, "");
     this.#place = sessionId ?? NEW;
-    this.text.value = this.#load(this.#place);
-  }
-
-  /** The new conversation has got its id: what was written in it meanwhile goes with it. */
-  named(sessionId: string): void {
-    const text = this.text.value;
-    this.#keep(NEW, "");
-    this.#place = sessionId;
-    this.write(text);
+    if (named) this.write(this.text.value);
+    else this.text.value = this.#load(this.#place);
   }
 
   write(text: string): void {
@@ -63,21 +58,33 @@ export class Drafts {
     if (place === this.#place) this.text.value = both;
   }
 
+  /** What is written into the box in which a message of the conversation is edited; empty while nothing is. */
+  edited(turnId: string): string {
+    return this.#load(`${this.#place}.${turnId}`);
+  }
+
+  keepEdited(turnId: string, text: string): void {
+    this.#keep(`${this.#place}.${turnId}`, text);
+  }
+
   forget(sessionId: string): void {
-    this.#keep(sessionId, "");
+    const own = this.#name(sessionId);
+    if (own) remove(ofBrowser, own);
+    this.#here.delete(sessionId);
   }
 
   /** Nothing of this person is left, here and in the browser. */
   erase(): void {
     const own = this.#name("");
     if (own) remove(ofBrowser, own);
-    this.#digest = null;
+    this.#digest.value = null;
     this.#here.clear();
     this.text.value = "";
   }
 
   #name(place: string): string | null {
-    return this.#digest && `callstream.draft.${this.#digest}.${place}`;
+    const digest = this.#digest.value;
+    return digest && `callstream.draft.${digest}.${place}`;
   }
 
   #load(place: string): string {

@@ -16,12 +16,9 @@ export class Keys implements KeySource {
   /** Why the sign-in, or the last key, was refused; empty when it was not. */
   problem = "";
   #asking: Promise<boolean> | null = null;
-  #check: (key: string) => Promise<void>;
 
   /** `check(key)` asks the engine once, and throws its refusal. */
-  constructor(check: (key: string) => Promise<void>) {
-    this.#check = check;
-  }
+  constructor(private readonly check: (key: string) => Promise<void>) {}
 
   current(): string | null {
     return sessionStorage.getItem(STORED);
@@ -63,7 +60,7 @@ export class Keys implements KeySource {
   async #problemOf(key: string): Promise<string> {
     if (!/^[!-~]+$/.test(key)) return "A key has no spaces, and only letters, digits and signs of a plain keyboard.";
     try {
-      await this.#check(key);
+      await this.check(key);
       return "";
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

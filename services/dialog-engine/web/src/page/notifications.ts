@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import type { Session } from "../core/types";
+import { addressOf } from "./address";
 import { keep, kept, ofBrowser } from "./storage";
 
 const STORED = "callstream.notify";
@@ -11,26 +12,52 @@ export class Notifications {
   possible = "Notification" in globalThis;
   /** What the stream said last of each conversation: the list may be fetched again before the stream says it. */
   #heard = new Map<string, Session>();
+  /** The lock that each tab of the person shares while it is seen. */
+  #seen = "";
+  #away = new AbortController();
   on = signal(this.possible && kept(ofBrowser, STORED) === "on" && Notification.permission === "granted");
+
+  constructor() {
+    addEventListener("visibilitychange", () => this.#look());
+  }
+
+  /** Whose tabs are looked for; without a digest there is no other one. */
+  belongTo(digest: string | null): void {
+    this.#seen = digest && (navigator as { locks?: LockManager }).locks ? `callstream.seen.${digest}` : "";
+    this.#look();
+  }
 
   async switch(): Promise<void> {
     this.on.value = !this.on.value && (await Notification.requestPermission()) === "granted";
     keep(ofBrowser, STORED, this.on.value ? "on" : "");
   }
 
-  /** A conversation has changed: says that its answer has ended or needs approval, when this tab is hidden. Tabs share a tag. */
+  /** A conversation has changed: says that its answer has ended or needs approval, when no tab is seen. Tabs share a tag. */
   changed(listed: Session | undefined, after: Session): void {
     const before = this.#heard.get(after.sessionId) ?? listed;
     this.#heard.set(after.sessionId, after);
     const asks = Boolean(after.awaitsApproval && !before?.awaitsApproval);
     const ended = Boolean(before?.runningTurnId && !after.runningTurnId);
     if (!this.on.value || !document.hidden || !(asks || ended)) return;
-    const body = asks ? "A tool call needs your approval." : "The answer is there.";
-    const shown = new Notification(after.title || "New conversation", { body, tag: after.sessionId });
-    shown.onclick = () => {
-      window.focus();
-      location.hash = `#/s/${encodeURIComponent(after.sessionId)}`;
-      shown.close();
-    };
+    const show = () => notify(after, asks ? "A tool call needs your approval." : "The answer is there.");
+    if (!this.#seen) return show();
+    navigator.locks.request(this.#seen, { ifAvailable: true }, (lock) => lock && show());
   }
+
+  #look(): void {
+    this.#away.abort();
+    if (document.hidden || !this.#seen) return;
+    const { signal } = (this.#away = new AbortController());
+    const away = new Promise((resolve) => signal.addEventListener("abort", resolve));
+    navigator.locks.request(this.#seen, { mode: "shared", signal }, () => away).catch(() => {}); // hidden before it was given
+  }
+}
+
+function notify({ title, sessionId }: Session, body: string): void {
+  const shown = new Notification(title || "New conversation", { body, tag: sessionId });
+  shown.onclick = () => {
+    window.focus();
+    location.hash = addressOf(sessionId);
+    shown.close();
+  };
 }

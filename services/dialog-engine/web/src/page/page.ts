@@ -4,29 +4,26 @@ import { computed, effect, signal } from "@preact/signals";
 import { Api, ApiError } from "../core/api";
 import { Chat } from "../core/chat";
 import { Feed, type FeedEvent } from "../core/feed";
-import { isTransient } from "../core/follow";
-import { backOff, pause, tryNow } from "../core/pause";
+import { isTransient, tryNow, withRetries } from "../core/follow";
 import { Places } from "../core/places";
-import { SessionList } from "../core/sessions";
 import { initial, Store } from "../core/state";
 import { announcements } from "../core/status";
-import type { About, MadeCall, Session, State } from "../core/types";
+import type { About, ServerState, Session, State } from "../core/types";
+import { addressed, writeAddress } from "./address";
+import { Announcements } from "./announcements";
 import { Choices } from "./choices";
+import { byTouch, onceSoon } from "./device";
 import { Drafts } from "./drafts";
-import { onceSoon } from "./frames";
 import { Keys } from "./keys";
 import { Notices } from "./notices";
 import { Notifications } from "./notifications";
 import { digestOf, Tabs } from "./person";
-import { byTouch } from "./pointer";
-import { Question } from "./questions";
+import { type Doubt, Question } from "./questions";
 import { Scroll } from "./scroll";
+import { SessionList } from "./sessions";
 import { comeBack, leaveToSignIn } from "./sign-in";
 
-const ANNOUNCEMENTS_KEPT = 10;
-/** How often the times of the list move, in ms. */
-const TICK_MS = 5_000;
-const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
+export type Actions = Page["actions"];
 
 export class Page {
   store = new Store();
@@ -37,71 +34,79 @@ export class Page {
   drafts = new Drafts();
   choices = new Choices();
   scroll = new Scroll(() => this.state.value.items.length === 0);
-  deletion = new Question<{ title: string; runs: boolean }>();
-  /** Whether to ask again, though these calls stay as they are. */
-  leaving = new Question<{ calls: MadeCall[]; more: boolean }>();
+  doubt = new Question<Doubt>();
 
   // What is drawn.
   state = signal<State>(initial);
-  sessions = signal<{ all: Session[]; hasMore: boolean }>({ all: [], hasMore: false });
+  sessions = new SessionList(this.api);
   /** Whether the list has come: until then it is not empty, but unknown. */
   listed = signal<"loading" | "away" | "ready">("loading");
-  now = signal(Date.now());
   about = signal<About | null>(null);
+  servers = signal<ServerState[]>([]);
   sender = signal("");
   drawerOpen = signal(false);
-  spoken = signal<{ key: number; text: string }[]>([]);
+  announcements = new Announcements();
   /** Counts how often the message box was to get the focus. */
   focusWished = signal(0);
 
   title = computed(() => {
     const { sessionId, title } = this.state.value;
-    return this.sessions.value.all.find((session) => session.sessionId === sessionId)?.title || title;
+    return this.sessions.find(sessionId)?.title || title;
   });
 
   /** How many conversations wait for an approval. */
-  waiting = computed(() => this.sessions.value.all.filter(({ awaitsApproval }) => awaitsApproval).length);
+  waiting = computed(() => this.sessions.all.value.filter(({ awaitsApproval }) => awaitsApproval).length);
 
-  #list = new SessionList(this.api, () => {
-    this.sessions.value = { all: this.#list.all, hasMore: this.#list.hasMore };
-  });
-  #chat = new Chat({
-    api: this.api,
-    store: this.store,
-    places: new Places(),
-    onError: (error) => this.showError(error),
-    onSessions: () => this.refreshSessions(),
-  });
+  chat = new Chat(
+    this.api,
+    this.store,
+    new Places(),
+    (error) => this.showError(error),
+    () => this.#feed.live || this.#refreshSessions(),
+  );
   #feed = new Feed(this.api, (event) => this.#heard(event));
   #tabs = new Tabs(() => this.#leave());
   #draw = onceSoon(() => (this.state.value = this.store.state));
-  #announced = 0;
   #begins = false;
   #digest: string | null = null;
 
   /** What an item of the conversation can do; it stays the same object. */
   actions = {
     media: this.api.media,
+    /** Sends a decision on a call that waits for approval; throws the ApiError of a refusal. */
     decide: this.api.decide,
-    edit: (turnId: string, text: string) => this.#chat.change(() => this.api.edit(turnId, text)),
-    withdraw: (turnId: string) => this.#change(() => this.api.withdraw(turnId)),
-    sendNow: (turnId: string, stop: boolean) => this.#change(() => this.api.sendNow(turnId, stop)),
+    /** Changes, withdraws or sends a message that waits: false when that was not accepted. */
+    edit: (turnId: string, text: string) => this.chat.change(() => this.api.edit(turnId, text)),
+    withdraw: (turnId: string) => {
+      this.keepFocus();
+      this.chat.change(() => this.api.withdraw(turnId));
+    },
+    sendNow: (turnId: string, stop: boolean) => {
+      this.keepFocus();
+      this.chat.change(() => this.api.sendNow(turnId, stop));
+    },
     again: (turnId: string) => this.#again(turnId),
     branch: (turnId: string, text: string | null) => this.#branch(turnId, text),
-    show: (turnId: string) => void this.#chat.show(turnId),
+    /** Shows another version of a turn. */
+    show: (turnId: string) => void this.chat.show(turnId),
+    drafts: this.drafts,
   };
 
   constructor() {
     this.store.subscribe((state, before) => this.#changed(state, before));
     addEventListener("popstate", () => this.#followAddress());
     addEventListener("focus", () => this.#refreshOnFocus());
-    addEventListener("pagehide", () => this.#keepUnanswered());
+    addEventListener("pagehide", () => {
+      // The text of a message is kept of which the engine has not said that it has it.
+      for (const { sessionId, text } of this.chat.sending.unanswered) this.drafts.giveBack(sessionId, text);
+    });
   }
 
   /** Fetches all that the page shows at first. */
   start(): void {
     const { draft, refused } = comeBack();
-    if (refused) this.#refuse(refused);
+    this.keys.problem = refused;
+    if (refused) this.notices.show(refused, { word: "Sign in", act: () => this.signIn() });
     this.#followAddress();
     if (draft) this.drafts.write(draft);
     effect(() => {
@@ -109,26 +114,12 @@ export class Page {
     });
     if (!this.keys.held.value) this.#begin();
     this.keepFocus();
-    setInterval(() => (this.now.value = Date.now()), TICK_MS);
   }
 
   send(text: string): void {
     this.notices.dismiss();
     this.scroll.follow();
-    this.#chat.send(text, this.choices.chosen, (sessionId) => this.drafts.giveBack(sessionId, text));
-  }
-
-  /** Files come with a later release: one that is dropped or pasted must not take the place of the page. */
-  refuseFiles(): void {
-    this.notices.show(NO_FILES);
-  }
-
-  stop(): void {
-    this.#chat.stop();
-  }
-
-  loadOlder(): void {
-    this.#chat.loadOlder();
+    this.chat.send(text, this.choices.chosen, (sessionId) => this.drafts.giveBack(sessionId, text));
   }
 
   focusComposer(): void {
@@ -142,24 +133,20 @@ export class Page {
 
   newConversation(): void {
     this.drawerOpen.value = false;
-    this.notices.dismiss();
-    this.scroll.follow();
-    this.#chat.clear();
+    this.#open(null);
     this.focusComposer();
   }
 
   /** Asks first; where a turn runs, whether it is to be stopped. */
   async deleteSession({ sessionId, title, runningTurnId }: Session): Promise<void> {
     for (let runs = runningTurnId !== null; ; runs = true) {
-      if (!(await this.deletion.ask({ title: title || "New conversation", runs }))) return;
-      const end = await this.#chat.delete(sessionId, runs);
+      if (!(await this.doubt.ask({ kind: "deletion", title: title || "New conversation", runs }))) return;
+      const end = await this.chat.delete(sessionId, runs);
+      if (end === "runs") continue;
       if (end === "done") this.drafts.forget(sessionId);
-      if (end !== "runs") return this.focusComposer();
+      if (end === "done") this.sessions.remove(sessionId);
+      return this.focusComposer();
     }
-  }
-
-  moreSessions(): void {
-    this.#list.more().catch((error: unknown) => this.showError(error));
   }
 
   signIn(): void {
@@ -167,13 +154,8 @@ export class Page {
     leaveToSignIn(this.#digest === null ? this.drafts.text.value : "");
   }
 
-  async signOut(): Promise<void> {
-    try {
-      await this.api.signOut();
-      this.forget();
-    } catch (error) {
-      this.showError(error);
-    }
+  signOut(): void {
+    this.shown(this.api.signOut().then(() => this.forget()));
   }
 
   /** Leaves nothing of this person in any tab: no key, no draft, no text on the screen. */
@@ -183,168 +165,135 @@ export class Page {
   }
 
   showError(error: unknown): void {
-    const waits = error instanceof ApiError && error.status === 401;
-    this.notices.show(error, waits ? { word: "Sign in or use a key", act: () => this.#begin() } : trouble(error));
+    const asksWho = error instanceof ApiError && error.status === 401;
+    const signIn = { word: "Sign in or use a key", act: () => this.#begin() };
+    // What waits to try again, because the server cannot be reached or is not ready, tries now.
+    const again = isTransient(error) ? { word: "Try now", act: () => void tryNow() } : undefined;
+    this.notices.show(error, asksWho ? signIn : again);
+  }
+
+  /** What `work` gives; nothing when it fails, which is shown. */
+  shown<T>(work: Promise<T>): Promise<T | void> {
+    return work.catch((error: unknown) => this.showError(error));
   }
 
   /** When the list cannot be fetched, the old one stays until the next refresh. */
-  refreshSessions(): Promise<void> {
-    return this.#list.refresh().catch(() => {});
-  }
-
-  /** The text of a message is kept of which the engine has not said that it has it. */
-  #keepUnanswered(): void {
-    for (const { sessionId, text } of this.#chat.unanswered) this.drafts.giveBack(sessionId, text);
+  #refreshSessions(): Promise<void> {
+    return this.sessions.refresh().catch(() => {});
   }
 
   #learnAbout(): void {
-    this.api.about().then(
-      (about) => (this.about.value = about),
-      () => {},
-    );
+    this.api.about().then((about) => (this.about.value = about), () => {});
   }
 
+  /** What changed comes by itself, except how many tools there are, unless its stream cannot be had now. */
   async #refreshOnFocus(): Promise<void> {
     this.#learnAbout();
-    await this.refreshSessions();
-    if (this.#list.runsIn(this.store.state.sessionId)) this.#chat.join();
+    if (this.#feed.live) return;
+    await this.#refreshSessions();
+    if (this.sessions.find(this.store.state.sessionId)?.runningTurnId) this.chat.join();
   }
 
-  /** The person sends it: what the turn has done with tools is done. What is in the box already stays. */
+  /** Writes a question into the box once more: the person sends it, since what its turn has done with tools is done. */
   #again(turnId: string): void {
     const asked = this.store.state.items.find((item) => item.kind === "user" && item.turnId === turnId);
     if (asked?.kind === "user") this.drafts.write(this.drafts.text.value || asked.text);
     this.focusComposer();
   }
 
-  /** Asks first, if calls of the answers that are left have taken effect, or may have. */
+  /**
+   * Answers another text in the place of a question, or (null) the same one once more. Asks first, if calls of the answers
+   * that are left have taken effect, or may have, and if another turn runs. False when it was not accepted.
+   */
   async #branch(turnId: string, text: string | null): Promise<boolean> {
-    try {
-      const left = await this.api.effects(turnId);
-      if (left.calls.length && !(await this.leaving.ask(left))) return false;
-    } catch (error) {
-      this.showError(error);
-      return false;
-    }
+    const left = await this.shown(this.api.effects(turnId));
+    if (!left || (left.calls.length && !(await this.doubt.ask({ kind: "leaving", ...left })))) return false;
     this.notices.dismiss();
-    const accepted = await this.#chat.branch(turnId, text, this.choices.chosen);
-    if (accepted) this.keepFocus();
-    return accepted;
-  }
-
-  /** Sends or withdraws a message that waits. */
-  #change(change: () => Promise<unknown>): void {
-    this.keepFocus();
-    this.#chat.change(change);
+    let end = await this.chat.branch(turnId, text, this.choices.chosen, false);
+    if (end === "runs" && (await this.doubt.ask({ kind: "waiting" })))
+      end = await this.chat.branch(turnId, text, this.choices.chosen, true);
+    if (end === "done") this.keepFocus();
+    return end === "done";
   }
 
   /** Something has changed in this tab, in another one, on another device or at another engine. */
   #heard(event: FeedEvent): void {
     const { sessionId, phase } = this.store.state;
     if (event.type === "session") {
-      const listed = this.#list.all.find((session) => session.sessionId === event.session.sessionId);
-      this.notifications.changed(listed, event.session);
-      this.#list.put(event.session);
-      if (event.session.sessionId !== sessionId) return;
-      const { waiting, leafTurnId, runningTurnId } = event.session;
-      if (waiting || this.store.state.waiting.length) this.#chat.sync();
-      else if (leafTurnId) this.#chat.turnTo(leafTurnId);
-      if (runningTurnId && runningTurnId === leafTurnId) this.#chat.join();
+      this.notifications.changed(this.sessions.find(event.session.sessionId), event.session);
+      this.sessions.put(event.session);
+      if (event.session.sessionId === sessionId) this.chat.changed(event.session);
     } else if (event.type === "deleted") {
-      this.#list.remove(event.sessionId);
-      if (event.sessionId === sessionId && phase === "idle") this.#chat.clear();
-    } else if (event.type === "reset") this.refreshSessions();
-    else this.#learnAbout();
+      this.sessions.remove(event.sessionId);
+      if (event.sessionId === sessionId && phase === "idle") this.chat.clear();
+    } else if (event.type === "reset") this.#refreshSessions();
+    else {
+      this.servers.value = event.servers;
+      this.#learnAbout();
+    }
   }
 
   #leave(): void {
-    this.#chat.clear();
+    this.chat.clear();
     this.drafts.erase();
     this.keys.forget();
     location.replace(location.pathname);
   }
 
   #changed(state: State, before: State): void {
-    writeAddress(state);
-    const named = state.phase === "sending" && before.phase === "sending" && before.sessionId === null;
-    if (named && state.sessionId) this.drafts.named(state.sessionId);
-    else this.drafts.open(state.sessionId);
-    this.#announce(announcements(before, state));
+    writeAddress(state.sessionId);
+    this.drafts.open(state.sessionId, before.phase === "sending" && before.sessionId === null && state.phase === "sending");
+    this.announcements.say(announcements(before, state));
     if (before.older && before.older !== state.older && before.sessionId === state.sessionId) this.scroll.hold();
     if (before.phase === "running" && state.phase !== "running") this.notices.turnEnded();
     this.#draw();
-  }
-
-  /** Announces something to screen readers: they speak what is added to the live region. */
-  #announce(texts: string[]): void {
-    if (!texts.length) return;
-    const added = texts.map((text) => ({ key: (this.#announced += 1), text }));
-    this.spoken.value = [...this.spoken.value, ...added].slice(-ANNOUNCEMENTS_KEPT);
   }
 
   /** Fetches what the page shows around a conversation, until it has come; then opens the conversation that waits. */
   async #begin(): Promise<void> {
     if (this.#begins) return;
     this.#begins = true;
-    try {
-      for (let attempt = 0; this.listed.value !== "ready"; attempt += 1) {
-        try {
-          if (this.keys.held.value) await this.#learnPerson(); // a key that does not fit any more is sent once
-          await Promise.all([this.#learnPerson(), this.#list.refresh(), this.#learn()]);
-          this.listed.value = "ready";
-        } catch (error) {
-          this.listed.value = "away";
-          this.showError(error);
-          if (!isTransient(error)) return;
-          await pause(backOff(attempt), new AbortController().signal);
-        }
-      }
-    } finally {
-      this.#begins = false;
-    }
+    const away = (error: unknown) => {
+      this.listed.value = "away";
+      this.showError(error);
+    };
+    const { signal } = new AbortController();
+    if (this.listed.value !== "ready") await withRetries(() => this.#learn(), signal, away, 0).catch(away);
+    this.#begins = false;
+    if (this.listed.value !== "ready") return;
     const { phase, sessionId } = this.store.state;
-    if (phase === "loading" && sessionId && !this.#chat.loads) this.#chat.open(sessionId);
+    if (phase === "loading" && sessionId && !this.chat.loads) this.chat.open(sessionId);
   }
 
   async #learn(): Promise<void> {
-    const [about, offer] = await Promise.all([this.api.about(), this.api.models()]);
+    if (this.keys.held.value) await this.#learnPerson(); // a key that does not fit any more is sent once
+    const { about, models } = this.api;
+    const [is, offer] = await Promise.all([about(), models(), this.#learnPerson(), this.sessions.refresh()]);
     this.choices.offer(offer);
-    this.about.value = about;
+    this.about.value = is;
+    this.listed.value = "ready";
   }
 
   async #learnPerson(): Promise<void> {
     const { name, subject } = await this.api.me();
     this.sender.value = name;
     const digest = await digestOf(subject);
-    if (!this.#feed.follows || digest !== this.#digest) this.#feed.follow(digest);
+    if (!this.#feed.following || digest !== this.#digest) this.#feed.follow(digest);
     if (digest === this.#digest) return;
     this.#digest = digest;
     this.#tabs.join(digest);
     this.drafts.belongTo(digest);
-  }
-
-  #refuse(words: string): void {
-    this.keys.problem = words;
-    this.notices.show(words, { word: "Sign in", act: () => this.signIn() });
+    this.notifications.belongTo(digest);
   }
 
   #followAddress(): void {
-    const sessionId = addressed();
-    if (sessionId === this.store.state.sessionId) return;
+    if (addressed() !== this.store.state.sessionId) this.#open(addressed());
+  }
+
+  #open(sessionId: string | null): void {
     this.notices.dismiss();
     this.scroll.follow();
-    if (sessionId) this.#chat.open(sessionId);
-    else this.#chat.clear();
+    if (sessionId) this.chat.open(sessionId);
+    else this.chat.clear();
   }
 }
-
-/** The address is `#/s/<sessionId>`, so that a reload and the back button find the conversation again. */
-const addressed = (): string | null => decodeURIComponent(/^#\/s\/(.+)$/.exec(location.hash)?.[1] ?? "") || null;
-
-function writeAddress({ sessionId }: State): void {
-  if (sessionId === addressed()) return;
-  history.pushState(null, "", sessionId ? `#/s/${encodeURIComponent(sessionId)}` : location.pathname);
-}
-
-/** What helps when the server cannot be reached or is not ready: all that waits to try again tries now. */
-const trouble = (error: unknown) => (isTransient(error) ? { word: "Try now", act: () => void tryNow() } : undefined);

@@ -11,17 +11,14 @@ export async function digestOf(subject: string): Promise<string | null> {
 /** What the tabs of one person say to each other: that the person has left. */
 export class Tabs {
   #channel: BroadcastChannel | null = null;
-  #onLeft: () => void;
 
-  constructor(onLeft: () => void) {
-    this.#onLeft = onLeft;
-  }
+  constructor(private readonly onLeft: () => void) {}
 
   /** The tabs of the person with this digest; without one a tab is on its own. */
   join(digest: string | null): void {
     this.#channel?.close();
     this.#channel = digest === null ? null : new BroadcastChannel(`callstream.${digest}`);
-    this.#channel?.addEventListener("message", this.#onLeft);
+    this.#channel?.addEventListener("message", this.onLeft);
   }
 
   sayLeft(): void {

@@ -1,6 +1,16 @@
 /** The questions that the page asks in a dialog. A new one of a kind ends the one before. */
 
 import { type Signal, signal } from "@preact/signals";
+import type { MadeCall } from "../core/types";
+
+/** What is asked before something is done. */
+export type Doubt =
+  /** Whether to delete a conversation, and to stop its running turn for that. */
+  | { kind: "deletion"; title: string; runs: boolean }
+  /** Whether to ask again, though these calls stay as they are. */
+  | { kind: "leaving"; calls: MadeCall[]; more: boolean }
+  /** Whether to let a question wait for the answer that is being written. */
+  | { kind: "waiting" };
 
 export class Question<Facts> {
   /** What is asked now; null while nothing is. */

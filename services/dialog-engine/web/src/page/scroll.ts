@@ -12,25 +12,17 @@ export class Scroll {
   #top = 0;
   /** The distance from the end at which to stay when something is added above. */
   #held: number | null = null;
-  #empty: () => boolean;
 
   /** `empty` says that nothing was written yet: then the page begins at its top. */
-  constructor(empty: () => boolean) {
-    this.#empty = empty;
-  }
+  constructor(private readonly empty: () => boolean) {}
 
-  /** Begins with these elements: the one that scrolls, and what grows in it. Returns how to end. */
-  attach(scroller: HTMLElement, column: HTMLElement): () => void {
+  /** Begins with these elements, which stay: the one that scrolls, and what grows in it. */
+  attach(scroller: HTMLElement, column: HTMLElement): void {
     this.#scroller = scroller;
-    const onScroll = () => this.#onScroll(scroller);
-    scroller.addEventListener("scroll", onScroll, { passive: true });
+    scroller.addEventListener("scroll", () => this.#onScroll(scroller), { passive: true });
     const grown = new ResizeObserver(() => this.#keep());
     grown.observe(column);
     grown.observe(scroller);
-    return () => {
-      grown.disconnect();
-      scroller.removeEventListener("scroll", onScroll);
-    };
   }
 
   /** Goes to the end and stays there. */
@@ -57,14 +49,14 @@ export class Scroll {
   #keep(): void {
     const scroller = this.#scroller;
     if (!scroller) return;
-    if (this.#following) scroller.scrollTop = this.#empty() ? 0 : scroller.scrollHeight;
+    if (this.#following) scroller.scrollTop = this.empty() ? 0 : scroller.scrollHeight;
     else if (this.#held !== null) scroller.scrollTop = scroller.scrollHeight - this.#held;
     this.#held = null;
     this.#show(scroller);
   }
 
   #show(scroller: HTMLElement): void {
-    this.away.value = !this.#following && !this.#empty() && distance(scroller) >= NEAR_PX;
+    this.away.value = !this.#following && !this.empty() && distance(scroller) >= NEAR_PX;
   }
 }
 

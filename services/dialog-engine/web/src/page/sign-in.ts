@@ -1,12 +1,10 @@
 /** A sign-in leaves the page, and comes back to the same conversation with what was written. */
 
+import { wordsOf } from "../core/words";
 import { ofTab, keep, kept } from "./storage";
 
 const STORED = "callstream.return";
-const WHY = new Map([
-  ["TOO_MANY_ATTEMPTS", "There were too many attempts to sign in. Wait a minute, and sign in again."],
-  ["IDENTITY_PROVIDER_UNAVAILABLE", "The identity provider cannot be reached now. Wait a moment, and sign in again."],
-]);
+const NOT_COMPLETED = "The sign-in was not completed, so you are not signed in. Nothing was lost.";
 
 /** Leaves for the provider. `draft` is what was written before the page knew its user. */
 export function leaveToSignIn(draft: string): void {
@@ -21,6 +19,6 @@ export function comeBack(): { draft: string; refused: string } {
   const code = new URLSearchParams(location.search).get("sign-in-refused");
   const here = location.hash || address;
   if (code !== null || here !== location.hash) history.replaceState(null, "", location.pathname + here);
-  const refused = code === null ? "" : (WHY.get(code) ?? "The sign-in was not completed, so you are not signed in. Nothing was lost.");
-  return { draft, refused };
+  const why = code === "UNAUTHORIZED" ? "" : (code ?? ""); // said in other words, of somebody who has not tried
+  return { draft, refused: code === null ? "" : wordsOf(why, NOT_COMPLETED) };
 }

@@ -1,17 +1,14 @@
 /**
- * The light or dark theme. `theme.js`, a classic script, calls `applyTheme` before the first paint.
- * The system's preference holds until the user chooses; the choice is kept in localStorage.
+ * The light or dark theme. The system's preference holds until the user chooses; the choice is kept in localStorage. The
+ * build makes a classic script of this file, too, which gives the document its theme before the first paint.
  */
 
 import { keep, kept, ofBrowser } from "./storage";
 
 const STORED = "callstream.theme";
 
-/** Gives the document the theme that was chosen, if one was. */
-export function applyTheme(): void {
-  const stored = kept(ofBrowser, STORED);
-  if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
-}
+const stored = kept(ofBrowser, STORED);
+if (stored === "light" || stored === "dark") document.documentElement.dataset.theme = stored;
 
 export const systemIsDark = (): MediaQueryList => matchMedia("(prefers-color-scheme: dark)");
 

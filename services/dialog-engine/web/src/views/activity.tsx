@@ -1,12 +1,13 @@
 /** What is done or was done for an answer, in one line; opened, each call has a line. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { duration } from "../core/status";
 import { runningLine, runningOf, summaryOf } from "../core/turns";
-import type { Item, ReasoningItem } from "../core/types";
+import type { Item } from "../core/types";
+import type { Actions } from "../page/page";
 import { Icon } from "./icon";
-import { useKept } from "./kept";
-import { Bar, Tool, type ToolActions } from "./tool";
+import { useKept, useNow } from "./kept";
+import { Bar, Tool } from "./tool";
 
 interface Props {
   /** What is in it when it is open. */
@@ -14,13 +15,17 @@ interface Props {
   /** All of the turn. */
   items: Item[];
   live: boolean;
-  actions: ToolActions;
+  actions: Actions;
 }
 
 export function Activity({ folded, items, live, actions }: Props) {
   const running = live ? runningOf(folded) : null;
   const lines = useKept(folded, (item) =>
-    item.kind === "tool" ? <Tool key={item.key} item={item} actions={actions} /> : <Reasoning key={item.key} item={item as ReasoningItem} />,
+    item.kind === "tool" ? (
+      <Tool key={item.key} item={item} actions={actions} />
+    ) : (
+      <p key={item.key} class="reasoning" dir="auto" data-testid="reasoning">{"text" in item && item.text}</p>
+    ),
   );
   return (
     <details class="activity" aria-label="What was done" data-testid="activity">
@@ -29,7 +34,7 @@ export function Activity({ folded, items, live, actions }: Props) {
           <>
             <Icon name="busy" />
             <bdi>{runningLine(running)}</bdi>
-            <Clock key={running.item.key} />
+            <Clock key={running.item.key} began={running.item.call.began} />
             <span class="hint">{running.item.call.progress?.message}</span>
           </>
         ) : (
@@ -43,20 +48,10 @@ export function Activity({ folded, items, live, actions }: Props) {
   );
 }
 
-/** The time since it is on the screen, in whole seconds. */
-function Clock() {
-  const [began] = useState(Date.now);
-  const [now, setNow] = useState(began);
-  useEffect(() => {
-    const clock = setInterval(() => setNow(Date.now()), 1_000);
-    return () => clearInterval(clock);
-  }, []);
-  const seconds = Math.floor((now - began) / 1_000);
+/** The time since the call began, or else since it is on the screen, in whole seconds. */
+function Clock({ began }: { began: number | undefined }) {
+  const now = useNow();
+  const [seen] = useState(now);
+  const seconds = Math.max(0, Math.floor((now - (began ?? seen)) / 1_000));
   return <span class="clock">{seconds ? duration(seconds * 1_000).replace(".0 s", " s") : ""}</span>;
 }
-
-const Reasoning = ({ item: { text } }: { item: ReasoningItem }) => (
-  <p class="reasoning" dir="auto" data-testid="reasoning">
-    {text}
-  </p>
-);

@@ -5,31 +5,29 @@ import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { statusLine } from "../core/status";
 import type { Page } from "../page/page";
-import { Composer, hasFiles } from "./composer";
-import { Conversation } from "./conversation";
+import { Button } from "./button";
+import { Composer, hasFiles, NO_FILES } from "./composer";
 import { KeyDialog } from "./dialogs";
-import { Empty } from "./empty";
 import { Head } from "./head";
 import { Icon } from "./icon";
-import { load, parts } from "./loaded";
+import { useLater } from "./loaded";
 import { Notice } from "./notice";
 import { Sidebar } from "./sidebar";
+import { Conversation } from "./transcript";
 
 export function App({ page, icon }: { page: Page; icon: string }) {
   const narrow = useNarrow(page);
   const open = page.drawerOpen.value && narrow;
   useDrawerFocus(open, narrow);
-  useKeys(page);
-  useDrops(page);
+  useWindow(page);
+  const { DoubtDialog } = useLater(page.doubt.asked.value);
   const skip = (event: Event) => {
     event.preventDefault(); // the address belongs to the conversation
     page.focusComposer();
   };
   return (
     <div class={open ? "page drawer-open" : "page"}>
-      <a class="skip" id="skip" href="#message" onClick={skip}>
-        Skip to the message box
-      </a>
+      <a class="skip" id="skip" href="#message" onClick={skip}>Skip to the message box</a>
       <Sidebar page={page} inert={narrow && !open} icon={icon} />
       <div class="backdrop" onClick={() => (page.drawerOpen.value = false)} />
       <main class="main" id="main" inert={open}>
@@ -38,28 +36,13 @@ export function App({ page, icon }: { page: Page; icon: string }) {
         <Foot page={page} />
       </main>
       <div class="unseen" id="live" role="status" aria-live="polite" data-testid="live">
-        {page.spoken.value.map(({ key, text }) => (
+        {page.announcements.spoken.value.map(({ key, text }) => (
           <p key={key}>{text}</p>
         ))}
       </div>
       <KeyDialog page={page} />
-      <Confirmations page={page} />
+      {DoubtDialog && <DoubtDialog page={page} />}
     </div>
-  );
-}
-
-/** The dialogs that ask before something is done. */
-function Confirmations({ page }: { page: Page }) {
-  const asked = page.deletion.asked.value ?? page.leaving.asked.value;
-  useEffect(() => {
-    load().catch(() => {}); // asked for again with the next question
-  }, [asked]);
-  const { DeleteDialog, LeavingDialog } = parts.value ?? {};
-  return (
-    <>
-      {DeleteDialog && <DeleteDialog page={page} />}
-      {LeavingDialog && <LeavingDialog page={page} />}
-    </>
   );
 }
 
@@ -67,7 +50,7 @@ function Middle({ page }: { page: Page }) {
   const scroller = useRef<HTMLDivElement>(null);
   const column = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
-    return scroller.current && column.current ? page.scroll.attach(scroller.current, column.current) : undefined;
+    if (scroller.current && column.current) page.scroll.attach(scroller.current, column.current);
   }, []);
   const state = page.state.value;
   return (
@@ -75,12 +58,44 @@ function Middle({ page }: { page: Page }) {
       <div class="column" id="column" ref={column}>
         <Empty page={page} />
         <Older page={page} scroller={scroller} />
-        <p class="hint printed" hidden={state.older === null}>
-          Earlier messages were not loaded, and are not printed.
-        </p>
+        <p class="hint printed" hidden={state.older === null}>Earlier messages were not loaded, and are not printed.</p>
         <Conversation state={state} actions={page.actions} />
       </div>
     </div>
+  );
+}
+
+const SUGGESTIONS = [
+  "What time is it in Tokyo and in Paris?",
+  "What is 17 * 23 + 4?",
+  "Run a slow job for 5 seconds",
+  "Call the failing tool",
+];
+
+/** The first thing seen: what the page is for, and things to try. */
+function Empty({ page }: { page: Page }) {
+  const { items, phase } = page.state.value;
+  const ask = (text: string) => {
+    page.focusComposer();
+    page.send(text);
+  };
+  return (
+    <section class="empty" data-testid="empty-state" aria-labelledby="empty-title" hidden={items.length > 0 || phase !== "idle"}>
+      <h2 id="empty-title">What would you like to try?</h2>
+      <p>Ask something. When a tool is needed, you see each call here as it happens.</p>
+      <p class="scripted" data-testid="scripted-banner" hidden={!page.about.value?.model.scripted}>
+        <Icon name="alert" />
+        <span>
+          <strong>Scripted demo model.</strong> The answers come from a script, not from a language model. The tool calls
+          are real.
+        </span>
+      </p>
+      <div class="suggestions">
+        {SUGGESTIONS.map((text) => (
+          <Button key={text} kind="outlined" testId="suggestion" onClick={() => ask(text)}>{text}</Button>
+        ))}
+      </div>
+    </section>
   );
 }
 
@@ -93,7 +108,7 @@ function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElem
   const { older } = page.state.value;
   useEffect(() => {
     if (!button.current || older === null) return undefined;
-    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.loadOlder(), {
+    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.chat.loadOlder(), {
       root: scroller.current,
       rootMargin: `${NEAR_PX}px 0px 0px`,
     });
@@ -101,9 +116,9 @@ function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElem
     return () => seen.disconnect();
   }, [older]);
   return (
-    <button type="button" class="quiet" data-testid="older" hidden={older === null} ref={button} onClick={() => page.loadOlder()}>
+    <Button testId="older" hidden={older === null} ref={button} onClick={() => page.chat.loadOlder()}>
       Show earlier messages
-    </button>
+    </Button>
   );
 }
 
@@ -111,15 +126,9 @@ function Foot({ page }: { page: Page }) {
   const state = page.state.value;
   return (
     <footer class="foot">
-      <button
-        type="button"
-        class="outlined jump"
-        data-testid="jump"
-        hidden={!page.scroll.away.value}
-        onClick={() => page.scroll.follow()}
-      >
+      <Button kind="outlined jump" testId="jump" hidden={!page.scroll.away.value} onClick={() => page.scroll.follow()}>
         <Icon name="down" /> Newest
-      </button>
+      </Button>
       <Notice page={page} />
       <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : state.connection}>
         {statusLine(state)}
@@ -136,13 +145,10 @@ function Foot({ page }: { page: Page }) {
 function useNarrow(page: Page): boolean {
   const narrow = useSignal(matchMedia("(max-width: 52rem)").matches);
   useEffect(() => {
-    const query = matchMedia("(max-width: 52rem)");
-    const change = () => {
-      narrow.value = query.matches;
+    matchMedia("(max-width: 52rem)").addEventListener("change", ({ matches }) => {
+      narrow.value = matches;
       page.drawerOpen.value = false;
-    };
-    query.addEventListener("change", change);
-    return () => query.removeEventListener("change", change);
+    });
   }, []);
   return narrow.value;
 }
@@ -158,33 +164,22 @@ function useDrawerFocus(open: boolean, narrow: boolean): void {
   }, [open]);
 }
 
-/** Escape closes the drawer, or stops the answer. */
-function useKeys(page: Page): void {
+/** What is pressed or dropped anywhere on the page, which is there for as long as its document. */
+function useWindow(page: Page): void {
   useEffect(() => {
-    const onKeyDown = ({ key, isComposing }: KeyboardEvent) => {
-      // In an input method Escape ends the composition only.
+    // Escape closes the drawer, or stops the answer; in an input method it ends the composition only.
+    addEventListener("keydown", ({ key, isComposing }) => {
       if (key !== "Escape" || isComposing || document.querySelector("dialog[open]")) return;
       if (page.drawerOpen.value) page.drawerOpen.value = false;
-      else page.stop();
-    };
-    addEventListener("keydown", onKeyDown);
-    return () => removeEventListener("keydown", onKeyDown);
-  }, []);
-}
-
-/** A file that is dropped anywhere would be opened in place of the page. */
-function useDrops(page: Page): void {
-  useEffect(() => {
+      else page.chat.stop();
+    });
+    // A file that is dropped would be opened in place of the page.
     const onDrag = (event: DragEvent) => {
       if (!hasFiles(event.dataTransfer)) return;
       event.preventDefault();
-      if (event.type === "drop") page.refuseFiles();
+      if (event.type === "drop") page.notices.show(NO_FILES);
     };
     addEventListener("dragover", onDrag);
     addEventListener("drop", onDrag);
-    return () => {
-      removeEventListener("dragover", onDrag);
-      removeEventListener("drop", onDrag);
-    };
   }, []);
 }

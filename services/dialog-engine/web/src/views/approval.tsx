@@ -1,12 +1,13 @@
 /** The approval on a card: a person reads what would be run, may change it, and decides. */
 
 import type { RefObject } from "preact";
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { ApiError } from "../core/api";
-import { needsApproval } from "../core/calls";
+import { needsApproval, visible } from "../core/calls";
 import { toolLabel, until } from "../core/status";
 import type { Approval, Call } from "../core/types";
-import { visible } from "../core/visible";
+import { Button } from "./button";
+import { useNow } from "./kept";
 
 /** Sends a decision to the engine; throws the ApiError of a refusal. */
 export type Decide = (body: object) => Promise<unknown>;
@@ -22,9 +23,6 @@ const DECIDED = new Map([
   ["refused", "Refused."],
   ["expired", "There was no decision in time, so it was not run."],
 ]);
-
-/** About as many characters as a line of the field has. */
-const LINE = 60;
 
 interface Props {
   call: Call;
@@ -55,12 +53,7 @@ export function ApprovalPart({ call, decide, next }: Props) {
   );
 }
 
-interface FormProps {
-  call: Call;
-  approval: Approval;
-  decide: Decide;
-  form: RefObject<HTMLFormElement | null>;
-}
+type FormProps = Omit<Props, "next"> & { approval: Approval; form: RefObject<HTMLFormElement | null> };
 
 function Form({ call, approval, decide, form }: FormProps) {
   const id = useId();
@@ -106,7 +99,7 @@ function Form({ call, approval, decide, form }: FormProps) {
       <textarea
         id={`${id}-arguments`}
         class="data"
-        rows={rowsOf(asked)}
+        rows={Math.min(12, asked.split("\n").length + 1)}
         spellcheck={false}
         autocapitalize="off"
         autocomplete="off"
@@ -119,9 +112,7 @@ function Form({ call, approval, decide, form }: FormProps) {
           setRefused("");
         }}
       />
-      <p id={`${id}-error`} class="approval-error" role="alert" data-testid="approval-error">
-        {said}
-      </p>
+      <p id={`${id}-error`} class="approval-error" role="alert" data-testid="approval-error">{said}</p>
       <label for={`${id}-reason`}>Reason for refusing</label>
       <input
         id={`${id}-reason`}
@@ -132,17 +123,16 @@ function Form({ call, approval, decide, form }: FormProps) {
         data-testid="approval-reason"
       />
       <div class="approval-actions">
-        <button type="submit" class="primary" data-testid="approve" disabled={problem !== ""}>
+        <Button type="submit" kind="primary" testId="approve" disabled={problem !== ""}>
           {edited ? "Approve with changes" : "Approve"}
-        </button>
-        <button
-          type="button"
-          class="outlined"
-          data-testid="refuse"
+        </Button>
+        <Button
+          kind="outlined"
+          testId="refuse"
           onClick={() => send({ decision: "refuse", reason: reason.current?.value.trim() ?? "" })}
         >
           Refuse
-        </button>
+        </Button>
         <Expiry expiresAt={approval.expiresAt ?? ""} />
       </div>
     </form>
@@ -159,23 +149,9 @@ function useArguments(call: Call, { hash }: Approval) {
   return { ...field, setValue: (value: string) => setField(({ asked }) => ({ asked, value })) };
 }
 
-function rowsOf(text: string): number {
-  const rows = text.split("\n").reduce((sum, line) => sum + Math.ceil((line.length + 1) / LINE), 0);
-  return Math.min(12, Math.max(2, rows));
-}
-
-function Expiry({ expiresAt }: { expiresAt: string }) {
-  const [now, setNow] = useState(Date.now());
-  useEffect(() => {
-    const clock = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(clock);
-  }, []);
-  return (
-    <span class="approval-expiry" data-testid="approval-expiry">
-      {until(Date.parse(expiresAt) - now)}
-    </span>
-  );
-}
+const Expiry = ({ expiresAt }: { expiresAt: string }) => (
+  <span class="approval-expiry" data-testid="approval-expiry">{until(Date.parse(expiresAt) - useNow())}</span>
+);
 
 function refusal(error: unknown): string {
   const fields = error instanceof ApiError ? error.fields : [];

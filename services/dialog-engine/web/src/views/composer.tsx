@@ -2,8 +2,12 @@
 
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Page } from "../page/page";
-import { byTouch } from "../page/pointer";
+import { byTouch } from "../page/device";
+import { Button } from "./button";
 import { Icon } from "./icon";
+
+/** Files come with a later release: one that is dropped or pasted must not take the place of the page. */
+export const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
 
 export function Composer({ page }: { page: Page }) {
   const { phase, turn } = page.state.value;
@@ -36,9 +40,7 @@ export function Composer({ page }: { page: Page }) {
   };
   return (
     <form class="composer" id="composer" onSubmit={submit}>
-      <label class="unseen" for="message">
-        Message
-      </label>
+      <label class="unseen" for="message">Message</label>
       <textarea
         id="message"
         rows={1}
@@ -51,32 +53,23 @@ export function Composer({ page }: { page: Page }) {
         ref={input}
         value={draft}
         onInput={({ currentTarget }) => page.drafts.write(currentTarget.value)}
-        onPaste={(event) => hasFiles(event.clipboardData) && page.refuseFiles()}
+        onPaste={(event) => hasFiles(event.clipboardData) && page.notices.show(NO_FILES)}
         onKeyDown={onKeyDown}
       />
-      <button
-        type="button"
-        class="outlined"
-        id="stop"
-        data-testid="stop"
+      <Button
+        kind="outlined"
+        testId="stop"
         aria-label="Stop"
         ref={stop}
         hidden={!running}
         disabled={stopping}
-        onClick={() => page.stop()}
+        onClick={() => page.chat.stop()}
       >
         <Icon name="stop" /> <span class="word">Stop</span>
-      </button>
-      <button
-        type="submit"
-        class="primary square"
-        id="send"
-        data-testid="send"
-        aria-label="Send"
-        disabled={!ready || !draft.trim()}
-      >
+      </Button>
+      <Button type="submit" kind="primary square" testId="send" aria-label="Send" disabled={!ready || !draft.trim()}>
         <Icon name="up" />
-      </button>
+      </Button>
     </form>
   );
 }

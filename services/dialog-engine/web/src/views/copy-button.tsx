@@ -19,11 +19,7 @@ export function CopyButton({ label, testId, text, rich, small = false }: Props) 
   const [word, setWord] = useState(label);
   if (!navigator.clipboard) return null;
   const copy = async () => {
-    const copied = await written(text(), rich?.()).then(
-      () => true,
-      () => false,
-    );
-    setWord(copied ? "Copied" : "Could not copy");
+    setWord(await written(text(), rich?.()).then(() => "Copied", () => "Could not copy"));
     setTimeout(() => setWord(label), SHOWN_MS);
   };
   return (

@@ -4,24 +4,23 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Page } from "../page/page";
 import type { Question } from "../page/questions";
+import { Button } from "./button";
 
 export function KeyDialog({ page }: { page: Page }) {
-  const { keys } = page;
-  const { problem = "", signIn = false } = keys.question.asked.value ?? {};
+  const { question } = page.keys;
+  const { problem = "", signIn = false } = question.asked.value ?? {};
+  const notNow = (
+    <Button kind="outlined" onClick={() => question.end(false)}>Not now</Button>
+  );
   return (
-    <Dialog question={keys.question} testId="key-dialog" title="key-title">
-      <h2 id="key-title">{signIn ? "Sign in" : "API key needed"}</h2>
-      <p class="bad-text" role="alert" data-testid="key-rejected" hidden={!problem}>
-        {problem}
-      </p>
+    <Dialog question={question} testId="key-dialog" title={signIn ? "Sign in" : "API key needed"}>
+      <p class="bad-text" role="alert" data-testid="key-rejected" hidden={!problem}>{problem}</p>
       {signIn ? (
         <>
           <p>Sign in to go on. You come back to this conversation, and what you wrote is kept.</p>
           <div class="dialog-actions">
-            <NotNow page={page} />
-            <button type="button" class="primary" data-testid="sign-in" onClick={() => page.signIn()}>
-              Sign in
-            </button>
+            {notNow}
+            <Button kind="primary" testId="sign-in" onClick={() => page.signIn()}>Sign in</Button>
           </div>
           <details>
             <summary>Use an API key instead</summary>
@@ -31,20 +30,12 @@ export function KeyDialog({ page }: { page: Page }) {
       ) : (
         <>
           <p>This server needs an API key. The key is kept until you close this tab.</p>
-          <KeyField page={page}>
-            <NotNow page={page} />
-          </KeyField>
+          <KeyField page={page}>{notNow}</KeyField>
         </>
       )}
     </Dialog>
   );
 }
-
-const NotNow = ({ page: { keys } }: { page: Page }) => (
-  <button type="button" class="outlined" onClick={() => keys.question.end(false)}>
-    Not now
-  </button>
-);
 
 const KeyField = ({ page: { keys }, children }: { page: Page; children?: ComponentChildren }) => (
   <div class="key-field">
@@ -60,9 +51,7 @@ const KeyField = ({ page: { keys }, children }: { page: Page; children?: Compone
     />
     <div class="dialog-actions">
       {children}
-      <button type="submit" class="primary" data-testid="key-submit">
-        Use this key
-      </button>
+      <Button kind="primary" type="submit" testId="key-submit">Use this key</Button>
     </div>
   </div>
 );
@@ -70,7 +59,6 @@ const KeyField = ({ page: { keys }, children }: { page: Page; children?: Compone
 interface Props<Facts> {
   question: Question<Facts>;
   testId: string;
-  /** The id of the heading. */
   title: string;
   children: ComponentChildren;
 }
@@ -97,11 +85,12 @@ export function Dialog<Facts>({ question, testId, title, children }: Props<Facts
   return (
     <dialog
       data-testid={testId}
-      aria-labelledby={title}
+      aria-labelledby={`${testId}-title`}
       ref={dialog}
       onClose={({ currentTarget }) => !currentTarget.open && question.asked.value !== null && question.end(false)}
     >
       <form method="dialog" ref={form} onSubmit={submit}>
+        <h2 id={`${testId}-title`}>{title}</h2>
         {children}
       </form>
     </dialog>

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Picker } from "../page/choices";
 import type { Page } from "../page/page";
 import { isDark, switchTheme, systemIsDark } from "../page/theme";
+import { Button } from "./button";
 import { Icon } from "./icon";
 
 export function Head({ page }: { page: Page }) {
@@ -13,18 +14,17 @@ export function Head({ page }: { page: Page }) {
   const open = page.drawerOpen.value;
   return (
     <header class="head">
-      <button
-        type="button"
-        class="quiet square"
+      <Button
+        kind="quiet square"
         id="sidebar-toggle"
-        data-testid="sidebar-toggle"
+        testId="sidebar-toggle"
         aria-label="Conversations"
         aria-controls="sidebar"
         aria-expanded={open}
         onClick={() => (page.drawerOpen.value = !open)}
       >
         <Icon name="menu" />
-      </button>
+      </Button>
       <h1 id="title" dir="auto">
         {page.title.value || "New conversation"}
       </h1>
@@ -52,9 +52,7 @@ function Select({ picker, id, label }: { picker: Picker; id: string; label: stri
       onChange={({ currentTarget }) => picker.pick(currentTarget.value)}
     >
       {options.map(([value, name]) => (
-        <option key={value} value={value}>
-          {name}
-        </option>
+        <option key={value} value={value}>{name}</option>
       ))}
     </select>
   );
@@ -62,26 +60,21 @@ function Select({ picker, id, label }: { picker: Picker; id: string; label: stri
 
 function ThemeButton() {
   const [dark, setDark] = useState(isDark);
-  useEffect(() => {
-    const system = systemIsDark();
-    const look = () => setDark(isDark());
-    system.addEventListener("change", look);
-    return () => system.removeEventListener("change", look);
-  }, []);
+  const look = () => setDark(isDark());
+  useEffect(() => systemIsDark().addEventListener("change", look), []);
   const change = () => {
     switchTheme();
-    setDark(isDark());
+    look();
   };
   return (
-    <button
-      type="button"
-      class="quiet square"
+    <Button
+      kind="quiet square"
       id="theme-toggle"
-      data-testid="theme-toggle"
+      testId="theme-toggle"
       aria-label={dark ? "Use the light theme" : "Use the dark theme"}
       onClick={change}
     >
       <Icon name="contrast" />
-    </button>
+    </Button>
   );
 }

@@ -1,8 +1,9 @@
-/** Nodes that are kept for as long as what they show is the same object: Preact passes over them without a look below. */
+/** What a view keeps while it is drawn again, and how it is drawn again as the time passes. */
 
 import type { VNode } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
+/** Nodes that are kept for as long as what they show is the same object: Preact passes over them without a look below. */
 export function useKept<Thing extends { key: string }>(things: Thing[], draw: (thing: Thing) => VNode): VNode[] {
   const drawn = useRef(new Map<string, { thing: Thing; node: VNode }>());
   const next: typeof drawn.current = new Map();
@@ -12,4 +13,14 @@ export function useKept<Thing extends { key: string }>(things: Thing[], draw: (t
   }
   drawn.current = next;
   return [...next.values()].map(({ node }) => node);
+}
+
+/** The time in Unix milliseconds, each `ms`. */
+export function useNow(ms = 1_000): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const clock = setInterval(() => setNow(Date.now()), ms);
+    return () => clearInterval(clock);
+  }, []);
+  return now;
 }

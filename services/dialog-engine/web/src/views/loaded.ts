@@ -1,10 +1,11 @@
 /** The parts of the page that are loaded after its first picture, as one file. */
 
 import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
 
 type Parts = typeof import("./later");
 
-export const parts = signal<Parts | null>(null);
+const parts = signal<Parts | null>(null);
 /** Whether they could not be fetched. */
 export const missing = signal(false);
 let coming: Promise<Parts> | null = null;
@@ -20,4 +21,12 @@ export function load(): Promise<Parts> {
     },
   );
   return coming;
+}
+
+/** The parts that have come. They are asked for when they are needed, once more after a failure. */
+export function useLater(needed: unknown): Partial<Parts> {
+  useEffect(() => {
+    if (needed) load().catch(() => {});
+  }, [needed]);
+  return parts.value ?? {};
 }

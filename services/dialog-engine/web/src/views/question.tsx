@@ -1,53 +1,69 @@
 /** A question of the user: its text, its versions, and what can be done with it. */
 
-import type { VNode } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
+import type { Drafts } from "../page/drafts";
+import type { Actions } from "../page/page";
+import { Button } from "./button";
 import { CopyButton } from "./copy-button";
-import { useFocusAfter } from "./focus";
-import { load, parts } from "./loaded";
-
-export interface BranchActions {
-  /** Answers another text in the place of a question, or (null) the same one once more. False when it was not accepted. */
-  branch: (turnId: string, text: string | null) => Promise<boolean>;
-  /** Shows another version of a turn. */
-  show: (turnId: string) => void;
-}
+import { useLater } from "./loaded";
 
 interface Props {
   item: UserItem;
   versions: string[] | undefined;
-  actions: BranchActions;
+  actions: Actions;
 }
 
+const EDIT = {
+  kind: "edit",
+  label: "Edit your question",
+  word: "Send",
+  hint: "The question and its answer stay as another version.",
+} as const;
+
 export function Question({ item: { text, at, turnId }, versions, actions }: Props) {
-  const { Versions } = parts.value ?? {};
-  const [editor, setEditor] = useState<VNode | null>(null);
-  const button = useRef<HTMLButtonElement>(null);
-  const back = useFocusAfter(button);
-  if (editor) return editor;
-  const edit = async (turnId: string) => {
-    const { Edit } = await load();
-    const close = (sent: boolean) => {
-      setEditor(null);
-      if (!sent) back();
-    };
-    setEditor(<Edit text={text} send={(changed) => actions.branch(turnId, changed)} close={close} />);
-  };
+  const { drafts, branch, show } = actions;
+  const { edits, open, close, button } = useEdits(drafts, turnId);
+  const { Versions, Edit } = useLater(edits);
+  if (edits && turnId && Edit) {
+    const send = (changed: string) => branch(turnId, changed);
+    return <Edit {...EDIT} turnId={turnId} text={text} drafts={drafts} send={send} close={close} />;
+  }
   return (
     <article class="user" aria-label="You" data-testid="question">
       <div class="bubble" dir="auto" title={at ? new Date(at).toLocaleString() : undefined} data-testid="message-user">
         {text}
       </div>
       <footer class="question-actions" data-testid="question-actions">
-        {turnId && versions && Versions && <Versions turnId={turnId} versions={versions} show={actions.show} />}
+        {turnId && versions && Versions && <Versions turnId={turnId} versions={versions} show={show} />}
         <CopyButton label="Copy the question" testId="copy-question" text={() => text} small />
         {turnId && (
-          <button type="button" class="quiet" data-testid="edit-question" ref={button} onClick={() => edit(turnId)}>
-            Edit
-          </button>
+          <Button testId="edit-question" ref={button} onClick={open}>Edit</Button>
         )}
       </footer>
     </article>
   );
+}
+
+/**
+ * The box in which a message is edited: it is open after a reload too, if something was written in it. When it is closed
+ * and not sent, the button that opened it gets the focus.
+ */
+export function useEdits(drafts: Drafts, turnId: string | null | undefined) {
+  const [chosen, choose] = useState<boolean | null>(null);
+  const written = Boolean(turnId && drafts.edited(turnId));
+  const button = useRef<HTMLButtonElement>(null);
+  const back = useRef(false);
+  useEffect(() => {
+    if (written) choose(true);
+  }, [written]);
+  useLayoutEffect(() => {
+    if (back.current) button.current?.focus();
+    back.current = false;
+  });
+  const close = (sent: boolean) => {
+    back.current = !sent;
+    choose(false);
+  };
+  return { edits: chosen ?? written, open: () => choose(true), close, button };
 }

@@ -3,25 +3,17 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { refusedByPerson } from "../core/calls";
-import { toolLabel, whatToCheck } from "../core/status";
-import { effectOf } from "../core/words";
+import { stateLost, toolLabel, whatToCheck } from "../core/status";
+import { effectOf, sentence } from "../core/words";
+import { Button } from "./button";
 import { load } from "./loaded";
 import type { Call, Media, ResourceLink, Result } from "../core/types";
 
-export type FetchBlob = (url: string) => Promise<Blob>;
+type FetchBlob = (url: string) => Promise<Blob>;
 
 const IMAGE = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 const WEB = /^https?:\/\//i;
 const SHORT = 60;
-
-interface TextProps {
-  result: Result;
-  media: FetchBlob;
-  label: string;
-}
-
-/** A text with a full stop, unless it ends with a mark of its own. */
-const sentence = (text = "") => (/[\w)\]"'”»]$/.test(text) ? `${text}.` : text);
 
 export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
   const { error, result } = call;
@@ -31,76 +23,59 @@ export function Outcome({ call, media }: { call: Call; media: FetchBlob }) {
         <>
           <h3>Outcome</h3>
           <div class="tool-error" data-testid="tool-error" data-code={error.code}>
-            <p>{[error.message, effectOf(error.code ?? "")].filter(Boolean).map(sentence).join(" ")}</p>
+            <p>{[error.message ?? "", effectOf(error.code ?? "")].filter(Boolean).map(sentence).join(" ")}</p>
             {call.status === "unknown" && <p data-testid="tool-check">{whatToCheck(call)}</p>}
           </div>
         </>
       )}
-      {result && (
-        <>
-          <h3>Result</h3>
-          <Text result={result} media={media} label={`Result of ${toolLabel(call)}`} />
-          {result.links && result.links.length > 0 && <Links list={result.links} />}
-          {result.media?.map((each, index) =>
-            IMAGE.test(each.mimeType) ? (
-              <Picture key={index} {...each} label={`Image ${index + 1} from ${toolLabel(call)}`} media={media} />
-            ) : (
-              <Download key={index} {...each} media={media} />
-            ),
-          )}
-        </>
-      )}
+      {call.stateLost && <p class="note" data-testid="tool-state-lost">{stateLost(call)}</p>}
+      {result && <ResultPart result={result} media={media} tool={toolLabel(call)} />}
     </>
   );
 }
 
-/** The text, and below it a button that opens it large, and whole where only a part is shown. */
-function Text({ result: { text, truncated, textUrl, media: parts, links }, media, label }: TextProps) {
+/** The text, with a button that opens it large, and whole where only a part is shown; the links, and what is not text. */
+function ResultPart({ result, media, tool }: { result: Result; media: FetchBlob; tool: string }) {
+  const { text, truncated, textUrl, media: parts = [], links = [] } = result;
   const [large, setLarge] = useState<ComponentChildren>(null);
   const openLarge = async () => {
     const { Large } = await load();
     const whole = async () => (textUrl ? (await media(textUrl)).text() : (text ?? ""));
-    setLarge(<Large label={label} text={whole} close={() => setLarge(null)} />);
+    setLarge(<Large label={`Result of ${tool}`} text={whole} close={() => setLarge(null)} />);
   };
-  const alone = !(parts?.length || links?.length);
   return (
     <>
-      {(text || alone) && (
-        <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>
-          {pretty(text || "(empty)")}
-        </pre>
+      <h3>Result</h3>
+      {(text || !(parts.length || links.length)) && (
+        <pre class="data" data-testid="tool-result" aria-label="Result" tabIndex={0}>{pretty(text || "(empty)")}</pre>
       )}
       {(text || textUrl) && (
         <p class="hint">
           {truncated && "The result is long; a part of it is shown. "}
-          <button type="button" class="quiet" data-testid="tool-open-large" onClick={openLarge}>
-            {truncated ? "Show all" : "Open large"}
-          </button>
+          <Button testId="tool-open-large" onClick={openLarge}>{truncated ? "Show all" : "Open large"}</Button>
         </p>
       )}
       {large}
+      {links.length > 0 && <ul class="tool-links" data-testid="tool-links">{links.map((each) => <Link {...each} />)}</ul>}
+      {parts.map((each, index) =>
+        IMAGE.test(each.mimeType) ? (
+          <Picture key={index} {...each} label={`Image ${index + 1} from ${tool}`} media={media} />
+        ) : (
+          <Download key={index} {...each} media={media} />
+        ),
+      )}
     </>
   );
 }
 
-/** The resources that a result links to; only web addresses can be clicked. */
-const Links = ({ list }: { list: ResourceLink[] }) => (
-  <ul class="tool-links" data-testid="tool-links">
-    {list.map((resource, index) => (
-      <Link key={index} {...resource} />
-    ))}
-  </ul>
-);
-
+/** A resource that a result links to; only a web address can be clicked. */
 function Link({ uri, name, title, mimeType, description }: ResourceLink) {
   const label = title || name || uri;
   const about = [mimeType, description].filter(Boolean).join(" · ");
   return (
     <li>
       {WEB.test(uri) ? (
-        <a href={uri} target="_blank" rel="noopener noreferrer">
-          {label}
-        </a>
+        <a href={uri} target="_blank" rel="noopener noreferrer">{label}</a>
       ) : (
         <span>{label}</span>
       )}{" "}
@@ -119,7 +94,8 @@ function Picture({ mimeType, url, label, media }: Shown & { label: string }) {
   const [source, setSource] = useState<string | null>(null);
   const [failed, setFailed] = useState(false);
   useEffect(() => {
-    objectUrl(media, url, mimeType).then(setSource, () => setFailed(true));
+    const show = (bytes: Blob) => setSource(URL.createObjectURL(new Blob([bytes], { type: mimeType })));
+    media(url).then(show, () => setFailed(true));
   }, [url, mimeType]);
   if (failed) return <p class="hint">The image could not be loaded.</p>;
   return (
@@ -141,14 +117,9 @@ function Download({ mimeType, url, media }: Shown) {
     download(blob, "result");
   };
   return (
-    <button type="button" class="quiet" data-testid="tool-download" onClick={save}>
-      {failed ? "The download failed" : `Download (${mimeType})`}
-    </button>
+    <Button testId="tool-download" onClick={save}>{failed ? "The download failed" : `Download (${mimeType})`}</Button>
   );
 }
-
-const objectUrl = async (media: FetchBlob, url: string, type: string): Promise<string> =>
-  URL.createObjectURL(new Blob([await media(url)], { type }));
 
 /** Saves bytes as a file of that name. */
 export function download(blob: Blob, name: string): void {
@@ -161,15 +132,19 @@ export function download(blob: Blob, name: string): void {
 
 /** JSON with indentation, or on one line if it is short; any other text as it is. */
 export function pretty(value: unknown): string {
-  if (typeof value !== "string") {
-    const lines = JSON.stringify(value, null, 2);
-    const line = lines.replace(/\n\s*/g, " ");
-    return line.length > SHORT ? lines : line;
-  }
-  if (!/^\s*[[{]/.test(value) || /\d{16}/.test(value)) return value; // longer numbers would be rounded
+  const parsed = typeof value === "string" ? valueOf(value) : value;
+  if (parsed === undefined) return String(value);
+  const lines = JSON.stringify(parsed, null, 2);
+  const line = lines.replace(/\n\s*/g, " ");
+  return line.length > SHORT ? lines : line;
+}
+
+/** The object or list of a text of JSON; undefined for any other, and where a number would lose digits. */
+export function valueOf(text: string): unknown {
+  if (!/^\s*[[{]/.test(text) || /\d{16}/.test(text)) return undefined;
   try {
-    return pretty(JSON.parse(value));
+    return JSON.parse(text);
   } catch {
-    return value;
+    return undefined;
   }
 }

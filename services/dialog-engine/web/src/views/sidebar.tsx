@@ -1,9 +1,13 @@
 /** The list of conversations: beside the page when there is room, otherwise a drawer over it. */
 
-import { toolsLine } from "../core/status";
+import { visible } from "../core/calls";
+import { isUsable, serverWords, toolsLine } from "../core/status";
 import type { Session } from "../core/types";
+import { addressOf } from "../page/address";
 import type { Page } from "../page/page";
+import { Button } from "./button";
 import { Icon } from "./icon";
+import { useNow } from "./kept";
 
 /** What stands in place of an empty list. */
 const LISTED = {
@@ -13,55 +17,40 @@ const LISTED = {
 };
 
 export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; icon: string }) {
-  const { all, hasMore } = page.sessions.value;
+  const all = page.sessions.all.value;
+  const now = useNow(5_000);
   const { sessionId } = page.state.value;
   return (
     <nav class="sidebar" id="sidebar" aria-label="Conversations" data-testid="sidebar" inert={inert}>
       <p class="brand">
         <img src={icon} alt="" width="24" height="24" /> Callstream
       </p>
-      <button
-        type="button"
-        class="outlined"
-        id="new-conversation"
-        data-testid="new-conversation"
-        onClick={() => page.newConversation()}
-      >
+      <Button kind="outlined" id="new-conversation" testId="new-conversation" onClick={() => page.newConversation()}>
         <Icon name="plus" /> New conversation
-      </button>
+      </Button>
       <h2 class="sidebar-head">Past conversations</h2>
       <ul class="sessions" id="sessions">
         {all.map((session) => (
-          <Entry key={session.sessionId} session={session} current={session.sessionId === sessionId} page={page} />
+          <Entry key={session.sessionId} session={session} current={session.sessionId === sessionId} now={now} page={page} />
         ))}
       </ul>
       <p class="hint" hidden={all.length > 0}>
         {LISTED[page.listed.value]}
       </p>
-      <button type="button" class="quiet" data-testid="sessions-more" hidden={!hasMore} onClick={() => page.moreSessions()}>
-        Show older
-      </button>
+      <Button testId="sessions-more" hidden={page.sessions.next.value === null} onClick={() => page.shown(page.sessions.more())}>Show older</Button>
       <Foot page={page} />
     </nav>
   );
 }
 
 function Foot({ page }: { page: Page }) {
-  const about = page.about.value;
-  const tools = about ? toolsLine(about.mcp) : "";
   const name = page.sender.value;
   const keyHeld = page.keys.held.value;
   return (
     <div class="sidebar-foot">
-      <span class="hint" id="signed-in" data-testid="signed-in" hidden={!name}>
-        Signed in as <bdi>{name}</bdi>
-      </span>
-      <button type="button" class="quiet" data-testid="sign-out" hidden={!name || keyHeld} onClick={() => page.signOut()}>
-        Sign out
-      </button>
-      <button type="button" class="quiet" data-testid="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>
-        Forget the API key
-      </button>
+      <span class="hint" id="signed-in" data-testid="signed-in" hidden={!name}>Signed in as <bdi>{name}</bdi></span>
+      <Button testId="sign-out" hidden={!name || keyHeld} onClick={() => page.signOut()}>Sign out</Button>
+      <Button testId="forget-key" hidden={!keyHeld} onClick={() => page.forget()}>Forget the API key</Button>
       {page.notifications.possible && (
         <label class="hint switch">
           <input
@@ -75,37 +64,77 @@ function Foot({ page }: { page: Page }) {
           Notify me when an answer ends or asks
         </label>
       )}
-      <span class="hint" data-testid="tools" hidden={!tools}>
-        {tools}
-      </span>
-      <span class="hint">
-        Version <span data-testid="version">{about?.version ?? "–"}</span>
-      </span>
+      <Tools page={page} />
+      <span class="hint">Version <span data-testid="version">{page.about.value?.version ?? "–"}</span></span>
     </div>
   );
 }
 
-function Entry({ session, current, page }: { session: Session; current: boolean; page: Page }) {
+/** How many tools there are, and, opened, which servers can be used, and may be in the conversation on the screen. */
+function Tools({ page }: { page: Page }) {
+  const { about, servers } = page;
+  const { tools } = page.state.value;
+  const all = servers.value.map(({ server }) => server);
+  const { servers: chosen = all, ...others } = tools ?? {};
+  const look = () => page.shown(page.api.tools().then((answer) => (servers.value = answer.servers)));
+  const choose = (server: string, used: boolean) => {
+    const names = all.filter((name) => (name === server ? used : chosen.includes(name)));
+    const next = names.length < all.length ? { ...others, servers: names } : others;
+    page.chat.chooseTools(Object.keys(next).length ? next : null);
+  };
+  const away = servers.value.filter((each) => !isUsable(each)).length;
+  const line = about.value ? toolsLine(about.value.mcp) : "";
+  return (
+    <details class="hint" hidden={!line} onToggle={({ currentTarget }) => currentTarget.open && look()}>
+      <summary data-testid="tools">
+        {line}
+        {away > 0 && ` · ${away} ${away === 1 ? "server" : "servers"} away`}
+      </summary>
+      <ul class="servers" aria-label="Servers used in this conversation" data-testid="servers">
+        {servers.value.map((each) => (
+          <li key={each.server}>
+            <label>
+              <input
+                type="checkbox"
+                checked={chosen.includes(each.server)}
+                onChange={({ currentTarget }) => choose(each.server, currentTarget.checked)}
+              />{" "}
+              <bdi>{visible(each.title || each.server)}</bdi> {serverWords(each)}
+            </label>
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
+
+interface Props {
+  session: Session;
+  current: boolean;
+  now: number;
+  page: Page;
+}
+
+function Entry({ session, current, now, page }: Props) {
   const name = session.title || "New conversation";
   return (
     <li class="session" data-testid="session-item">
       <a
-        href={`#/s/${encodeURIComponent(session.sessionId)}`}
+        href={addressOf(session.sessionId)}
         aria-current={current ? "page" : undefined}
         onClick={() => (page.drawerOpen.value = false)}
       >
         <bdi class="session-title">{name}</bdi>
-        <span class="session-when">{when(session, page.now.value)}</span>
+        <span class="session-when">{when(session, now)}</span>
       </a>
-      <button
-        type="button"
-        class="quiet session-delete"
+      <Button
+        kind="quiet session-delete"
         aria-label={`Delete “${name}”`}
-        data-testid="session-delete"
+        testId="session-delete"
         onClick={() => page.deleteSession(session)}
       >
         <Icon name="trash" />
-      </button>
+      </Button>
     </li>
   );
 }

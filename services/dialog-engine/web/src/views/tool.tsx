@@ -1,21 +1,14 @@
 /** One tool call as a card: its arguments, its state and its result. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { answered, isProblem, needsApproval, refusedByPerson } from "../core/calls";
+import { answered, needsApproval, opensItself, refusedByPerson, visible } from "../core/calls";
 import { delayReason, duration, statusWord, toolLabel } from "../core/status";
 import type { Call, ToolItem } from "../core/types";
 import { mainArgument } from "../core/turns";
-import { visible } from "../core/visible";
+import type { Actions } from "../page/page";
 import { ApprovalPart, type Decide } from "./approval";
 import { Icon, type IconName } from "./icon";
-import { type FetchBlob, Outcome, pretty } from "./result";
-
-export interface ToolActions {
-  /** Fetches the bytes of a result's image, sound or long text. */
-  media: FetchBlob;
-  /** Sends a decision on a call that waits for approval; throws the ApiError of a refusal. */
-  decide: (turnId: string, callId: string, body: object) => Promise<unknown>;
-}
+import { Outcome, pretty } from "./result";
 
 const ICONS = new Map<string, IconName>([
   ["succeeded", "check"],
@@ -26,10 +19,7 @@ const ICONS = new Map<string, IconName>([
   ["refused", "cross"],
 ]);
 
-/** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
-const opensItself = (call: Call): boolean => needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length);
-
-export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; actions: ToolActions }) {
+export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; actions: Actions }) {
   const waits = needsApproval(call);
   const summary = useRef<HTMLElement>(null);
   const [chosen, setChosen] = useState<boolean | null>(null);
@@ -55,13 +45,9 @@ export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; acti
       </summary>
       <div class="tool-progress" hidden={call.status !== "running"}>
         <Bar call={call} testId="tool-progress" />
-        <p class="tool-message" data-testid="tool-message">
-          {call.progress?.message ?? ""}
-        </p>
+        <p class="tool-message" data-testid="tool-message">{call.progress?.message ?? ""}</p>
       </div>
-      <p class="tool-delay" data-testid="tool-delay">
-        {waits ? "" : delayReason(call)}
-      </p>
+      <p class="tool-delay" data-testid="tool-delay">{waits ? "" : delayReason(call)}</p>
       <div class="tool-body" hidden={waits /* the form has them */}>
         <h3>Arguments</h3>
         <pre class="data" data-testid="tool-args" aria-label="Arguments" tabIndex={0}>
@@ -82,14 +68,10 @@ function Head({ call, waits }: { call: Call; waits: boolean }) {
         <Icon name={waits ? "alert" : (ICONS.get(call.status) ?? "busy")} />
       </span>
       <span class="tool-title">
-        <bdi class="tool-name" data-testid="tool-name" title={call.toolName ?? ""}>
-          {toolLabel(call)}
-        </bdi>
+        <bdi class="tool-name" data-testid="tool-name" title={call.toolName ?? ""}>{toolLabel(call)}</bdi>
         <bdi class="tool-server">{visible(call.server ?? "")}</bdi>
         <bdi class="tool-argument">{mainArgument(call)}</bdi>
-        <bdi class="tool-server" data-testid="tool-quoted-title">
-          {call.title ? `“${visible(call.title)}”` : ""}
-        </bdi>
+        <bdi class="tool-server" data-testid="tool-quoted-title">{call.title ? `“${visible(call.title)}”` : ""}</bdi>
       </span>
       <span class="tool-state">
         <span class="tool-status" data-testid="tool-status">

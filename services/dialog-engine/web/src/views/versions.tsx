@@ -1,6 +1,7 @@
 /** Which version of a question or of its answer is shown, and the way to the others: "‹ 2/3 ›". */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { Button } from "./button";
 
 /** The version that was chosen with the keyboard or a click: it gets the focus when it is drawn. */
 let chosen: string | null = null;
@@ -40,22 +41,11 @@ export function Versions({ turnId, versions, show }: Props) {
       ref={group}
       onKeyDown={onKeyDown}
     >
-      <button type="button" class="quiet" aria-label="The version before" disabled={at < 1} data-testid="version-before" onClick={() => go(at - 1)}>
-        ‹
-      </button>
-      <span aria-hidden="true">
-        {at + 1}/{versions.length}
-      </span>
-      <button
-        type="button"
-        class="quiet"
-        aria-label="The next version"
-        disabled={at + 1 >= versions.length}
-        data-testid="version-next"
-        onClick={() => go(at + 1)}
-      >
+      <Button testId="version-before" aria-label="The version before" disabled={at < 1} onClick={() => go(at - 1)}>‹</Button>
+      <span aria-hidden="true">{at + 1}/{versions.length}</span>
+      <Button testId="version-next" aria-label="The next version" disabled={at + 1 >= versions.length} onClick={() => go(at + 1)}>
         ›
-      </button>
+      </Button>
     </div>
   );
 }

@@ -9,16 +9,11 @@ const MAKERS: Makers = {
   math: async () => (await import("./math")).math,
 };
 
-onmessage = async ({ data }: MessageEvent<Request>) => {
+onmessage = async ({ data: { kind, work } }: MessageEvent<Request>) => {
   try {
-    if ("load" in data) {
-      await MAKERS[data.load]();
-      postMessage(true);
-    } else {
-      const make = (await MAKERS[data.make]()) as (work: unknown) => unknown;
-      postMessage("begun" satisfies typeof BEGUN);
-      postMessage(make(data.work));
-    }
+    const make = (await MAKERS[kind]()) as (work: unknown) => unknown;
+    postMessage("begun" satisfies typeof BEGUN);
+    postMessage(make(work));
   } catch {
     postMessage(null);
   }

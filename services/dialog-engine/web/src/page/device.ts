@@ -1,7 +1,11 @@
-/** Calls `draw` soon after it is asked to, once for all that happened: with the next frame, in a hidden tab a little later. */
+/** What kind of device this is, and when it draws. */
+
+/** Whether it is used with a finger: then Enter makes a line, as on every phone, and nothing gets the focus by itself. */
+export const byTouch = (): boolean => matchMedia("(pointer: coarse)").matches;
 
 const HIDDEN_MS = 250;
 
+/** Calls `draw` soon after it is asked to, once for all that happened: with the next frame, in a hidden tab a little later. */
 export function onceSoon(draw: () => void): () => void {
   let asked = false;
   const now = () => {

@@ -1,1 +1,0 @@
-"use strict";(()=>{function t(e,n){try{return e().getItem(n)}catch{return null}}var o=()=>localStorage;var s="callstream.theme";function r(){let e=t(o,s);(e==="light"||e==="dark")&&(document.documentElement.dataset.theme=e)}r();})();

@@ -1,1 +1,0 @@
-var e={highlight:async()=>(await import("./highlight-GHCLKDZC.js")).highlight,math:async()=>(await import("./math-HNHDJCTC.js")).math};onmessage=async({data:s})=>{try{if("load"in s)await e[s.load](),postMessage(!0);else{let o=await e[s.make]();postMessage("begun"),postMessage(o(s.work))}}catch{postMessage(null)}};

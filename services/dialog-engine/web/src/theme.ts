@@ -1,5 +1,0 @@
-/** Runs before the first paint. */
-
-import { applyTheme } from "./page/theme";
-
-applyTheme();
