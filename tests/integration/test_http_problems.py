@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.http import views
+from dialog_engine.http import turn_views
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
@@ -209,7 +209,7 @@ async def test_an_internal_error_reveals_no_details(engine: Engine, monkeypatch:
     def broken(_: object) -> None:
         raise LookupError("a secret")
 
-    monkeypatch.setattr(views, "turn", broken)
+    monkeypatch.setattr(turn_views, "turn", broken)
     turn = (await engine.chat())[0].data["turnId"]
     answer = await engine.client.get(f"/v1/turns/{turn}")
     check(answer, 500, "INTERNAL_ERROR")

@@ -242,3 +242,30 @@ async def test_an_erasure_and_a_deletion_end_parked_turns(engines: tuple[Engine,
         return await here.status("GET", f"/v1/turns/{erased.turn_id}") == 404
 
     await wait_until(gone, what="the erasure")
+
+
+@promise("what a reply, a turn and a subject consume is limited")
+async def test_a_parked_turn_takes_no_place_and_goes_on_when_none_is_free_and_its_tokens_count_once(
+    tmp_path: Path, redis_url: str, model: Model
+) -> None:
+    publish(redis_url, DELETE)
+    limits = {"api_keys": "ann:" + "a" * 40, "subject_max_turns": 1, "subject_tokens_per_day": 41}
+    async with running_engine(settings(tmp_path, redis_url, model.url, **limits)) as engine:
+        engine.client.headers["authorization"] = f"Bearer {'a' * 40}"
+        await wait_until(engine.offers, what="the tool")
+        first, second = await asking(engine, model), await asking(engine, model)
+        model.held.clear()
+        for asked in (first, second):
+            assert await asked.refuse(engine) == 200
+        await wait_until(lambda: model.open == 2, what="both turns")
+        refused = await send(engine, (await engine.client.post("/v1/sessions")).json()["sessionId"])
+        assert (refused.status_code, "1 turns" in refused.text) == (429, True), "they count again"
+        model.held.set()
+        for asked in (first, second):
+            assert (await engine.events("GET", asked.events_at))[-1].data["reason"] == "stop"
+
+        async def answered() -> bool:
+            session_id = (await engine.client.post("/v1/sessions")).json()["sessionId"]
+            return (await send(engine, session_id)).status_code == 202
+
+        await wait_until(answered, what="a free place: four rounds of ten tokens were counted, each once")

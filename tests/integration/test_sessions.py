@@ -125,6 +125,23 @@ async def test_conversations_do_not_see_each_others_state(
                 assert not outcome.state_lost
 
 
+async def test_a_session_of_a_trusted_server_may_call_what_was_accepted_for_all_and_nothing_else(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    async with workers(notes, redis_url, config(tmp_path, trust=True), 1):
+        assert await notes.result("one", text="a") == "a"
+        assert await notes.result("one", "learn") == "learnt"
+
+        async def is_held_back() -> bool:
+            error = (await notes.outcome("one", "forget")).error
+            return error is not None and error.code is ErrorCode.DISABLED and "this session" in error.message
+
+        await wait_until(is_held_back, 20)
+        assert await notes.result("one", text="b") == "a b"
+        catalog = await notes.redis.hget(notes.keys.catalog_of("notes"), "catalog")
+        assert {tool["tool"] for tool in msgspec.json.decode(catalog)["tools"]} == {"note", "where", "die", "learn"}
+
+
 async def test_two_first_calls_of_a_reply_open_one_session(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with workers(notes, redis_url, config(tmp_path), 3):
         asked = [await notes.ask("one", "where") for _ in range(4)]

@@ -48,7 +48,7 @@ def test_fields_of_a_later_release_are_ignored() -> None:
         (wire(deadline="soon"), r"\$\.deadline"),
         (wire(executionClass="twice"), r"\$\.executionClass"),
         (wire(eventType="Other"), "eventType is 'Other'"),
-        (wire(eventVersion=4), "eventVersion is 4, this release reads 1 and 2 and 3"),
+        (wire(eventVersion=5), "eventVersion is 5, this release reads 1 and 2 and 3 and 4"),
         (wire(eventVersion=2), "a request with `sealed` has eventVersion 2"),
         (wire(sealed="x"), "a request with `sealed` has eventVersion 2"),
     ],

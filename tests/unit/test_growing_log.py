@@ -53,6 +53,8 @@ async def test_a_gap_is_noticed_by_readers_before_it_and_a_new_epoch_is_no_gap()
     assert [entry.follows(place) for place in (START, Cursor(1, 4), Cursor(3, 1))] == [False] * 3
     assert begins.follows(Cursor(1, 7))
     assert begins.follows(START)
+    goes_on = Entry(2, 1, "control", '{"type":"approval"}')
+    assert (goes_on.follows(Cursor(1, 7)), goes_on.follows(START)) == (True, False), "what was before it is missing"
 
 
 async def test_entries_before_a_gap_come_first() -> None:

@@ -53,3 +53,5 @@ def test_sessions_go_to_the_workers_with_the_most_room_and_to_none_of_an_earlier
     chosen = [pools.with_room("x", NEWEST_VERSION) for _ in range(5)]
     assert chosen == [Route(f"own-{own}", SessionMode.SUBJECT) for own in ("a", "b", "a", "b", "a")]
     assert pools.with_room("y", NEWEST_VERSION) is None
+    again = pools.read_again(members | {"b": with_room("own-b", 2, at=2)}, now_ms=10)
+    assert again.with_room("x", NEWEST_VERSION) == Route("own-b", SessionMode.SUBJECT), "three were given to the other"

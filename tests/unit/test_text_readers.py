@@ -414,9 +414,9 @@ plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events http.views consumption.subjects identity.page_sessions peers.control
+dialog_engine: chat.events http.resources http.views consumption.subjects identity.page_sessions peers.control
     relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
-    storage.moves storage.results storage.sqlite storage.statements
+    storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption large_results messages pins pools trust
 plugins_mcp: adoption catalog control
 """,
@@ -426,13 +426,13 @@ dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.cont
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing
-plugins_mcp: mcp.fields mcp.servers_file mcp.spec mcp.transport_options
+plugins_mcp: mcp.fields mcp.known_servers mcp.servers_file mcp.spec mcp.transport_options
     operators.arguments operators.servers operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
 callstream_runtime: http_connection
-plugins_contract: questions
+plugins_contract: questions reads
 """,
     "in test_bounded_validation.py: a budget of time": """
 dialog_engine: tool_calls.bounded_validation

@@ -30,6 +30,14 @@ def where() -> str:
 
 
 @server.tool()
+async def learn(ctx: Context) -> str:
+    """Offer one more tool, in this process."""
+    server.add_tool(lambda: "forgotten", name="forget", description="new")
+    await ctx.notify_tools_changed()
+    return "learnt"
+
+
+@server.tool()
 def die() -> str:
     """End the process."""
     os._exit(1)

@@ -29,7 +29,6 @@ class PoolDirectory:
         self._scripts = Scripts(redis)
         self._keys = keys
         self._clock = clock
-        self._silent_ms = silent_ms
         self._last = Pools({}, 0, silent_ms)
         self._read_at = float("-inf")
 
@@ -89,6 +88,6 @@ class PoolDirectory:
     async def _pools(self, max_age: float) -> Pools:
         if time.monotonic() - self._read_at >= max_age:
             rows: dict[bytes, bytes] = await self._redis.hgetall(self._keys.pools)
-            self._last = Pools(dict(readable(rows)), self._clock.now_ms(), self._silent_ms)
+            self._last = self._last.read_again(dict(readable(rows)), self._clock.now_ms())
             self._read_at = time.monotonic()
         return self._last

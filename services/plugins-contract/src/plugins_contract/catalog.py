@@ -100,15 +100,26 @@ class ResourceEntry(_Wire, frozen=True, kw_only=True):
 
     uri: str
     name: str
+    title: str | None = None
     description: str = ""
     mime_type: str | None = None
     template: bool = False
 
 
-class PromptEntry(_Wire, frozen=True, kw_only=True):
-    """A prompt that the server offers."""
+class PromptArgument(_Wire, frozen=True, kw_only=True):
+    """An argument of a prompt."""
 
     name: str
+    description: str = ""
+    required: bool = False
+
+
+class PromptEntry(_Wire, frozen=True, kw_only=True):
+    """A prompt that the server offers. `arguments` are the names of its `fields`."""
+
+    name: str
+    title: str | None = None
+    fields: tuple[PromptArgument, ...] = ()
     description: str = ""
     arguments: tuple[str, ...] = ()
 
@@ -126,6 +137,8 @@ class ServerCatalog(_Wire, frozen=True, kw_only=True):
     quarantined: tuple[Quarantined, ...] = ()
     resources: tuple[ResourceEntry, ...] = ()
     prompts: tuple[PromptEntry, ...] = ()
+    left_out: int = 0
+    """How many resources and prompts the server lists beyond those that are kept."""
 
     def encoded(self) -> bytes:
         """As JSON; equal catalogs are equal bytes."""

@@ -13,7 +13,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from plugins_contract.messages import ROUND_VERSION, SEALED_VERSION, ToolCallRequested, UnsupportedEventError, approve
+from plugins_contract.messages import (
+    READ_VERSION,
+    ROUND_VERSION,
+    SEALED_VERSION,
+    ToolCallRequested,
+    UnsupportedEventError,
+    approve,
+)
 from plugins_contract.questions import NextRound
 
 SEALED = b"sealed1:"
@@ -143,7 +150,7 @@ def seal_request(request: ToolCallRequested, cipher: Cipher) -> ToolCallRequeste
         return request
     secret: Any = (request.arguments, request.next_round) if request.next_round else request.arguments
     sealed = cipher.seal_text(msgspec.json.encode(secret).decode(), _owner_of_arguments(request))
-    version = ROUND_VERSION if request.next_round else SEALED_VERSION
+    version = ROUND_VERSION if request.next_round else READ_VERSION if request.kind else SEALED_VERSION
     request = msgspec.structs.replace(request, event_version=version, sealed=sealed)
     return approve(request, request.approved.by) if request.approved else request
 

@@ -13,6 +13,7 @@ import msgspec
 
 from plugins_contract.choice import ToolChoice
 from plugins_contract.questions import NextRound
+from plugins_contract.reads import ReadKind
 
 EVENT_TYPE = "PluginToolCallRequested"
 EVENT_VERSION = 1
@@ -20,7 +21,9 @@ SEALED_VERSION = 2
 """The version of a request whose arguments are encrypted: a release that cannot decrypt them refuses it."""
 ROUND_VERSION = 3
 """The version of a round after the first, sealed or not: an earlier release would run it as a call of its own."""
-NEWEST_VERSION = ROUND_VERSION
+READ_VERSION = 4
+"""The version of a read, sealed or not: an earlier release would run it as a call of a tool."""
+NEWEST_VERSION = READ_VERSION
 """The newest version of a request that this release can read."""
 MAX_TIMEOUT_MS = 30 * 86_400_000
 """The longest timeout of a call. A deadline too far off for the expiry times of Redis would break the scripts."""
@@ -52,7 +55,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     and empty until `encryption.open_request` has opened them. `tool_call_id` is the provider's id and unique only
     within its assistant message; `correlation_id` is unique among all calls. `roles` are those of `subject`.
     `approved` is None when no person was asked, and unset in requests of the previous release: see `is_approved`.
-    `choice` is unset when the message may use every tool of its sender.
+    `choice` is unset when the message may use every tool of its sender. With `kind` it is a read: see `reads`.
     With `may_ask` questions of the server reach a person. `next_round` is set in rounds after the first, whose
     `correlation_id` is that of the round: see `questions`.
     `keeps_large` says that engines take large results of this call themselves: see `large_results`.
@@ -79,6 +82,7 @@ class ToolCallRequested(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     sealed: str | msgspec.UnsetType = msgspec.UNSET
     approved: Approval | msgspec.UnsetType | None = msgspec.UNSET
     choice: ToolChoice | msgspec.UnsetType = msgspec.UNSET
+    kind: ReadKind | msgspec.UnsetType = msgspec.UNSET
     may_ask: bool | msgspec.UnsetType = msgspec.UNSET
     next_round: NextRound | msgspec.UnsetType = msgspec.UNSET
     keeps_large: bool | msgspec.UnsetType = msgspec.UNSET
@@ -160,7 +164,13 @@ def decode_request(data: bytes) -> ToolCallRequested:
     request = _decoded(_decoder, data, range(EVENT_VERSION, NEWEST_VERSION + 1))
     if bool(request.next_round) != (request.event_version == ROUND_VERSION):
         raise UnsupportedEventError(f"a request with `nextRound` has eventVersion {ROUND_VERSION}, and no other has")
-    if not request.next_round and bool(request.sealed) != (request.event_version == SEALED_VERSION):
+    if bool(request.kind) != (request.event_version == READ_VERSION):
+        raise UnsupportedEventError(f"a request with `kind` has eventVersion {READ_VERSION}, and no other has")
+    if (
+        not request.next_round
+        and not request.kind
+        and bool(request.sealed) != (request.event_version == SEALED_VERSION)
+    ):
         raise UnsupportedEventError(f"a request with `sealed` has eventVersion {SEALED_VERSION}, and no other has")
     return request
 

@@ -113,7 +113,7 @@ class Pools:
     def with_room(self, server: str, version: int) -> Route | None:
         """The running worker with the most room for another session of that server; None where none keeps its state.
 
-        Each answer counts as a session until the directory is read again.
+        Each answer counts as a session until that worker announces itself again.
         """
         able = [
             (each.sessions[server].free - self._given[each.own], each)
@@ -125,6 +125,13 @@ class Pools:
         _, chosen = max(able, key=lambda candidate: (candidate[0], candidate[1].own))
         self._given[chosen.own] += 1
         return Route(chosen.own, chosen.sessions[server].mode)
+
+    def read_again(self, members: Mapping[str, Member], now_ms: int) -> "Pools":
+        """The same later. The sessions of workers that have not announced themselves since are still counted."""
+        pools = Pools(members, now_ms, self.silent_ms)
+        old = {each.own for name, each in members.items() if self.members.get(name) == each}
+        pools._given.update({own: count for own, count in self._given.items() if own in old})
+        return pools
 
     def abandoned(self) -> set[str]:
         """The pools without a running worker."""

@@ -20,8 +20,10 @@ import msgspec
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger.replies import Abandoned, CancelledBefore, Exhausted, NoLedger
-from plugins_contract.messages import ExecutionClass
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.reads import RESOURCE, unusable_uri
+from plugins_contract.rights import Access
 from plugins_mcp.mcp import (
     Ambiguous,
     Answered,
@@ -78,7 +80,7 @@ class Situation:
     """What a decision depends on besides the result. Times are seconds; `retries` is the number made so far.
 
     `may_have_run`: an earlier attempt was sent, and its outcome is unknown. `resumes`: it brings a state of the server,
-    which is sent once.
+    which is sent once. `reads`: a read, whose answer may be what ended the connection, as one that is too large does.
     """
 
     server: str
@@ -89,6 +91,19 @@ class Situation:
     result_max_bytes: int
     may_have_run: bool = False
     resumes: bool = False
+    reads: bool = False
+
+
+def refusal(request: ToolCallRequested, rights: Access | None) -> str | None:
+    """Why the sender of the request, or the message that it is for, may not have what it asks for; None if they may."""
+    server, tool = request.server, request.tool
+    if request.kind and tool.startswith(RESOURCE) and (wrong := unusable_uri(tool.removeprefix(RESOURCE))):
+        return wrong
+    if rights is not None and not rights.allows(server, tool):
+        return f"{request.subject} may not use {server}/{tool} (RIGHTS_FILE)"
+    if request.choice and not request.choice.allows(server, tool):
+        return f"the message may not use {server}/{tool}: its sender chose others (`tools`)"
+    return None
 
 
 def conclude(result: CallResult, now: Situation) -> Finish | Retry:
@@ -110,7 +125,8 @@ def conclude(result: CallResult, now: Situation) -> Finish | Retry:
         case Ambiguous(reason):
             if now.execution_class is ExecutionClass.ONCE:
                 return Finish(unknown(f"the connection was lost while the call ran: {reason}"))
-            return _retry(now, None) or _unreached(now, f"was lost while the call ran: {reason}")
+            again = None if now.reads else _retry(now, None)
+            return again or _unreached(now, f"was lost while the call ran: {reason}")
         case TimedOut(sent, quiet_s):
             return Finish(timed_out(now.execution_class, sent=sent or now.may_have_run, quiet_s=quiet_s))
 

@@ -143,13 +143,15 @@ class CallHandler:
 
         return await self._until_written(leave)
 
+    async def _has_session_elsewhere(self, request: ToolCallRequested) -> bool:
+        if request.server not in self._servers.stateful:
+            return False
+        return await self._until_written(lambda: self._sessions.elsewhere(request)) is not None
+
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        is_stateful = request.server in self._servers.stateful
-        if not self.serves(request) or (
-            is_stateful and await self._until_written(lambda: self._sessions.elsewhere(request))
-        ):
+        if not self.serves(request) or await self._has_session_elsewhere(request):
             # It was started by a worker that has this server, or its session: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
@@ -201,7 +203,8 @@ class CallHandler:
     ) -> Finish | Release | LeaveToLease:
         """Run the call while its engine gets its reports, and decide what happens to it."""
         request = delivery.request
-        if refusal := self._refusal(request):
+        rights = self._rights.content.access(request.subject, request.roles) if self._rights is not None else None
+        if refusal := decisions.refusal(request, rights):
             message = f"{refusal}; it was not run"
             return Finish(ToolOutcome.failure(CallState.FAILED, ErrorCode.PERMISSION_DENIED, message))
         reports = CallReports(
@@ -241,16 +244,6 @@ class CallHandler:
                     running.interruption, request.execution_class, sent=running.may_have_run
                 )
 
-    def _refusal(self, request: ToolCallRequested) -> str | None:
-        """Why the sender of the request, or the message that it is for, may not use the tool; None if they may."""
-        tool = request.server, request.tool
-        rights = self._rights.content.access(request.subject, request.roles) if self._rights is not None else None
-        if rights is not None and not rights.allows(*tool):
-            return f"{request.subject} may not use {'/'.join(tool)} (RIGHTS_FILE)"
-        if request.choice and not request.choice.allows(*tool):
-            return f"the message may not use {'/'.join(tool)}: its sender chose others (`tools`)"
-        return None
-
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(
             server=request.server,
@@ -261,6 +254,7 @@ class CallHandler:
             result_max_bytes=self._result_max_bytes,
             may_have_run=running.may_have_run,
             resumes=bool(request.next_round),
+            reads=bool(request.kind),
         )
 
     async def _call(self, delivery: Delivery, reports: CallReports, send_state: SendState) -> CallResult:
@@ -273,11 +267,12 @@ class CallHandler:
         if request.server in self._servers.stateful:
             server = self._sessions.server_for(request)
         send_state.may_ask, send_state.next_round = bool(request.may_ask), request.next_round or None
+        send_state.kind = request.kind or None
         return await server.call(
             request.tool,
             request.arguments,
             subject=request.subject,
-            approved=is_approved(request),
+            approved=is_approved(request) or bool(request.kind),  # people approve calls of tools
             timeout_s=seconds_left,
             granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
             on_begin=reports.begin,

@@ -128,7 +128,8 @@ class Sessions(Protocol):
     """The sessions of this worker with servers that keep state."""
 
     async def elsewhere(self, request: ToolCallRequested) -> str | None:
-        """The pool of the worker that has the session of a call; None when the call is for this one, which opens it.
+        """The pool of the worker that has the session of a call, or '' for any worker; None when the call is for this
+        one, which opens the session.
 
         Raises `RedisUnavailable`.
         """

@@ -53,6 +53,8 @@ class SessionKeeper(Sessions):
             return None
         owner = owner_of(own.mode, request)
         key = (request.server, owner)
+        if self._closed:
+            return None if owner in own else ""
         # One at a time: two first calls of one reply open one session.
         async with self._opening:
             held = self._held.get(key)

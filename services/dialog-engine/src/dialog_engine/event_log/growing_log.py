@@ -49,7 +49,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def _begins(self) -> bool:
-        return self.name == "control" and self.data.startswith('{"type":"turn"')
+        return self.name == events.RESET or (self.name == "control" and self.data.startswith('{"type":"turn"'))
 
     @property
     def parks(self) -> bool:

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Any, Literal
 
 from dialog_engine.calls.large_results import LargeResults
+from dialog_engine.calls.reads import Reads
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
@@ -123,6 +124,7 @@ class Services:
     usage: UsageReport
     large_results: LargeResults
     prices: Callable[[], Prices]
+    reads: Reads
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str, str], None] = lambda code, subject: None
     """Called for each request that is answered with a problem document, with its code and its sender."""

@@ -62,6 +62,7 @@ class CatalogReader(ToolDirectory):
         self._servers: tuple[ServerView, ...] = ()
         self._tools: dict[str, ToolEntry] = {}
         self._instructions: Mapping[str, str] = {}
+        self._has_resources = False
         self._changed = asyncio.Event()
 
     @property
@@ -86,6 +87,9 @@ class CatalogReader(ToolDirectory):
             return tool
         there = suggestion(name, sorted(self._tools), "Tools")
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
+
+    def has_resources(self) -> bool:
+        return self._has_resources
 
     def instructions(self) -> Mapping[str, str]:
         return self._instructions
@@ -140,6 +144,7 @@ class CatalogReader(ToolDirectory):
         self._read = {name: known for name, known in self._read.items() if name in stored}
         self._refused = {name: why for name, why in self._refused.items() if name in stored}
         usable = [view.catalog for view in views if view.state is not ServerState.DISABLED]
+        self._has_resources = any(catalog.resources for catalog in usable)
         self._instructions = {catalog.server: catalog.instructions for catalog in usable if catalog.instructions}
         self._tools = {tool.name: tool for catalog in usable for tool in catalog.tools if tool.for_model}
 

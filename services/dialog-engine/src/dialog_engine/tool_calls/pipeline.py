@@ -43,6 +43,8 @@ class TurnContext:
     """All tools there are, as they were when the turn began."""
     tools: tuple[ToolEntry, ...] = ()
     """The tools that the model is offered in this round."""
+    reads: bool = False
+    """Whether it is offered the tools that read resources."""
     depth: int = 0
     """The number of finished rounds of tool calls."""
     last: FinishReason | None = None

@@ -76,6 +76,14 @@ class ToolSource(Protocol):
         """The tool of that name, or the error that the model reads when there is none."""
         ...
 
+    def allows(self, server: str, name: str) -> bool:
+        """Whether a tool, resource or prompt of that name at its server may be used, whether it is there or not."""
+        return True
+
+    def has_resources(self) -> bool:
+        """Whether there is a resource that may be read."""
+        return False
+
     def instructions(self) -> Mapping[str, str]:
         """What servers say about how to use their tools, by server; of any servers, whatever is visible."""
         return {}

@@ -61,19 +61,22 @@ def standard_pipeline(
     local: Sequence[LocalTool] = (),
     exposure: Exposure | None = None,
     reader: LocalTool | None = None,
+    resources: Sequence[LocalTool] = (),
     limits: CallLimits = DEFAULT_LIMITS,
 ) -> Pipeline:
     """The pipeline of the product: at most `max_rounds` rounds of tool calls, then a last answer without tools.
 
-    `local` are tools that the engine answers itself. `reader` is one more, which reads the rest of shortened results.
-    `exposure` says how the tools of `source` are offered; the default is `auto`.
+    `local` are tools that the engine answers itself. `reader` is one more, which reads the rest of shortened results,
+    and `resources` are those that are offered where there are resources. `exposure` says how the tools of `source` are
+    offered; the default is `auto`.
     """
-    answered_here = (*local, ToolSearch(source), *((reader,) if reader else ()))
+    answered_here = (*local, *resources, ToolSearch(source), *((reader,) if reader else ()))
+    reading = [tool.entry for tool in resources]
     own, reader_entry = [tool.entry for tool in local], reader.entry if reader else None
     return Pipeline(
         prepare=(ConversationEntry(system_prompt),),
         rounds=(
-            ToolPreparation(source, exposure or Exposure(), own, reader_entry),
+            ToolPreparation(source, exposure or Exposure(), own, reader_entry, reading),
             StartSideBand(max_rounds, limits),
             ToolCallExtractor(limits.per_turn),
             ToolExecution(source, answered_here, rounds, limits),
@@ -105,24 +108,29 @@ class ToolPreparation:
         exposure: Exposure,
         own: Sequence[ToolEntry] = (),
         reader: ToolEntry | None = None,
+        reading: Sequence[ToolEntry] = (),
     ) -> None:
-        """`reader` reads the rest of shortened results; it is offered once the conversation has one."""
+        """`reading` is offered beside `own` where there are resources. `reader` reads the rest of shortened results; it
+        is offered once the conversation has one."""
         self._source = source
         self._exposure = exposure
         self._own = tuple(own)
         self._reader = reader
+        self._reading = tuple(reading)
 
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Sets the tools, and adds what their servers say about them. The catalog stays the same for the whole turn, so
         that no tool disappears between rounds; a search may add tools."""
         catalog = ctx.catalog
         if catalog is None:
-            catalog = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools).tools()
+            visible = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools)
+            catalog, ctx = visible.tools(), replace(ctx, reads=visible.has_resources())
             if said := self._source.instructions():
                 messages = instructed(ctx.messages, said, catalog, self._exposure.instructions_tokens)
                 ctx = replace(ctx, messages=messages)
         await self._exposure.prepare(catalog)
-        tools = self._exposure.offered(catalog, ctx.messages, self._own, self._reader)
+        own = (*self._own, *self._reading) if ctx.reads else self._own
+        tools = self._exposure.offered(catalog, ctx.messages, own, self._reader)
         return replace(ctx, catalog=catalog, tools=tools)
 
 

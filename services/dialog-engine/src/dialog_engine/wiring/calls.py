@@ -8,6 +8,7 @@ from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.reads import Reads
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
@@ -45,6 +46,7 @@ class Calls:
     pools: PoolDirectory
     timeout_ms: int
     """The time of a call of a tool without one of its own."""
+    reads: Reads
 
 
 def calls_of(base: Base) -> Calls:
@@ -118,6 +120,7 @@ def calls_of(base: Base) -> Calls:
         quarantine,
         pools,
         timeout_ms,
+        Reads(ledger, executor, base.clock, keys, mailbox.key, base.cipher),
     )
 
 

@@ -46,9 +46,10 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
-from dialog_engine.tool_calls.ports import OpenChat, ToolDirectory
+from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.processors import standard_pipeline
 from dialog_engine.tool_calls.questions.pending import PendingQuestions
+from dialog_engine.tool_calls.resource_tools import ListResources, ReadResource
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.wiring.base import Base
 from dialog_engine.wiring.calls import Calls
@@ -116,7 +117,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
     reader = ReadResult(SqlResults(store), settings.tools.result_max_chars)
     service = ChatService(
-        _llm_with_tools(llm, calls.tools, exposure, rounds, reader, settings),
+        _llm_with_tools(llm, calls, exposure, rounds, reader, settings),
         turns=turn_store,
         history=archive,
         approvals=approval_store,
@@ -186,19 +187,20 @@ def _around_each(settings: ToolSettings, quarantine: Quarantine) -> Wrap:
 
 def _llm_with_tools(
     llm: OpenChat,
-    tools: ToolDirectory,
+    calls: Calls,
     exposure: Exposure,
     rounds: Rounds,
     reader: ReadResult,
     settings: Settings,
 ) -> EnhancedChat:
     pipeline = standard_pipeline(
-        source=tools,
+        source=calls.tools,
         exposure=exposure,
         rounds=rounds,
         system_prompt=settings.models.options.system_prompt,
         max_rounds=settings.tools.mcp_max_tool_rounds,
         reader=reader,
+        resources=(ListResources(calls.tools), ReadResource(calls.tools, calls.reads)),
         limits=CallLimits(
             settings.tools.max_calls_per_reply,
             settings.tools.max_calls_per_turn,

@@ -69,6 +69,7 @@ def services_of(
         subjects=base.subjects,
         usage=SqlUsage(base.engine.database),
         large_results=calls.large_results,
+        reads=calls.reads,
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
         on_refused=base.facts.request_refused,
     )

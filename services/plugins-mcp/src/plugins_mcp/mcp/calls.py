@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.questions import InputRequired, NextRound
+from plugins_contract.reads import ReadKind
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ CallResult = Answered | InputAsked | NotSent | RetryLater | Rejected | Ambiguous
 class SendState:
     """What the transport knows about one call. It writes these fields; they are read when the call ends.
 
-    `may_ask` and `next_round` are those of the request, and are set before the call.
+    `may_ask`, `next_round` and `kind` are those of the request, and are set before the call.
     `sent`: at least one byte of the call may have left.
     `rounds`: the number of `tools/call` requests; more than one when the server asked for input.
     `answered`: the server answered, and the SDK then sent another request because of that answer.
@@ -105,6 +106,7 @@ class SendState:
     http_result: CallResult | None = None
     may_ask: bool = False
     next_round: NextRound | None = None
+    kind: ReadKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +127,16 @@ outbound_message: ContextVar[Outbound] = ContextVar("outbound_message", default=
 """The message that the current task is sending to the server."""
 
 
+CALLS = frozenset({"tools/call", "resources/read", "prompts/get", "completion/complete"})
+"""The requests that calls and reads are made of."""
+
+
 def note_request(method: str) -> SendState | None:
     """Record in the current call that the SDK sends a request. Returns the state of a tool call, None for the rest."""
     send_state = current_call.get()
     if send_state is None:
         return None
-    if method != "tools/call":
+    if method not in CALLS:
         send_state.answered = True  # during a call the SDK sends another request only because of an answer
         return None
     send_state.rounds += 1

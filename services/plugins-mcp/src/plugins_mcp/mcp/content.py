@@ -135,6 +135,9 @@ LEFT_OUT = "callstream/blocks-left-out"
 
 def bound_blocks(result: dict[str, Any]) -> None:
     """Leave out of a raw result what it has beyond MAX_BLOCKS blocks, before the SDK makes an object of each."""
+    for name in ("contents", "messages"):  # of a resource, and of a prompt
+        if isinstance(parts := result.get(name), list):
+            del parts[MAX_BLOCKS:]
     content = result.get("content")
     if isinstance(content, list) and (left_out := len(cast("list[Any]", content)) - MAX_BLOCKS) > 0:
         del content[MAX_BLOCKS:]

@@ -29,6 +29,7 @@ from pydantic import ValidationError
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from plugins_contract.errors import ErrorCode
 from plugins_mcp.mcp.calls import Ambiguous, CallResult, NotSent, Rejected, RetryLater, SendState
+from plugins_mcp.mcp.reads import code_of
 
 FAILED_TO_PARSE = "Failed to parse"
 """The start of the SDK's message for an answer that it cannot read, and of ours."""
@@ -107,7 +108,8 @@ def _classify(error: Exception, send_state: SendState, *, lost: bool) -> CallRes
     if send_state.next_round is not None and error.code == INVALID_PARAMS and _is_expired(error):
         message = "the server does not know the state of its question any more, so the answer reached nobody"
         return Rejected(ErrorCode.INPUT_EXPIRED, message)
-    return Rejected(_error_code(error), error.message)
+    code = code_of(send_state.kind, error.code, error.message[:MAX_READ]) if send_state.kind else _error_code(error)
+    return Rejected(code, error.message)
 
 
 def _wanted(data: Any) -> str:

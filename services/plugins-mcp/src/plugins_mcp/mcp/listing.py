@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from plugins_contract.catalog import (
     ApprovalPolicy,
     IconEntry,
+    PromptArgument,
     PromptEntry,
     Quarantined,
     ResourceEntry,
@@ -52,9 +53,9 @@ _READ = {
         "icons",
         "_meta",
     ),
-    "resources": ("uri", "name", "description", "mimeType"),
-    "resourceTemplates": ("uriTemplate", "name", "description", "mimeType"),
-    "prompts": ("name", "description", "arguments"),
+    "resources": ("uri", "name", "title", "description", "mimeType"),
+    "resourceTemplates": ("uriTemplate", "name", "title", "description", "mimeType"),
+    "prompts": ("name", "title", "description", "arguments"),
 }
 """The lists of the pages of a listing, and what is read of their items."""
 LISTS = _READ.keys()
@@ -161,11 +162,15 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
         prompts=tuple(
             PromptEntry(
                 name=_trimmed(prompt.name, MAX_NAME_CHARS),
+                title=prompt.title and _trimmed(prompt.title, MAX_NAME_CHARS),
                 description=_trimmed(prompt.description or ""),
+                fields=tuple(map(_argument, prompt.arguments or ()))[:MAX_ARGUMENTS],
                 arguments=tuple(_trimmed(each.name, MAX_NAME_CHARS) for each in prompt.arguments or ())[:MAX_ARGUMENTS],
             )
             for prompt in listing.prompts[:MAX_OTHERS]
         ),
+        left_out=max(0, len(listing.resources) + len(listing.templates) - MAX_OTHERS)
+        + max(0, len(listing.prompts) - MAX_OTHERS),
     )
 
 
@@ -237,6 +242,7 @@ def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
         ResourceEntry(
             uri=uri,
             name=_trimmed(item.name, MAX_NAME_CHARS),
+            title=item.title and _trimmed(item.title, MAX_NAME_CHARS),
             description=_trimmed(item.description or ""),
             mime_type=item.mime_type and _trimmed(item.mime_type, MAX_NAME_CHARS),
             template=template,
@@ -244,6 +250,11 @@ def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
         for uri, item, template in (*plain, *templates)
         if len(uri) <= MAX_URI_CHARS
     )
+
+
+def _argument(argument: sdk.PromptArgument) -> PromptArgument:
+    described, name = argument.description or "", _trimmed(argument.name, MAX_NAME_CHARS)
+    return PromptArgument(name=name, description=_trimmed(described, MAX_NAME_CHARS), required=bool(argument.required))
 
 
 def _icon(icon: sdk.Icon) -> IconEntry:

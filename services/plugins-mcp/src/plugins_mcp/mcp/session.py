@@ -34,6 +34,7 @@ from plugins_mcp.mcp.listing import (
     remove_malformed_tools,
 )
 from plugins_mcp.mcp.questions import asked, input_responses
+from plugins_mcp.mcp.reads import read
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
 from plugins_mcp.mcp.transport_options import Stdio
@@ -151,7 +152,10 @@ class Session:
         self.idle.clear()
         try:
             fields = cast("RequestParamsMeta | None", meta)
-            result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
+            if send_state.kind:
+                result = await read(self._direct or self.client.session, send_state.kind, tool, arguments, fields)
+            else:
+                result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
             return Answered(result) if isinstance(result, sdk.CallToolResult) else asked(result, send_state)
         except (MCPError, ValidationError) as error:
             return classify_error(error, send_state, lost=self.ended.is_set())

@@ -50,12 +50,14 @@ class CallObserver(Observer):
         log.info("tool call is not run: %s", why, extra={"server": request.server, "tool": request.tool})
 
     def retried(self, request: ToolCallRequested, after_seconds: float, why: str) -> None:
-        self._metrics.retries.labels(request.server, self._metrics.tools[request.server, request.tool]).inc()
+        self._metrics.retries.labels(
+            request.server, self._metrics.tools[request.server, request.kind or request.tool]
+        ).inc()
         fields = {"server": request.server, "tool": request.tool, "why": why, "afterMs": round(after_seconds * 1000)}
         log.warning("tool call is retried", extra=fields)
 
     def finished(self, request: ToolCallRequested, outcome: ToolOutcome) -> None:
-        tool = self._metrics.tools[request.server, request.tool]
+        tool = self._metrics.tools[request.server, request.kind or request.tool]  # not each URI
         code = outcome.error.code if outcome.error else ""
         self._metrics.calls.labels(request.server, tool, outcome.state, code).inc()
         self._metrics.call_seconds.labels(request.server, tool).observe(outcome.duration_ms / 1000, _exemplar(request))

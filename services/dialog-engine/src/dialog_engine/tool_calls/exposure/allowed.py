@@ -14,6 +14,7 @@ from plugins_contract.catalog import ServerCatalog, ToolEntry
 from plugins_contract.choice import ToolChoice
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import ToolError
+from plugins_contract.reads import PROMPT, RESOURCE
 from plugins_contract.rights import Access, Rights
 
 MOST_KEPT = 64
@@ -102,6 +103,16 @@ class AllowedTools(ToolDirectory):
         there = suggestion(name, sorted(each.name for each in self.tools()), "Tools")
         return ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name[:100]!r}. {there}")
 
+    def allows(self, server: str, name: str) -> bool:
+        return self._only.allows(server, name)
+
+    def has_resources(self) -> bool:
+        return self._directory.has_resources() and any(
+            self._only.allows(view.catalog.server, RESOURCE + each.uri)
+            for view in self._directory.servers
+            for each in view.catalog.resources
+        )
+
     def instructions(self) -> Mapping[str, str]:
         return self._directory.instructions()
 
@@ -111,6 +122,8 @@ class AllowedTools(ToolDirectory):
             catalog,
             tools=tuple(tool for tool in catalog.tools if allows(tool.server, tool.tool)),
             quarantined=tuple(each for each in catalog.quarantined if allows(catalog.server, each.tool)),
+            resources=tuple(each for each in catalog.resources if allows(catalog.server, RESOURCE + each.uri)),
+            prompts=tuple(each for each in catalog.prompts if allows(catalog.server, PROMPT + each.name)),
         )
         refused = tuple(each for each in view.refused if allows(catalog.server, each.tool))
         return replace(view, catalog=part, refused=refused)

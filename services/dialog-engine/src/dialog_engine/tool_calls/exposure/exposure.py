@@ -189,6 +189,9 @@ class OfferedTools(ToolDirectory):
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._directory.find(name)
 
+    def has_resources(self) -> bool:
+        return self._directory.has_resources()
+
     def instructions(self) -> Mapping[str, str]:
         return self._directory.instructions()
 

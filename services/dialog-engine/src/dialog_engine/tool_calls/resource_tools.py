@@ -1,0 +1,143 @@
+"""`list_resources` and `read_resource`: the resources of servers for a model, whose message may use them."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from dialog_engine.model import Turn
+from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
+from dialog_engine.tool_calls.ports import ToolDirectory
+from plugins_contract.catalog import ResourceEntry, ServerState, ToolEntry
+from plugins_contract.choice import ToolChoice
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.reads import RESOURCE, Part, ReadKind, ResourceRead, unusable_uri
+
+MAX_LISTED = 50
+PAGE_CHARS = 16_000
+"""Characters of a resource in one answer; the rest is read with `offset`."""
+MAX_DESCRIPTION = 200
+READ_MS = 9_000
+"""How long a read may take: less than the engine's own tools have."""
+
+
+class ResourceReader(Protocol):
+    """Reads resources of servers."""
+
+    async def read(
+        self,
+        kind: ReadKind,
+        server: str,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        subject: str,
+        session_id: str = ...,
+        roles: tuple[str, ...] = (),
+        choice: ToolChoice | None = None,
+        timeout_ms: int = ...,
+    ) -> ToolOutcome:
+        """The outcome of a read for this sender, in a message with this choice."""
+        ...
+
+
+class ListResources(LocalTool):
+    """Lists the resources that the message may read, and templates of them."""
+
+    def __init__(self, source: ToolDirectory) -> None:
+        self._source = source
+
+    @property
+    def entry(self) -> ToolEntry:
+        text = {"type": "string", "maxLength": 200}
+        properties = {"server": text, "query": text | {"description": "A part of the name, title or URI."}}
+        about = "List resources (documents, records) of the connected servers; read one with read_resource."
+        return local_entry("list_resources", about, {"type": "object", "properties": properties})
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)
+        found = [*_found(source, arguments.get("server", ""), arguments.get("query", "").lower())]
+        listed = [
+            {"server": server, "uri": entry.uri, "name": entry.title or entry.name}
+            | ({"description": entry.description[:MAX_DESCRIPTION]} if entry.description else {})
+            | ({"template": True} if entry.template else {})
+            for server, entry in found[:MAX_LISTED]
+        ]
+        return _answered({"resources": listed, "more": len(found) - len(listed)})
+
+
+class ReadResource(LocalTool):
+    """Reads a page of a resource."""
+
+    def __init__(self, source: ToolDirectory, reader: ResourceReader) -> None:
+        self._source = source
+        self._reader = reader
+
+    @property
+    def entry(self) -> ToolEntry:
+        properties = {
+            "server": {"type": "string"},
+            "uri": {"type": "string", "description": "Of list_resources or of a result; a template filled in."},
+            "offset": {"type": "integer", "minimum": 0, "description": "Where to read on in a long text."},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["server", "uri"]}
+        return local_entry("read_resource", "Read a resource of a connected server.", schema)
+
+    async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
+        server, uri, choice = arguments["server"], arguments["uri"], turn.choice.tools
+        if wrong := unusable_uri(uri):
+            return ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, wrong)
+        source = self._source.visible_to(turn.subject, turn.roles, choice)
+        known = any(view.catalog.server == server for view in source.servers)
+        if not known or not source.allows(server, RESOURCE + uri):
+            return _not_found(server)
+        outcome = await self._reader.read(
+            ReadKind.RESOURCE,
+            server,
+            RESOURCE + uri,
+            {},
+            subject=turn.subject,
+            session_id=turn.session_id,
+            roles=turn.roles,
+            choice=choice,
+            timeout_ms=READ_MS,
+        )
+        if outcome.error is not None:
+            return _not_found(server) if outcome.error.code is ErrorCode.PERMISSION_DENIED else outcome
+        first = outcome.content[0] if outcome.content else None
+        read = msgspec.json.decode(first.text if isinstance(first, TextBlock) else b"", type=ResourceRead)
+        return _page(read, arguments.get("offset", 0))
+
+
+def _found(source: ToolDirectory, server: str, query: str) -> Iterator[tuple[str, ResourceEntry]]:
+    for view in source.servers:
+        if view.state is ServerState.DISABLED or server not in ("", view.catalog.server):
+            continue
+        for entry in view.catalog.resources:
+            if not query or any(query in text.lower() for text in (entry.uri, entry.name, entry.title or "")):
+                yield view.catalog.server, entry
+
+
+def _page(read: ResourceRead, offset: int) -> ToolOutcome:
+    text = "\n".join(map(_shown, read.contents))
+    page, left = text[offset : offset + PAGE_CHARS], len(text) - offset - PAGE_CHARS
+    about = {"uri": read.contents[0].uri if read.contents else "", "text": page}
+    if left > 0:
+        about |= {"left": left, "nextOffset": offset + PAGE_CHARS}
+    return _answered(about)
+
+
+def _shown(part: Part) -> str:
+    if part.text is None:
+        return f"[{part.uri}: data of type {part.mime_type or 'unknown'}, which is not text]"
+    return part.text + (f"\n[… {part.left_out:,} bytes left out: too large …]" if part.left_out else "")
+
+
+def _answered(content: dict[str, Any]) -> ToolOutcome:
+    return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(content).decode()),))
+
+
+def _not_found(server: str) -> ToolOutcome:
+    message = f"server {server[:100]!r} has no such resource: list_resources says which there are"
+    return ToolOutcome.failure(CallState.FAILED, ErrorCode.RESOURCE_NOT_FOUND, message)

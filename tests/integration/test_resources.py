@@ -1,0 +1,152 @@
+"""Resources and prompts of servers, by the API: through the stream and a worker, for whoever may read them."""
+
+import base64
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from dialog_engine.identity.api_keys import add_key
+from tests.integration.engines import Engine, Start
+from tests.marks import promise
+from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+pytestmark = pytest.mark.anyio
+
+SERVER = ROOT / "tests" / "integration" / "servers" / "reading.py"
+RULES = """
+[[allow]]
+subjects = ["ann"]
+tools = ["notes/*"]
+[[deny]]
+tools = ["notes/resource:notes://secret/*"]
+[[allow]]
+subjects = ["bob"]
+tools = ["notes/resource:notes://a/*"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An engine and a worker with one file of rights, and the headers of two senders."""
+
+    engine: Engine
+    ann: dict[str, str]
+    bob: dict[str, str]
+
+    async def get(self, path: str, who: dict[str, str], **query: str) -> httpx2.Response:
+        return await self.engine.client.get(path, headers=who, params=query)
+
+    async def read(self, who: dict[str, str], uri: str) -> tuple[int, dict[str, Any]]:
+        answer = await self.get("/v1/resources/content", who, server="notes", uri=uri)
+        return answer.status_code, answer.json()
+
+    async def post(self, path: str, who: dict[str, str], **body: Any) -> tuple[int, dict[str, Any]]:
+        answer = await self.engine.client.post(path, headers=who, json={"server": "notes", **body})
+        return answer.status_code, answer.json()
+
+
+@asynccontextmanager
+async def serving(
+    start: Start, redis_url: str, folder: Path, number: int = 3, rules: str = RULES
+) -> AsyncGenerator[Place]:
+    """A worker that has the server with so many more resources, and an engine."""
+    config, rights = folder / "mcp.json", folder / "rights.toml"
+    command = {"command": sys.executable, "args": [str(SERVER), str(number)]}
+    config.write_text(json.dumps({"mcpServers": {"notes": command}}))
+    rights.write_text(rules)
+    keys = folder / "keys.json"
+    ann, bob = ({"authorization": f"Bearer {add_key(keys, name, ['user'], None)[1]}"} for name in ("ann", "bob"))
+    async with working(redis_url, config, rights_file=rights), start(api_keys_file=keys, rights_file=rights) as engine:
+        place = Place(engine, ann, bob)
+
+        async def listed() -> bool:
+            return bool((await place.get("/v1/resources", ann)).json()["resources"])
+
+        await wait_until(listed, 30, what="the resources")
+        yield place
+
+
+@promise("resources and prompts are listed, read and completed by API, through the stream and a worker")
+async def test_resources_and_prompts_are_read_by_api(start: Start, redis_url: str, tmp_path: Path) -> None:
+    async with serving(start, redis_url, tmp_path) as place:
+        ann = place.ann
+        listed = (await place.get("/v1/resources", ann, query="notes://", limit="2")).json()
+        assert (len(listed["resources"]), listed["more"], listed["leftOut"]) == (2, 6, 0)
+        found = (await place.get("/v1/resources", ann, query="one")).json()["resources"]
+        assert [(each["uri"], each["title"], each["mimeType"]) for each in found] == [
+            ("notes://a/one", "One", "text/plain")
+        ]
+        [template] = (await place.get("/v1/resources", ann, query="people")).json()["resources"]
+        assert (template["uri"], template["template"]) == ("notes://people/{name}", True)
+
+        status, read = await place.read(ann, "notes://a/one")
+        assert (status, read["contents"]) == (
+            200,
+            [{"uri": "notes://a/one", "mimeType": "text/plain", "text": "ONE"}],
+        )
+        assert {"ttlMs", "cacheScope"} < read.keys()
+        assert (await place.read(ann, "notes://people/ada"))[1]["contents"][0]["text"] == "about ada"
+        [picture] = (await place.read(ann, "notes://picture"))[1]["contents"]
+        assert (picture["mimeType"], base64.b64decode(picture["blob"])) == ("image/png", b"\x89PNG")
+
+        [prompt] = (await place.get("/v1/prompts", ann)).json()["prompts"]
+        assert (prompt["title"], prompt["arguments"][0]["required"]) == ("Sum up", True)
+        status, made = await place.post("/v1/prompts/get", ann, name="summary", arguments={"text": "all"})
+        assert (status, made["messages"][0]["content"]["text"]) == (200, "Sum up: all")
+        for ref in ({"prompt": "summary"}, {"resource": "notes://people/{name}"}):
+            status, values = await place.post("/v1/prompts/complete", ann, name="name", value="ad", **ref)
+            assert (status, values["values"], values["total"]) == (200, ["ada", "adam"], 3)
+
+
+@promise("what is not there, too large, or no address is answered with its code and is never a hang")
+async def test_what_cannot_be_read_is_said_with_its_code(start: Start, redis_url: str, tmp_path: Path) -> None:
+    async with serving(start, redis_url, tmp_path, number=10_000) as place:
+        ann = place.ann
+        assert (await place.get("/v1/resources", ann)).json()["leftOut"] > 1_000
+        status, body = await place.read(ann, "notes://nowhere")
+        assert (status, body["code"]) == (404, "RESOURCE_NOT_FOUND")
+        status, body = await place.post("/v1/prompts/get", ann, name="other")
+        assert (status, body["code"]) == (404, "PROMPT_NOT_FOUND")
+        status, body = await place.post("/v1/prompts/get", ann, name="summary")
+        assert status in (422, 502), body
+        for uri in ("notes://a/../secret/key", "notes://a/%2e%2E/secret/key", "no address", "notes://x\\y"):
+            assert (await place.read(ann, uri))[0] == 422, uri
+        [part] = (await place.read(ann, "notes://large"))[1]["contents"]
+        assert part["leftOut"] + len(part["text"]) == 2_000_000
+        status, body = await place.read(ann, "notes://huge")
+        assert (status, body["code"]) == (502, "NETWORK_ERROR"), body
+
+        async def reads_again() -> bool:
+            return (await place.read(ann, "notes://a/one"))[0] == 200
+
+        await wait_until(reads_again, 30, what="the server after it")
+
+
+@promise("a resource or prompt that a sender has no right to is neither listed nor found nor read")
+async def test_what_a_sender_has_no_right_to_is_not_there_for_them(
+    start: Start, redis_url: str, tmp_path: Path
+) -> None:
+    async with serving(start, redis_url, tmp_path) as place:
+        for who, most in ((place.ann, 8), (place.bob, 1)):
+            listed = (await place.get("/v1/resources", who, limit="1000")).json()["resources"]
+            assert len(listed) == most
+            assert "secret" not in json.dumps(listed)
+            assert (await place.read(who, "notes://secret/key"))[1]["code"] == "RESOURCE_NOT_FOUND"
+            assert (await place.read(who, "notes://a/one"))[0] == 200
+        assert (await place.get("/v1/prompts", place.bob)).json()["prompts"] == []
+        refused = await place.post("/v1/prompts/get", place.bob, name="summary", arguments={"text": "x"})
+        assert refused[1]["code"] == "PROMPT_NOT_FOUND"
+        ref = {"resource": "notes://people/{name}", "name": "name"}
+        assert (await place.post("/v1/prompts/complete", place.bob, **ref))[0] == 404
+        shown = json.dumps((await place.get("/v1/tools", place.bob)).json())
+        assert "notes://a/one" in shown
+        assert "secret" not in shown
