@@ -33,7 +33,7 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     files.uncheck()
     chat.ask("go")
     chat.expect_idle()
-    assert chat.asked("tools") == [{"servers": ["demo", "mail"]}]
+    assert chat.asked("tools") == [{"deny": ["files/*"]}]
 
     chat.page.reload()
     tools.click()
@@ -43,7 +43,7 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     assert chat.asked("tools")[1:] == [None], "it is that of the conversation"
     with chat.page.expect_response(f"**/v1/sessions/{chat.session}") as changed:
         files.check()
-    assert changed.value.json()["tools"] is None
+    assert not changed.value.json()["tools"].get("deny")
     chat.page.get_by_test_id("new-conversation").click()
     expect(files).to_be_checked()
 

@@ -267,6 +267,22 @@ async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, re
         assert await notes.children() <= 3
 
 
+async def test_what_was_refused_is_not_said_to_be_lost_later(notes: Notes, redis_url: str, tmp_path: Path) -> None:
+    async with workers(notes, redis_url, config(tmp_path, maxSessions=1), 1):
+        await notes.result("one", text="a")
+        refused = [await notes.ask("two", text="a") for _ in range(5)]
+        assert all([(await notes.caller.outcome(each)).error for each in refused])
+        await forget_sessions(notes.redis, notes.keys, [owner(SessionMode.CONVERSATION, "one")])
+
+        async def has_room() -> ToolOutcome | None:
+            outcome = await notes.outcome("two", text="b")
+            return None if outcome.error else outcome
+
+        outcome = await wait_until(has_room, 20)
+        assert outcome is not None
+        assert not outcome.state_lost
+
+
 @promise("what somebody writes into Redis about sessions opens no state of another conversation")
 async def test_a_forged_session_key_opens_no_state_of_another_conversation(
     notes: Notes, redis_url: str, tmp_path: Path

@@ -55,7 +55,7 @@ class SessionKeeper(Sessions):
         key = (request.server, owner)
         if self._closed:
             return None if owner in own else ""
-        # One at a time: two first calls of one reply open one session.
+        # One at a time: a call would take the HOLD of another one that is refused for an earlier session.
         async with self._opening:
             held = self._held.get(key)
             if owner in own and held and time.monotonic() - held.renewed_at < self._times.give_up:

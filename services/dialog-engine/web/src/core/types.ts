@@ -211,9 +211,10 @@ export interface Choice {
   tools?: ToolChoice;
 }
 
-/** Which tools may be used: those of these servers, or all. */
+/** Which tools may be used: those of these servers, or all; not those of which `deny` has "server/tool". */
 export interface ToolChoice {
   servers?: string[];
+  deny?: string[];
 }
 
 /** A turn to follow, and its open stream if there is one. */

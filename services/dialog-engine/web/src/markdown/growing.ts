@@ -50,7 +50,7 @@ export class Growing {
   #grown(text: string, open: boolean): Part[] {
     for (;;) {
       const tail = text.slice(this.#at);
-      const shared = copied(this.#shared);
+      const shared = { ...this.#shared, references: { ...this.#shared.references } };
       const blocks = this.#over ? null : parsed(tail, shared);
       this.#over = blocks === null;
       // A definition may stand below its use: in the end all blocks get all of them.
@@ -67,8 +67,6 @@ export class Growing {
     }
   }
 }
-
-const copied = (shared: Shared): Shared => ({ ...shared, references: { ...shared.references } });
 
 /** The blocks of the first level; null when they take too long. */
 function parsed(text: string, shared: Shared): Token[][] | null {

@@ -74,13 +74,14 @@ function Foot({ page }: { page: Page }) {
 function Tools({ page }: { page: Page }) {
   const { about, servers } = page;
   const { tools } = page.state.value;
-  const all = servers.value.map(({ server }) => server);
-  const { servers: chosen = all, ...others } = tools ?? {};
+  const { servers: only, deny = [] } = tools ?? {};
+  const isChosen = (server: string) => (only?.includes(server) ?? true) && !deny.includes(`${server}/*`);
   const look = () => page.shown(page.api.tools().then((answer) => (servers.value = answer.servers)));
   const choose = (server: string, used: boolean) => {
-    const names = all.filter((name) => (name === server ? used : chosen.includes(name)));
-    const next = names.length < all.length ? { ...others, servers: names } : others;
-    page.chat.chooseTools(Object.keys(next).length ? next : null);
+    const others = deny.filter((each) => each !== `${server}/*`);
+    const next = { ...tools, deny: used ? others : [...others, `${server}/*`] };
+    if (used && only) next.servers = [...new Set([...only, server])];
+    page.chat.chooseTools(next);
   };
   const away = servers.value.filter((each) => !isUsable(each)).length;
   const line = about.value ? toolsLine(about.value.mcp) : "";
@@ -96,7 +97,7 @@ function Tools({ page }: { page: Page }) {
             <label>
               <input
                 type="checkbox"
-                checked={chosen.includes(each.server)}
+                checked={isChosen(each.server)}
                 onChange={({ currentTarget }) => choose(each.server, currentTarget.checked)}
               />{" "}
               <bdi>{visible(each.title || each.server)}</bdi> {serverWords(each)}
