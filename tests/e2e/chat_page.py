@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from playwright.sync_api import ConsoleMessage, Dialog, Error, Locator, Page, Request, Response, Route, expect
 
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until_blocking
 
 # The browser itself writes a console error for every answer that is not a success, and for every broken connection.
 _NETWORK_LOG = "Failed to load resource"
@@ -100,15 +102,20 @@ class ChatPage:
         box.fill(text)
         box.press("Enter")
 
-    def hold(self, url: str) -> list[Route]:
-        """The next request to such an address goes no further until the test says so."""
+    def hold(self, url: str) -> Callable[[], None]:
+        """The next request to such an address goes no further until what is returned is called."""
         held: list[Route] = []
 
         def keep(route: Route) -> None:
             held.append(route)
 
+        def go_on() -> None:
+            # Each question to the page lets Playwright say what has happened since.
+            wait_until_blocking(lambda: self.page.evaluate("true") and held, what=f"a request to {url}")
+            held[0].continue_()
+
         self.page.route(url, keep, times=1)
-        return held
+        return go_on
 
     @property
     def session(self) -> str:

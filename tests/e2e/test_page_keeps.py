@@ -152,7 +152,7 @@ def test_what_waits_in_one_conversation_is_sent_there_while_another_is_shown(
     chat.open()
     chat.ask("pay")
     expect(chat.page.get_by_test_id("approve")).to_be_visible()
-    held = chat.hold("**/turns")
+    go_on = chat.hold("**/turns")
     with chat.page.expect_request("**/turns"):
         chat.ask("next")
     chat.page.get_by_role("link", name="Outboxes").click()
@@ -160,7 +160,7 @@ def test_what_waits_in_one_conversation_is_sent_there_while_another_is_shown(
     expect(chat.queued).to_have_count(0)
     expect(chat.input).to_have_value("")
     with chat.page.expect_response("**/turns"):
-        held[0].continue_()
+        go_on()
     expect(shown).to_contain_text("Needs your approval")
 
     # However long an approval is open, what waits behind it stays.
@@ -189,11 +189,11 @@ def test_what_is_typed_while_a_first_message_is_sent_stays_in_the_box(chat: Chat
     engine.scripts["go"] = answer("Gone.")
     chat.open()
     expect(chat.page.get_by_test_id("sidebar")).to_contain_text("Nothing here yet.")
-    held = chat.hold("**/v1/sessions")
+    go_on = chat.hold("**/v1/chat")
     with chat.page.expect_request(lambda each: each.method == "POST"):
         chat.ask("go")
     chat.page.keyboard.type("and then")
-    held[0].continue_()
+    go_on()
     expect(chat.answers).to_have_text("Gone.")
     expect(chat.input).to_have_value("and then")
     chat.page.get_by_test_id("new-conversation").click()
@@ -205,10 +205,10 @@ def test_a_message_that_is_refused_while_the_next_is_written_is_kept_with_it(
 ) -> None:
     chat.open(engine.store("Outboxes", ("How?", "So.")))
     expect(chat.answers).to_have_text("So.")
-    held = chat.hold("**/v1/chat")
+    go_on = chat.hold("**/v1/chat")
     with chat.page.expect_request("**/v1/chat"):
         chat.ask("x" * 2001)
     chat.page.keyboard.type("and then")
-    held[0].continue_()
+    go_on()
     expect(chat.notice).to_contain_text("The message is too long.")
     expect(chat.input).to_have_value("x" * 2001 + "\n\nand then")
