@@ -11,11 +11,12 @@ from redis import Redis as SyncRedis
 
 from callstream_runtime.clock import RedisClock, RedisWatch
 from callstream_runtime.connections import blocking_client, command_client
-from dialog_engine.calls.executor import TIMES, CallExecutor, ExecutorTimes
+from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.large_results import LargeResults, LargeResultStore
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox, MailboxTimes
 from dialog_engine.calls.recent_ends import RecentEnds
 from dialog_engine.calls.subscriptions import BlockedCalls, Subscriptions
+from dialog_engine.calls.times import TIMES, ExecutorTimes
 from dialog_engine.model import CallAnswered, CallUpdate
 from dialog_engine.peers.catalog import DisabledTools
 from dialog_engine.tool_calls.ports import ServerView

@@ -9,9 +9,9 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from callstream_runtime.redis_errors import RedisUnavailable
-from dialog_engine.calls.executor import ExecutorTimes
 from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.calls.subscriptions import SETTLED_SECONDS, Unpublishable
+from dialog_engine.calls.times import ExecutorTimes
 from dialog_engine.model import CallAnswered, CallHeld, CallQueued, WaitsFor
 from plugins_contract.errors import ErrorCode
 from plugins_contract.ledger import NEVER_OFFERED, UNKNOWN_INCARNATION, replies

@@ -283,6 +283,21 @@ async def test_what_was_refused_is_not_said_to_be_lost_later(notes: Notes, redis
         assert not outcome.state_lost
 
 
+async def test_a_worker_that_knows_no_sessions_gets_no_call_of_an_engine_that_does(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    """One of an earlier release announces itself like one with a shared server."""
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder in folders:
+        folder.mkdir()
+    old, new = config(folders[0], session="shared"), config(folders[1])
+    async with working(redis_url, old), working(redis_url, new):
+        await notes.ready(1)
+        for step in range(3):
+            for name in ("one", "two"):
+                assert await notes.result(name, text=name) == " ".join([name] * (step + 1))
+
+
 @promise("what somebody writes into Redis about sessions opens no state of another conversation")
 async def test_a_forged_session_key_opens_no_state_of_another_conversation(
     notes: Notes, redis_url: str, tmp_path: Path

@@ -23,6 +23,7 @@ from dialog_engine.storage.large_results import SqlLargeResults
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
+from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.sessions import SqlSessions
 from dialog_engine.storage.sqlite_file import open_sqlite
@@ -122,6 +123,7 @@ class EngineStore:
         self.calls = SqlCalls(store)
         self.turns = SqlTurns(store, facts_with_text=facts_with_text)
         self.approvals = SqlApprovals(store)
+        self.questions = SqlQuestions(store)
         self.sessions = SqlSessions(store)
         self.waiting = SqlWaiting(store)
         self.parked = SqlParked(store)

@@ -32,6 +32,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
+    QuestionStatus,
     ReasoningDelta,
     Reset,
     ResetReason,
@@ -48,11 +49,13 @@ from dialog_engine.model import (
     Withdrawn,
 )
 from dialog_engine.tool_calls.approvals.rules import question_for
+from dialog_engine.tool_calls.questions.values import Answer, AskedRound, Asking
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 from tests.marks import promise
 from tests.support.fakes import succeeded, tool
 
@@ -75,6 +78,7 @@ EVENTS: list[TurnEvent] = [
     MessageFinished(7, AssistantMessage("a")),
     MessageFinished(7, AssistantMessage("a", (CALL,), "hm", interrupted=True)),
     WaitingForUser(2),
+    WaitingForUser(1, 2),
     RoundComplete(1),
     Reset("why"),
     Reset("why", (MessageFinished(7, AssistantMessage("a")),)),
@@ -102,6 +106,15 @@ APPROVAL_STEPS = [
     STEPS.decided(CALL, Decision(status=ApprovalStatus.REFUSED, at=1, reason="no")),
     STEPS.decided(CALL, Decision(status=ApprovalStatus.EXPIRED, at=1)),
 ]
+_ASKED = InputRequired(
+    (
+        ServerQuestion("a", QuestionKind.FORM, "When?", form={"type": "object", "properties": {}}),
+        ServerQuestion("b", QuestionKind.URL, "Where?", url="https://example.com/x"),
+    ),
+    "state",
+)
+_ROUND = AskedRound(CALL, 1, Asking("a", "b", _ASKED, "{}", 0, 60_000), {2: Answer(QuestionStatus.DECLINED, 1)})
+QUESTION_STEPS: list[TurnEvent] = [*_ROUND.steps(1)]
 COMMON = {"type", "status", "toolName", "server", "toolCallId", "correlationId", "round"}
 
 
@@ -125,12 +138,14 @@ def documented(name: str, data: dict[str, Any]) -> tuple[set[str], set[str]]:
 
 
 def test_every_kind_of_event_has_an_example_here() -> None:
-    assert {type(event) for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS]} == set(get_args(TurnEvent))
+    assert {type(event) for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS, *QUESTION_STEPS]} == set(
+        get_args(TurnEvent)
+    )
 
 
 def test_the_description_of_the_api_names_every_event() -> None:
     schema: Any = described.EVENTS[200]["content"]["text/event-stream"]["schema"]
-    sent = {encode(event)[0] for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS]}
+    sent = {encode(event)[0] for event in [*EVENTS, *TOOL_STEPS, *APPROVAL_STEPS, *QUESTION_STEPS]}
     assert set(schema["properties"]["event"]["enum"]) == sent
 
 

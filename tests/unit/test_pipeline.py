@@ -31,7 +31,9 @@ from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
+from dialog_engine.tool_calls.questions.pending import PendingQuestions
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.encryption import CLEAR
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.fakes import (
@@ -69,7 +71,11 @@ class World:
         approvals = PendingApprovals(
             self.store.approvals, source, self.worker, now_ms=RedisClock().now_ms, timeout_seconds=60
         )
-        self.rounds = Rounds(self.store.calls, self.worker, approvals)
+        now_ms = RedisClock().now_ms
+        questions = PendingQuestions(
+            self.store.questions, source, cipher=CLEAR, now_ms=now_ms, timeout_seconds=60, call_timeout_ms=60_000
+        )
+        self.rounds = Rounds(self.store.calls, self.worker, approvals, questions)
         self.pipeline: Pipeline = standard_pipeline(
             source=source,
             rounds=self.rounds,

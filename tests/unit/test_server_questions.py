@@ -19,6 +19,7 @@ from plugins_contract.messages import (
     is_approved,
 )
 from plugins_contract.questions import (
+    SECRET_WORDS,
     InputRequired,
     NextRound,
     QuestionKind,
@@ -29,6 +30,7 @@ from plugins_contract.questions import (
 )
 from tests.marks import promise
 from tests.support.handling import delivery
+from tests.support.processes import ROOT
 
 REQUEST = delivery().request
 BRINGS = NextRound(2, {"when": {"action": "accept", "content": {"day": "2026-11-26"}}}, "opaque")
@@ -143,3 +145,8 @@ def test_what_a_round_brings_is_sealed_with_its_arguments() -> None:
     opened = open_request(decode_request(data), cipher)
     assert (opened.next_round, opened.arguments) == (BRINGS, REQUEST.arguments)
     assert encode_request(opened) == data, "an opened request is never encoded in clear"
+
+
+def test_the_page_about_servers_lists_what_is_taken_for_a_secret() -> None:
+    page = (ROOT / "docs" / "mcp.md").read_text()
+    assert [word for word in SECRET_WORDS if f"`{word}`" not in page] == []

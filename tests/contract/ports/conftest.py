@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.calls.executor import ExecutorTimes
+from dialog_engine.calls.times import ExecutorTimes
 from dialog_engine.tool_calls.ports import ToolCalls
 from plugins_contract.ledger import Delivery, replies
 from plugins_contract.messages import ToolCallRequested

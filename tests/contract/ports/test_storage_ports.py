@@ -17,9 +17,8 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import KeptResult
-from dialog_engine.tool_calls.values import WholeResult
+from dialog_engine.tool_calls.values import OpenCall, WholeResult
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome

@@ -1,7 +1,7 @@
 """A real MCP server of 2026-07-28 that asks people, well and badly. It notes each round that it runs in a file.
 
-Arguments: `stdio`, or a port for Streamable HTTP. `KEY` seals its states (a new one at each start without it), and
-`TRACE` names the file.
+Arguments: `stdio`, or a port for Streamable HTTP. `KEY` seals its states (a new one at each start without it;
+`clear`: they are readable), and `TRACE` names the file.
 """
 
 import os
@@ -25,14 +25,30 @@ from mcp.types import (
     TextContent,
 )
 
-key = os.environ.get("KEY", "")
-security = RequestStateSecurity(keys=[key]) if key else RequestStateSecurity.ephemeral()
-server = MCPServer("asking", request_state_security=security)
+
+class Clear:
+    """Seals nothing: a state is readable for all that have it."""
+
+    def seal(self, payload: bytes) -> str:
+        return payload.decode()
+
+    def unseal(self, token: str) -> bytes:
+        return token.encode()
+
+
+def security_by(key: str) -> RequestStateSecurity:
+    if key == "clear":
+        return RequestStateSecurity(codec=Clear())
+    return RequestStateSecurity(keys=[key]) if key else RequestStateSecurity.ephemeral()
+
+
+server = MCPServer("asking", request_state_security=security_by(os.environ.get("KEY", "")))
 
 WHEN = {
     "type": "object",
     "properties": {
         "day": {"type": "string", "format": "date", "title": "Day"},
+        "note": {"type": "string"},
         "seats": {"type": "integer", "minimum": 1, "maximum": 4, "default": 2},
         "class": {"type": "string", "oneOf": [{"const": "f", "title": "First"}, {"const": "s", "title": "Second"}]},
     },

@@ -33,9 +33,11 @@ from dialog_engine.tool_calls.pipeline import enhance
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
 from dialog_engine.tool_calls.processors import standard_pipeline
+from dialog_engine.tool_calls.questions.pending import PendingQuestions
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS
 from dialog_engine.tool_calls.values import Decision, Given
+from plugins_contract.encryption import CLEAR
 from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.logs import MemoryLog, MemoryLogs
 from tests.support.fakes.stores import MemoryStore
@@ -142,7 +144,17 @@ class FakeEngine:
             timeout_seconds=self._approval_seconds,
             note=self.decided.append,
         )
-        rounds = Rounds(self.store.calls, self.worker, self.pending, self._result_max_chars, log_refused_call)
+        questions = PendingQuestions(
+            self.store.questions,
+            self.tools,
+            cipher=CLEAR,
+            now_ms=self.clock.now_ms,
+            timeout_seconds=60,
+            call_timeout_ms=60_000,
+        )
+        rounds = Rounds(
+            self.store.calls, self.worker, self.pending, questions, self._result_max_chars, log_refused_call
+        )
         pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,

@@ -23,8 +23,10 @@ from dialog_engine.calls.subscriptions import (
     Subscriptions,
     of_enqueued,
 )
+from dialog_engine.calls.times import TIMES, ExecutorTimes
 from dialog_engine.model import CallAnswered, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ToolCalls
+from dialog_engine.tool_calls.questions.values import MayAsk
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import Cipher, seal_request
 from plugins_contract.keys import Keys
@@ -48,21 +50,6 @@ T = TypeVar("T")
 TOGETHER_SECONDS = 0.1
 """A call that is overdue so soon after another is ended with it: each attempt takes up to `ExecutorTimes.ask`."""
 ASK_AGAIN_SECONDS = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorTimes:
-    """How long others have to answer, in seconds."""
-
-    grace: float = 2.0
-    """A worker, after the deadline of a call."""
-    cancel: float = 3.0
-    """A worker, when the user stopped a call."""
-    ask: float = 2.0
-    """The ledger, when a call is ended."""
-
-
-TIMES = ExecutorTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +89,7 @@ class CallExecutor(ToolCalls):
         observer: CallObserver | None = None,
         cipher: Cipher,
         times: ExecutorTimes = TIMES,
+        may_ask: MayAsk | None = None,
     ) -> None:
         self._ledger = ledger
         self._calls = calls
@@ -115,6 +103,7 @@ class CallExecutor(ToolCalls):
         self._observer = observer or CallObserver()
         self._cipher = cipher
         self._times = times
+        self._may_ask = may_ask or MayAsk()
 
     @property
     def waiting(self) -> int:
@@ -143,6 +132,7 @@ class CallExecutor(ToolCalls):
             traceparent=turn.traceparent,
             choice=turn.choice.tools or msgspec.UNSET,
             keeps_large=self._large.taken or msgspec.UNSET,
+            may_ask=self._may_ask.allowed or msgspec.UNSET,
         )
         request = approve(request, approved_by)
         return seal_request(request, self._cipher) if self._cipher.active else request
@@ -178,8 +168,7 @@ class CallExecutor(ToolCalls):
 
     async def cancel(self, requests: Sequence[ToolCallRequested]) -> dict[str, ToolOutcome]:
         inbox = asyncio.Queue[CallMessage]()
-        outcomes: dict[str, ToolOutcome] = {}
-        ids = [request.correlation_id for request in requests]
+        ids, outcomes = [request.correlation_id for request in requests], dict[str, ToolOutcome]()
         with self._calls.subscribed(ids, inbox.put_nowait, sealed=_sealed(requests)):
             stopped = await self._end_all(requests, GivenUp.STOPPED)
             outcomes |= {i: outcome for i, outcome in zip(ids, stopped, strict=True) if outcome is not None}

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolCall, TurnFailed, Usage
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.choice import ToolChoice
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
@@ -60,6 +61,8 @@ class CallRecord:
     outcome: ToolOutcome | None
     approval: Approval | None = None
     title: str = ""
+    rounds: Sequence[AskedRound] = ()
+    """Those that its server has ended with questions."""
 
     @property
     def waits(self) -> bool:

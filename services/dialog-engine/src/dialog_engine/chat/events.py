@@ -11,6 +11,7 @@ from dialog_engine.model import (
     ApprovalStep,
     Done,
     MessageFinished,
+    QuestionStep,
     ReasoningDelta,
     Reset,
     RoundComplete,
@@ -52,8 +53,12 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "tool", "status": status, **_of_call(call, server, number), **details}
         case ApprovalStep(status, call, server, number, details):
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
-        case WaitingForUser(approvals):
-            return "control", {"type": "waiting", "approvals": approvals}
+        case QuestionStep(status, call, server, number, details):
+            return "control", {"type": "question", "status": status, **_of_call(call, server, number), **details}
+        case WaitingForUser(approvals, questions):
+            return "control", {"type": "waiting", "approvals": approvals} | (
+                {"questions": questions} if questions else {}
+            )
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
         case Reset(reason, events):

@@ -17,6 +17,7 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnRunningError
 from dialog_engine.model import ApprovalStatus, Turn, TurnEvent
 from dialog_engine.sideband import run_shielded
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.outcomes import ToolOutcome
@@ -63,7 +64,7 @@ class ParkedStore(Protocol):
         """
         ...
 
-    async def open_questions(self, turn_id: str) -> Sequence[Asked]:
+    async def open_questions(self, turn_id: str) -> Sequence[Asked | AskedRound]:
         """The open calls of a turn, when all of them are for people; otherwise none."""
         ...
 
@@ -160,7 +161,8 @@ class ParkedTurns:
     async def refusal(self, error: TurnRunningError) -> TurnRunningError:
         """The error with what the running turn asks its user, if it waits for nothing else."""
         found = await self._store.open_questions(error.turn_id)
-        return TurnRunningError(error.turn_id, [_named(error.turn_id, each) for each in found]) if found else error
+        named = [named for each in found for named in _named(error.turn_id, each)]
+        return TurnRunningError(error.turn_id, named) if found else error
 
     async def decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
         """Do what `ParkedStore.decline` says. False when there is nothing to decline. Raises as that."""
@@ -181,13 +183,15 @@ class ParkedTurns:
         return True
 
 
-def _named(turn_id: str, asked: Asked) -> dict[str, str]:
-    """A call that waits for its user, and where to answer."""
-    call = asked.call
-    return {
-        "kind": "approval",
-        "toolCallId": call.tool_call_id,
-        "correlationId": call.correlation_id,
-        "toolName": call.tool_name,
-        "answerUrl": f"/v1/turns/{turn_id}/approvals/{call.correlation_id}",
-    }
+def _named(turn_id: str, open_for: Asked | AskedRound) -> list[dict[str, str]]:
+    """What a call asks its user, and where to answer."""
+    call = open_for.call
+    ids = {"toolCallId": call.tool_call_id, "correlationId": call.correlation_id, "toolName": call.tool_name}
+    if isinstance(open_for, Asked):
+        return [{"kind": "approval", **ids, "answerUrl": f"/v1/turns/{turn_id}/approvals/{call.correlation_id}"}]
+    places = range(1, 1 + len(open_for.asking.asked.questions))
+    asked = [open_for.question_id(place) for place in places if place not in open_for.answers]
+    return [
+        {"kind": "question", **ids, "questionId": each, "answerUrl": f"/v1/turns/{turn_id}/questions/{each}"}
+        for each in asked
+    ]

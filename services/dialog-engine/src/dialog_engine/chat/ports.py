@@ -8,7 +8,7 @@ from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
-from dialog_engine.tool_calls.execution import OpenCall
+from dialog_engine.tool_calls.values import OpenCall
 from plugins_contract.outcomes import MediaBlock
 
 

@@ -11,6 +11,7 @@ from dialog_engine.model import (
     Done,
     DoneReason,
     MessageFinished,
+    QuestionStep,
     ReasoningDelta,
     Reset,
     RoundComplete,
@@ -67,14 +68,19 @@ def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list
     return [started, *replay(record.turn_id, messages), WaitingForUser(waits)]
 
 
-def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep]:
+def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:
     call, approval = record.call, record.approval
     edited = approval.edited if approval else None
     details: dict[str, Any] = {"arguments": shown_arguments(call) if edited is None else edited}
     if record.title:
         details["title"] = record.title
     pending = ToolStep(ToolStatus.PENDING, call, record.server, round_number, details)
-    asked = [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
+    asked: list[ToolStep | ApprovalStep | QuestionStep] = (
+        [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
+    )
+    if record.rounds:
+        asked = asked or [pending]
+        asked += [step for each in record.rounds for step in each.steps(round_number)]
     if record.outcome is None:
         return asked or [pending]
     details |= outcome_details(turn_id, call.correlation_id, record.outcome)

@@ -20,6 +20,7 @@ from dialog_engine.model import (
     FinishReason,
     Message,
     MessageFinished,
+    QuestionStep,
     ReasoningDelta,
     Reset,
     RoundComplete,
@@ -38,11 +39,12 @@ from dialog_engine.model import (
 )
 from dialog_engine.sideband import SideBand, TextBuffer
 from dialog_engine.tool_calls.approvals.rules import stopped
-from dialog_engine.tool_calls.execution import OpenCall, Rounds
+from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.pipeline import EnhancedChat
 from dialog_engine.tool_calls.ports import ApprovalStore
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.results.steps import Steps
-from dialog_engine.tool_calls.values import Asked, timed
+from dialog_engine.tool_calls.values import Asked, OpenCall, timed
 
 Emit = Callable[[TurnEvent], None]
 """Passes an event on to the user."""
@@ -103,6 +105,7 @@ class Draft:
                 self._spent(usage)
             case (
                 WaitingForUser()
+                | QuestionStep()
                 | RoundComplete()
                 | ToolCallEvent()
                 | TurnStarted()
@@ -218,11 +221,17 @@ class ChatService:
         never_run = stopped(failure.message) if failure else stopped()
         # First: from here on no call can be approved, so no more calls are opened.
         unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
+        unanswered = await self._rounds.questions.close(turn)
         open_calls = await self._history.open_calls(turn)
         await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
-        if not open_calls and not unapproved:
+        if not open_calls and not unapproved and not unanswered:
             return
-        steps = Steps(turn, max(draft.round, turn.rounds), _servers(open_calls, [each for each, _ in unapproved]))
+        closed = _servers(open_calls, [each for each, _ in unapproved], [each for each, _ in unanswered])
+        steps = Steps(turn, max(draft.round, turn.rounds), closed)
+        for asked_round, outcome in unanswered:
+            for step in asked_round.steps(steps.round):
+                emit(step)
+            emit(steps.finished(asked_round.call, outcome))
         for asked, outcome in unapproved:
             emit(steps.finished(asked.call, outcome))
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
@@ -251,17 +260,19 @@ class ChatService:
     async def _open_calls(self, turn: Turn, band: SideBand) -> None:
         # In this order: a call that is approved in between is found twice, and its decision is still to be shown.
         asked = await self._approvals.waiting(turn)
-        waiting = {each.call.correlation_id for each in asked}
+        rounds = await self._rounds.questions.store.open_rounds(turn)
+        waiting = {each.call.correlation_id for each in (*asked, *rounds)}
         open_calls = [each for each in await self._history.open_calls(turn) if each.call.correlation_id not in waiting]
-        if not open_calls and not asked:
+        if not open_calls and not asked and not rounds:
             return
-        steps = Steps(turn, turn.rounds, _servers(open_calls, asked))
-        await self._rounds.await_results(turn, open_calls, asked, steps=steps, band=band, late=True)
+        steps = Steps(turn, turn.rounds, _servers(open_calls, asked, rounds))
+        await self._rounds.await_results(turn, open_calls, asked, rounds, steps=steps, band=band, late=True)
         band.emit(RoundComplete(turn.rounds))
 
 
-def _servers(open_calls: Sequence[OpenCall], asked: Sequence[Asked]) -> dict[str, str]:
+def _servers(open_calls: Sequence[OpenCall], asked: Sequence[Asked], rounds: Sequence[AskedRound]) -> dict[str, str]:
     servers = {each.call.correlation_id: each.request.server for each in open_calls}
+    servers |= {each.call.correlation_id: each.asking.server for each in rounds}
     return servers | {each.call.correlation_id: each.question.server for each in asked}
 
 

@@ -63,3 +63,6 @@ class ToolSettings(Subject):
     approval_timeout_seconds: float = Field(
         3600, gt=0, description="How long a tool call waits for its approval before it is refused."
     )
+    question_timeout_seconds: float = Field(
+        86_400, gt=0, le=30 * 86_400, description="How long a question of an MCP server waits for a person's answer."
+    )

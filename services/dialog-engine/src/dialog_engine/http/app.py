@@ -23,6 +23,7 @@ from dialog_engine.http import (
     me,
     operators,
     problems,
+    questions,
     resources,
     results,
     session_events,
@@ -99,7 +100,7 @@ def create_app(
     if loopback_only:
         app.add_middleware(LoopbackNames)
     app.add_middleware(Responses)
-    for part in (turns, waiting, calls, sessions, session_events, me, about, resources):
+    for part in (turns, waiting, calls, questions, sessions, session_events, me, about, resources):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators, results):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])

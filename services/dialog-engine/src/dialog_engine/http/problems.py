@@ -35,6 +35,11 @@ from dialog_engine.errors import (
     TurnStartedError,
     UnauthenticatedError,
 )
+from dialog_engine.tool_calls.questions.values import (
+    AnswerRefusedError,
+    QuestionAnsweredError,
+    QuestionNotFoundError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +68,9 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     ApprovalStaleError: HTTPStatus.CONFLICT,
     ToolChangedError: HTTPStatus.CONFLICT,
     ArgumentsRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    QuestionNotFoundError: HTTPStatus.NOT_FOUND,
+    QuestionAnsweredError: HTTPStatus.CONFLICT,
+    AnswerRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 
 
@@ -193,7 +201,9 @@ def _extra(error: EngineError) -> dict[str, Any] | None:
             | ClientMessageReusedError(turn_id=turn_id)
         ):
             return {"turnId": turn_id}
-        case ApprovalDecidedError(stands=stands):
+        case AnswerRefusedError(problems=problems):
+            return {"errors": [{"field": f"content.{name}", "message": why} for name, why in problems.items()]}
+        case ApprovalDecidedError(stands=stands) | QuestionAnsweredError(stands=stands):
             return dict(stands)
         case UnauthenticatedError(signs_in=signs_in):
             errors = [{"field": "Authorization", "message": str(error)}]

@@ -12,6 +12,7 @@ from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
+from dialog_engine.chat.questions import Questions
 from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.consumption.limits import Consumption
@@ -24,6 +25,7 @@ from dialog_engine.model import Choice
 from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ToolDirectory
+from dialog_engine.tool_calls.questions.values import FoundRound
 from dialog_engine.tool_calls.values import PendingApproval
 
 LARGE_AT_ONCE = 4
@@ -109,6 +111,8 @@ class Services:
     audit: AuditLog
     consumption: Consumption
     approvals: Approvals
+    pending_questions: Callable[[str, int], Awaitable[Sequence[FoundRound]]]
+    questions: Questions
     frames: TurnFrames
     streams: Streams
     tools: ToolDirectory

@@ -7,6 +7,7 @@ from dialog_engine.chat.archive import MadeCall, TurnRecord
 from dialog_engine.chat.events import usage_view
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolStatus
+from dialog_engine.tool_calls.questions.values import FoundRound
 from dialog_engine.tool_calls.results.steps import question_details, rfc3339, status_of
 from dialog_engine.tool_calls.values import PendingApproval
 from plugins_contract.choice import ToolChoice
@@ -82,7 +83,9 @@ def waiting(message: WaitingMessage) -> dict[str, Any]:
     }
 
 
-def pending(approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage]) -> dict[str, Any]:
+def pending(
+    approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage], questions: Sequence[FoundRound]
+) -> dict[str, Any]:
     """What waits for a subject. Of a long message only the beginning is shown."""
     shown = [waiting(each) for each in messages]
     return {
@@ -97,6 +100,20 @@ def pending(approvals: Sequence[PendingApproval], messages: Sequence[WaitingMess
                 **question_details(each.asked.question),
             }
             for each in approvals
+        ],
+        "questions": [
+            {
+                "sessionId": found.session_id,
+                "turnId": found.turn_id,
+                "toolCallId": found.asked.call.tool_call_id,
+                "correlationId": found.asked.call.correlation_id,
+                "toolName": found.asked.call.tool_name,
+                "server": found.asked.asking.server,
+                **found.asked.details(place),
+            }
+            for found in questions
+            for place in range(1, 1 + len(found.asked.asking.asked.questions))
+            if place not in found.asked.answers
         ],
         "messages": [each | {"message": each["message"][:SHOWN_OF_WAITING]} for each in shown],
     }

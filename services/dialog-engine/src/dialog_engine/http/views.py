@@ -278,6 +278,8 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
         data["title"] = record.title
     if record.approval is not None:
         data |= approval(record.approval)
+    if record.rounds:
+        data["questions"] = [question for each in record.rounds for question in each.shown()]
     if record.outcome is None:
         return data | {"status": ToolStatus.PENDING}
     details = outcome_details(turn_id, call.correlation_id, record.outcome)

@@ -65,6 +65,19 @@ class ApprovalStatus(StrEnum):
     EXPIRED = "expired"
 
 
+class QuestionStatus(StrEnum):
+    """The state of a question that an MCP server asks."""
+
+    ASKED = "asked"
+    ANSWERED = "answered"
+    DECLINED = "declined"
+    CANCELLED = "cancelled"
+    """Dismissed without a choice."""
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+    """The turn was stopped or deleted, or the tool or the right to it is gone."""
+
+
 @dataclass(frozen=True, slots=True)
 class SystemMessage:
     """Instructions to the model."""

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dialog_engine.model.conversation import ApprovalStatus, AssistantMessage, ToolCall, ToolStatus, Usage
+from dialog_engine.model.conversation import (
+    ApprovalStatus,
+    AssistantMessage,
+    QuestionStatus,
+    ToolCall,
+    ToolStatus,
+    Usage,
+)
 from dialog_engine.model.model_events import AnsweredBy, LLMEvent, ReasoningDelta, TextDelta, TokensSpent
 
 
@@ -61,10 +68,23 @@ class ApprovalStep:
 
 
 @dataclass(frozen=True, slots=True)
+class QuestionStep:
+    """A server asks a person in the middle of a call, or such a question has ended. `details` as in ToolStep."""
+
+    status: QuestionStatus
+    call: ToolCall
+    server: str
+    round: int
+    details: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingForUser:
-    """The turn goes on only when its user decides: so many calls wait for approval, and no other call is open."""
+    """The turn goes on only when its user decides: so many calls wait for approval, and so many for answers to
+    questions of their servers; no other call is open."""
 
     approvals: int
+    questions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +148,7 @@ TurnEvent = (
     | MessageFinished
     | ToolStep
     | ApprovalStep
+    | QuestionStep
     | WaitingForUser
     | RoundComplete
     | Reset
@@ -139,6 +160,14 @@ TurnEvent = (
 
 
 ChatEvent = (
-    LLMEvent | AnsweredBy | TokensSpent | MessageFinished | ToolStep | ApprovalStep | WaitingForUser | RoundComplete
+    LLMEvent
+    | AnsweredBy
+    | TokensSpent
+    | MessageFinished
+    | ToolStep
+    | ApprovalStep
+    | QuestionStep
+    | WaitingForUser
+    | RoundComplete
 )
 """The events of a chat stream. A plain model yields LLM events only, an enhanced one also the steps of its calls."""

@@ -44,7 +44,8 @@ _PENDING = (
     " WHERE s.subject = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal LIMIT $2"
 )
 # The turn's row is locked first, as each write of a turn does.
-_TURN = f"UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running' RETURNING {TURN_COLUMNS}, owner"
+TURN = f"UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running' RETURNING {TURN_COLUMNS}, owner"
+"""Locks the row of a running turn."""
 # Both match an undecided question.
 _UNDECIDED = (
     " WHERE correlation_id = $correlation_id AND decision IS NULL AND EXISTS"
@@ -103,7 +104,7 @@ class SqlApprovals(ApprovalStore):
     ) -> Committed | None:
         def unit(tx: StoreTransaction) -> Committed | None:
             call = asked.call
-            if not (found := tx.execute(_TURN, turn_id)):
+            if not (found := tx.execute(TURN, turn_id)):
                 return None
             turn, owner = turn_of(tx, found[0]), found[0].owner
             if not (_is_asked(tx, asked) and _decide(tx, turn, asked, decision)):
@@ -113,7 +114,7 @@ class SqlApprovals(ApprovalStore):
                 turn, owner = taken, tx.engine_id
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
-                offered_to = None if _may_have_run(tx, call.correlation_id) else NEVER_OFFERED
+                offered_to = None if may_have_run(tx, call.correlation_id) else NEVER_OFFERED
                 tx.change(_CLASS, addressed.execution_class, call.correlation_id)
                 add_requests(tx, turn, [addressed], [offered_to], owner)
             if outcome is not None:
@@ -125,7 +126,7 @@ class SqlApprovals(ApprovalStore):
     async def ask_again(self, turn_id: str, asked: Asked, question: Question) -> Committed | None:
         def unit(tx: StoreTransaction) -> Committed | None:
             changed = {"correlation_id": asked.call.correlation_id, "question": msgspec.json.encode(question)}
-            if tx.execute(_TURN, turn_id) and _is_asked(tx, asked) and tx.change(_ASK_AGAIN, **changed):
+            if tx.execute(TURN, turn_id) and _is_asked(tx, asked) and tx.change(_ASK_AGAIN, **changed):
                 return Committed(take(tx, turn_id))
             return None
 
@@ -152,7 +153,7 @@ def _is_asked(tx: SealedTransaction, asked: Asked) -> bool:
     return any(_question(row) == asked.question for row in tx.execute(found, asked.call.correlation_id))
 
 
-def _may_have_run(tx: SealedTransaction, correlation_id: str) -> bool:
+def may_have_run(tx: SealedTransaction, correlation_id: str) -> bool:
     """Whether the store was restored from a backup since the call was committed: it may have been approved, and run,
     after the backup was made."""
     restored = (

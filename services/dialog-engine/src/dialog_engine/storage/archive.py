@@ -24,13 +24,14 @@ from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREV
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
+from dialog_engine.storage.questions import rounds_of
 from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import SealedDatabase
 from dialog_engine.storage.waiting import waiting_in
-from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.ports import OWN_SERVER
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.results.texts import whole_of
-from dialog_engine.tool_calls.values import Approval, Decision, Question, WholeResult
+from dialog_engine.tool_calls.values import Approval, Decision, OpenCall, Question, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 PAGE_BYTES = 1_000_000
@@ -38,7 +39,7 @@ PAGE_BYTES = 1_000_000
 LARGE = 256 * 1024
 """Bytes of an outcome that is read by itself, because it may have media that are not split off."""
 _CALL = (
-    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.tool_title,"
+    "c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, c.extra, c.server, c.tool_title, c.asked,"
     f" c.outcome IS NOT NULL AS ended, CASE WHEN length(c.outcome) <= {LARGE} THEN c.outcome END AS outcome,"
     " a.question, a.decision"
 )
@@ -234,7 +235,8 @@ class SqlArchive(Archive, History):
                 await self._media.split([row.correlation_id])
                 found = await self._store.read(_OUTCOME, row.correlation_id)
                 outcome = _outcome(found[0]) if found else None
-            calls.append(_call(row, outcome))
+            rounds = await rounds_of(self._store, row.correlation_id) if row.asked else ()
+            calls.append(_call(row, outcome, rounds))
         inline = [each.call.correlation_id for each in calls if each.outcome and _holds_media(each.outcome)]
         if inline:
             await self._media.split(inline)
@@ -246,12 +248,12 @@ def _holds_media(outcome: ToolOutcome) -> bool:
     return any(isinstance(block, MediaBlock) and block.data for block in outcome.content)
 
 
-def _call(row: Row, outcome: ToolOutcome | None) -> CallRecord:
+def _call(row: Row, outcome: ToolOutcome | None, rounds: Sequence[AskedRound]) -> CallRecord:
     extra, question = row.extra, row.question
     echoed = msgspec.json.decode(extra) if extra else None
     call = ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, echoed, row.tool)
     approval = _approval(question, row.decision) if question else None
-    return CallRecord(call, row.server, outcome, approval, row.tool_title)
+    return CallRecord(call, row.server, outcome, approval, row.tool_title, rounds)
 
 
 def _approval(question: bytes, decision: bytes | None) -> Approval:

@@ -13,14 +13,14 @@ from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.large_results import forget_large
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
-from dialog_engine.tool_calls.execution import OpenCall
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, NO_TITLES, CallStore
-from dialog_engine.tool_calls.values import Question, WholeResult, timed
+from dialog_engine.tool_calls.values import OpenCall, Question, WholeResult, timed
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
+from plugins_contract.questions import round_id
 
 _ADD_ROUND = (
     ", rounds = rounds + 1, input_tokens = input_tokens + $input_tokens,"
@@ -39,11 +39,13 @@ _ADD_CALL = (
 )
 _ANSWER = (
     "UPDATE tool_calls SET outcome = $outcome, answered_at = now_ms(), ran = $ran"
-    " WHERE correlation_id = $correlation_id AND outcome IS NULL RETURNING answered_at, server"
+    " WHERE correlation_id = $correlation_id AND outcome IS NULL RETURNING answered_at, server, asked"
 )
+REQUEST_ID = "CASE WHEN c.asked = 0 THEN c.correlation_id ELSE c.correlation_id || ':' || CAST(c.asked + 1 AS TEXT) END"
+"""The id of the newest request of a call `c`: that of the round after the last one that its server ended by asking."""
 _OPEN = (
     "SELECT c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, o.payload FROM tool_calls c"
-    " JOIN outbox o ON o.event_type = $1 AND o.event_id = c.correlation_id"
+    f" JOIN outbox o ON o.event_type = $1 AND o.event_id = {REQUEST_ID}"
     " WHERE c.turn_id = $2 AND c.outcome IS NULL ORDER BY c.message_id, c.ordinal"
 )
 
@@ -216,7 +218,8 @@ def answer_call(tx: StoreTransaction, turn: Turn, call: ToolCall, outcome: ToolO
     keep_media(tx, call.correlation_id, media)
     if outcome.kept:
         forget_large(tx, call.correlation_id)
-    tx.change("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, call.correlation_id)
+    request_id = round_id(call.correlation_id, row.asked + 1)
+    tx.change("DELETE FROM outbox WHERE event_type = $1 AND event_id = $2", TOOL_CALL_REQUESTED, request_id)
     fact = ToolCallFinished(
         correlation_id=call.correlation_id,
         turn_id=turn.turn_id,

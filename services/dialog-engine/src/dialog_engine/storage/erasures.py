@@ -187,7 +187,9 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_i
     calls = _by_session(
         tx.execute(
             "SELECT t.session_id, c.correlation_id AS id FROM tool_calls c JOIN turns t USING (turn_id)"
-            f" WHERE t.session_id IN ({these})",
+            f" WHERE t.session_id IN ({these}) UNION ALL SELECT t.session_id,"
+            " q.correlation_id || ':' || CAST(q.round_number + 1 AS TEXT) FROM questions q"
+            f" JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id) WHERE t.session_id IN ({these})",
             *ids,
         )
     )

@@ -13,19 +13,19 @@ from dialog_engine.storage.approvals import WAITING, asked_from, asked_of, refus
 from dialog_engine.storage.beginnings import note_sent
 from dialog_engine.storage.branches import open_branch
 from dialog_engine.storage.fence import fence_look
+from dialog_engine.storage.questions import OPEN_IN, open_in, round_of
+from dialog_engine.storage.releases import OTHER_ENGINES, is_older
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, in_session, take, turn_of
 from dialog_engine.storage.waiting import add_waiting
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Asked, Decision
-
-SINCE = (0, 2)
-"""The first release that parks turns. One before it does not know them."""
 
 _OPEN_FOR_A_WORKER = (
     "SELECT 1 FROM tool_calls c WHERE c.turn_id = $1 AND c.outcome IS NULL AND NOT EXISTS"
-    " (SELECT 1 FROM approvals a WHERE a.correlation_id = c.correlation_id AND a.decision IS NULL) LIMIT 1"
+    " (SELECT 1 FROM approvals a WHERE a.correlation_id = c.correlation_id AND a.decision IS NULL) AND NOT EXISTS"
+    " (SELECT 1 FROM questions q WHERE q.correlation_id = c.correlation_id AND q.settled_at IS NULL) LIMIT 1"
 )
-_ENGINES = "SELECT release FROM engines WHERE engine_id <> $1 AND lease_until <> 0"
 _PARK = (
     "UPDATE turns SET owner = '', crashes = 0, parked_until = $1, ttft_ms = $2 WHERE turn_id = $3 AND owner = $4"
     " AND epoch = $5 AND status = 'running' AND stop_requested = 0"
@@ -78,21 +78,24 @@ class SqlParked(ParkedStore):
     async def park(self, turn: Turn, shown: Mapping[str, str], ttft_ms: int | None) -> bool:
         def unit(tx: StoreTransaction) -> bool:
             fence_look(tx, turn)
-            if any(_is_older(row.release) for row in tx.execute(_ENGINES, tx.engine_id)):
+            if any(is_older(row.release) for row in tx.execute(OTHER_ENGINES, tx.engine_id)):
                 return False
             asked = asked_of(tx, turn.turn_id)
+            rounds = open_in(tx, turn.turn_id)
             open_now = {each.call.correlation_id: each.question.hash for each in asked}
+            open_now |= {each.id: str(len(each.answers)) for each in rounds}
             if open_now != shown or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
                 return False
-            until = min(each.question.expires_at for each in asked)
+            until = min([each.question.expires_at for each in asked] + [each.asking.expires_at for each in rounds])
             return bool(tx.change(_PARK, until, ttft_ms, turn.turn_id, tx.engine_id, turn.epoch))
 
         return await self._store.write(unit)
 
-    async def open_questions(self, turn_id: str) -> Sequence[Asked]:
+    async def open_questions(self, turn_id: str) -> Sequence[Asked | AskedRound]:
         if await self._store.read(_OPEN_FOR_A_WORKER, turn_id):
             return ()
-        return asked_from(await self._store.read(WAITING, turn_id))
+        asked = asked_from(await self._store.read(WAITING, turn_id))
+        return [*asked, *map(round_of, await self._store.read(OPEN_IN, turn_id))]
 
     async def take(self, turn_id: str, *, stop: bool = False) -> Turn | None:
         return await self._store.write(lambda tx: take(tx, turn_id, stop=stop))
@@ -124,7 +127,8 @@ class SqlParked(ParkedStore):
                 raise _NothingOpenError
             message = in_session(tx, sender, text)
             turn, owner = turn_of(tx, found[0]), found[0].owner
-            if not asked_of(tx, turn.turn_id) or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
+            waits = asked_of(tx, turn.turn_id) or open_in(tx, turn.turn_id)
+            if not waits or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
                 raise _NothingOpenError
             if sender.parent is not None:
                 open_branch(tx, sender.session_id, sender.parent)
@@ -137,9 +141,3 @@ class SqlParked(ParkedStore):
             return await self._store.write(unit)
         except _NothingOpenError:
             return None
-
-
-def _is_older(release: str) -> bool:
-    """Whether an engine of this release does not know parked turns. A release that cannot be read is taken for one."""
-    parts = release.split(".")[:2]
-    return not all(part.isdecimal() for part in parts) or tuple(map(int, parts)) < SINCE

@@ -1,11 +1,10 @@
 """Step 5, tool_execution: commit the calls of a round, wait for their results, commit each result."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from dialog_engine.model import (
@@ -15,21 +14,22 @@ from dialog_engine.model import (
     MessageFinished,
     ToolCall,
     Turn,
-    WaitingForUser,
 )
 from dialog_engine.sideband import SideBand, run_shielded
-from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals, Waiting
+from dialog_engine.tool_calls.approvals.pending import PendingApprovals
 from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.local_tools import LocalTool, answered
+from dialog_engine.tool_calls.people import Ran, Results, WaitingForPeople
 from dialog_engine.tool_calls.pipeline import CallResult, TurnContext
 from dialog_engine.tool_calls.planning import DEFAULT_LIMITS, CallLimits, calls_of_turn, has_no_tool, invalid, plan
 from dialog_engine.tool_calls.ports import CallStore, ToolCalls, ToolSource
+from dialog_engine.tool_calls.questions.pending import PendingQuestions
+from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.results.texts import RESULT_MAX_CHARS, shorten, storable_outcome
-from dialog_engine.tool_calls.values import Asked, Runnable, Unrunnable, timed
+from dialog_engine.tool_calls.values import Asked, OpenCall, Runnable, Unrunnable, timed
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
-from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import ToolError, ToolOutcome
+from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Plan:
     """The calls of one round. Each is answered, or open, or waits for approval."""
 
     calls: Sequence[Runnable | Unrunnable]
-    open_calls: Sequence["OpenCall"]
+    open_calls: Sequence[OpenCall]
     asked: Sequence[Asked]
 
     @property
@@ -177,24 +177,13 @@ class ToolExecution:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCall:
-    """A call that is committed with its request, and has no outcome yet."""
-
-    call: ToolCall
-    request: ToolCallRequested
-
-
-Results = dict[str, CallResult]
-"""By correlation id."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rounds:
     """Waits for the results of committed calls and commits them, also after the turn was taken over from an engine."""
 
     store: CallStore
     calls: ToolCalls
     approvals: PendingApprovals
+    questions: PendingQuestions
     result_max_chars: int = RESULT_MAX_CHARS
     """How many characters of a result the model is shown; see `shorten`."""
     on_refused: Callable[[Turn, ToolCall, ToolError], None] = lambda turn, call, error: None
@@ -214,12 +203,14 @@ class Rounds:
         turn: Turn,
         open_calls: Sequence[OpenCall],
         asked: Sequence[Asked],
+        rounds: Sequence[AskedRound] = (),
         *,
         steps: Steps,
         band: SideBand,
         late: bool = False,
     ) -> Results:
-        """Wait for every call, and commit each outcome before it is emitted. `late`: see `ToolCalls.run`.
+        """Wait for every call, and commit each outcome before it is emitted. `late`: see `ToolCalls.run`. `rounds` are
+        the calls whose servers ask.
 
         A call is open for a worker, which has its request, or for a person: those do not delay the others, and the turn
         is parked when there are no others. When this is cancelled, an outcome or a decision that is being committed is
@@ -228,49 +219,19 @@ class Rounds:
         Raises:
             TurnParkedError: from `SideBand.park`.
         """
-        emit = band.emit
-        if not asked:
-            return await self._run(turn, open_calls, steps, emit, late=late)
-        waiting = Waiting(turn, {each.call.correlation_id: each for each in asked})
-        running: list[asyncio.Task[Results]] = []
+        if asked or rounds:
+            return await self._with_people(turn, steps, band).results(open_calls, asked, rounds, late=late)
+        ran = await self._run(turn, open_calls, steps, band.emit, late=late)
+        if not ran.rounds:
+            return ran.results
+        people = self._with_people(turn, steps, band)
+        return {**ran.results, **await people.results(ran.rest, (), ran.rounds, late=True)}
 
-        def wait_for_user(ended: asyncio.Task[Results] | None = None) -> None:
-            failed = ended is not None and (ended.cancelled() or ended.exception())
-            if waiting.asked and not failed and all(task.done() for task in running):
-                emit(WaitingForUser(len(waiting.asked)))
-                shown = {i: each.question.hash for i, each in waiting.asked.items()}
-                tasks.create_task(run_shielded(band.park(shown)), name="park the turn")
+    def _with_people(self, turn: Turn, steps: Steps, band: SideBand) -> WaitingForPeople:
+        async def run(open_calls: Sequence[OpenCall], late: bool) -> Ran:
+            return await self._run(turn, open_calls, steps, band.emit, late=late)
 
-        try:
-            async with asyncio.TaskGroup() as tasks:
-
-                def start(work: Coroutine[Any, Any, Results], name: str) -> None:
-                    running.append(task := tasks.create_task(work, name=name))
-                    task.add_done_callback(wait_for_user)
-
-                start(self._run(turn, open_calls, steps, emit, late=late), "calls of the round")
-                results: Results = {}
-                async with aclosing(self.approvals.decisions(waiting, steps, emit)) as decisions:
-                    async for decided in decisions:
-                        match decided:
-                            case CallResult():
-                                results[decided.call.correlation_id] = decided
-                                wait_for_user()
-                            case Approved():
-                                work = self._run_approved(turn, decided, steps, emit)
-                                start(work, f"approved call {decided.call.correlation_id}")
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from group  # the first one cancelled the other tasks
-        for task in running:
-            results |= task.result()
-        return results
-
-    async def _run_approved(
-        self, turn: Turn, approved: Approved, steps: Steps, emit: Callable[[ChatEvent], None]
-    ) -> Results:
-        # Another engine may have committed the decision, some time ago.
-        results = await self._run(turn, [OpenCall(approved.call, approved.request)], steps, emit, late=True)
-        return {i: replace(result, edited=approved.edited) for i, result in results.items()}
+        return WaitingForPeople(turn, steps, band, run, self.approvals, self.questions)
 
     async def _run(
         self,
@@ -280,21 +241,33 @@ class Rounds:
         emit: Callable[[ChatEvent], None],
         *,
         late: bool,
-    ) -> Results:
-        by_id = {open_call.call.correlation_id: open_call.call for open_call in open_calls}
+    ) -> Ran:
+        """Wait until each call has its outcome, or until the server of one asks: the rest is open then."""
+        by_id = {open_call.request.correlation_id: open_call for open_call in open_calls}
         results: Results = {}
 
-        async def add_answer(call: ToolCall, update: CallAnswered) -> None:
-            shown = await self.add_result(turn, call, update.outcome)
+        async def add_answer(call: ToolCall, outcome: ToolOutcome) -> None:
+            shown = await self.add_result(turn, call, outcome)
             results[call.correlation_id] = CallResult(call, shown)
             emit(steps.finished(call, shown))
 
-        requests = [open_call.request for open_call in open_calls]
-        async with aclosing(self.calls.run(requests, late=late)) as updates:
+        async with aclosing(self.calls.run([each.request for each in open_calls], late=late)) as updates:
             async for update in updates:
-                call = by_id[update.correlation_id]
-                if isinstance(update, CallAnswered):
-                    await run_shielded(add_answer(call, update))
+                open_call = by_id[update.correlation_id]
+                if not isinstance(update, CallAnswered):
+                    emit(steps.update(open_call.call, update))
+                elif update.outcome.state is CallState.INPUT_REQUIRED:
+                    asked = await run_shielded(self._ask(turn, open_call, update.outcome, steps, emit))
+                    rest = [each for each in open_calls if each.call.correlation_id not in results]
+                    return Ran(results, (asked,), [each for each in rest if each is not open_call])
                 else:
-                    emit(steps.update(call, update))
-        return results
+                    await run_shielded(add_answer(open_call.call, update.outcome))
+        return Ran(results)
+
+    async def _ask(
+        self, turn: Turn, of: OpenCall, outcome: ToolOutcome, steps: Steps, emit: Callable[[ChatEvent], None]
+    ) -> AskedRound:
+        asked = await self.questions.ask(turn, of.call, of.request, outcome)
+        for step in asked.steps(steps.round):
+            emit(step)
+        return asked

@@ -35,6 +35,14 @@ class Unrunnable:
     tool: ToolEntry | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that is committed with its request, and has no outcome yet."""
+
+    call: ToolCall
+    request: ToolCallRequested
+
+
 # --- Questions and decisions ---
 
 

@@ -28,6 +28,7 @@ from dialog_engine.storage.audit_chain import AuditChain
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.moves import check_not_moved
 from dialog_engine.storage.outbox import SqlOutbox
+from dialog_engine.storage.releases import Releases
 from dialog_engine.storage.sealed import check_keys
 from dialog_engine.storage.session_changes import go_on_with_revisions
 from dialog_engine.storage.sqlite_file import open_sqlite
@@ -68,6 +69,7 @@ class Base:
     cipher: Cipher
     subjects: SubjectUse
     prices: WatchedFile[Prices] | None
+    releases: Releases
 
 
 async def open_base(stack: contextlib.AsyncExitStack, settings: Settings, times: EngineTimes) -> Base:
@@ -118,6 +120,7 @@ async def open_base(stack: contextlib.AsyncExitStack, settings: Settings, times:
         cipher,
         subjects,
         prices,
+        Releases(engine),
     )
 
 

@@ -44,6 +44,8 @@ class Calls:
     tools: OfferedTools
     quarantine: Quarantine
     pools: PoolDirectory
+    timeout_ms: int
+    """The time of a call of a tool without one of its own."""
     reads: Reads
 
 
@@ -99,6 +101,7 @@ def calls_of(base: Base) -> Calls:
         default_timeout_ms=timeout_ms,
         observer=observer,
         cipher=base.cipher,
+        may_ask=base.releases.may_ask,
     )
     quarantine = Quarantine(base.facts.tool_refused)
     filters = ToolFilters(base.rights) if base.rights else None
@@ -116,6 +119,7 @@ def calls_of(base: Base) -> Calls:
         tools,
         quarantine,
         pools,
+        timeout_ms,
         Reads(ledger, executor, base.clock, keys, mailbox.key, base.cipher),
     )
 

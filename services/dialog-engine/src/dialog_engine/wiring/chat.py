@@ -33,6 +33,7 @@ from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.parked import SqlParked
+from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
@@ -47,6 +48,7 @@ from dialog_engine.tool_calls.pipeline import EnhancedChat, enhance
 from dialog_engine.tool_calls.planning import CallLimits
 from dialog_engine.tool_calls.ports import OpenChat
 from dialog_engine.tool_calls.processors import standard_pipeline
+from dialog_engine.tool_calls.questions.pending import PendingQuestions
 from dialog_engine.tool_calls.resource_tools import ListResources, ReadResource
 from dialog_engine.tool_calls.results.read_result import ReadResult
 from dialog_engine.wiring.base import Base
@@ -63,6 +65,7 @@ class Chat:
     parked_store: SqlParked
     ownership: Ownership
     pending: PendingApprovals
+    questions: PendingQuestions
     approvals: SqlApprovals
     archive: SqlArchive
     logs: RedisTurnLogs
@@ -97,7 +100,15 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         timeout_seconds=settings.tools.approval_timeout_seconds,
         note=base.facts.approval_decided,
     )
-    rounds = Rounds(call_store, calls.executor, pending, settings.tools.result_max_chars, log_refused_call)
+    questions = PendingQuestions(
+        SqlQuestions(store),
+        calls.tools,
+        cipher=base.cipher,
+        now_ms=base.clock.now_ms,
+        timeout_seconds=settings.tools.question_timeout_seconds,
+        call_timeout_ms=calls.timeout_ms,
+    )
+    rounds = Rounds(call_store, calls.executor, pending, questions, settings.tools.result_max_chars, log_refused_call)
     offers = settings.tools
     exposure = Exposure(
         ExposureMode(offers.tool_exposure), offers.tool_budget_tokens, offers.server_instructions_tokens
@@ -150,6 +161,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         parked_store,
         ownership,
         pending,
+        questions,
         approval_store,
         archive,
         logs,

@@ -71,8 +71,13 @@ async def run_engine(
         calls = calls_of(base)
         chat = await open_chat(stack, base, calls, credentials)
         turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
+
+        def decided() -> None:
+            pending.wake()
+            chat.questions.wake()
+
         listener = ControlListener(
-            base.connections.control, base.keys, turns.stop, pending.wake, turns.queue.wake, chat.feed.announce
+            base.connections.control, base.keys, turns.stop, decided, turns.queue.wake, chat.feed.announce
         )
         loops = [
             calls.watch.run,
@@ -89,6 +94,7 @@ async def run_engine(
             chat.logs.run,
             chat.feed.run,
             pending.run,
+            base.releases.run,
             turns.check_credentials,
             partial(turns.queue.run, turns.begin_next),
             chat.parked.run,

@@ -3,6 +3,7 @@
 from callstream_runtime.version import __version__
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.questions import Questions
 from dialog_engine.consumption.usage import NO_PRICES
 from dialog_engine.http.services import About, Choices, Services
 from dialog_engine.http.streams import Streams
@@ -56,6 +57,8 @@ def services_of(
         audit=chat.audit,
         personal_data=chat.personal_data,
         approvals=Approvals(chat.archive, chat.pending, chat.turns, chat.parked, chat.control, credentials),
+        pending_questions=chat.questions.store.pending,
+        questions=Questions(chat.questions, chat.turns, chat.parked, chat.control, credentials),
         frames=chat.logs,
         streams=streams,
         tools=calls.tools,

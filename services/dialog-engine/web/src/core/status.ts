@@ -74,7 +74,6 @@ export function toolsLine({ enabled, tools = 0, exposure = "direct" }: About["mc
 }
 
 const SERVERS = new Map([
-  ["ready", "ready"],
   ["connecting", "is being connected"],
   ["failed", "cannot be reached now, and is tried again"],
   ["disabled", "is not used"],

@@ -164,9 +164,8 @@ const errorText = (error: unknown): string => (error instanceof Error ? error.me
 function problemOf(text: string): string {
   try {
     const value: unknown = JSON.parse(text);
-    return value !== null && typeof value === "object" && !Array.isArray(value)
-      ? ""
-      : 'Write one JSON object, like {"name": "value"}.';
+    const fits = value !== null && typeof value === "object" && !Array.isArray(value);
+    return fits ? "" : 'Write one JSON object, like {"name": "value"}.';
   } catch (error) {
     return `This is not valid JSON: ${errorText(error)}`;
   }

@@ -25,9 +25,7 @@ export function Head({ page }: { page: Page }) {
       >
         <Icon name="menu" />
       </Button>
-      <h1 id="title" dir="auto">
-        {page.title.value || "New conversation"}
-      </h1>
+      <h1 id="title" dir="auto">{page.title.value || "New conversation"}</h1>
       <span class={scripted ? "chip scripted" : "chip"} data-testid="model-label" hidden={!about || (several && !scripted)}>
         {about && (scripted ? "Scripted demo model" : about.model.label || about.model.id)}
       </span>

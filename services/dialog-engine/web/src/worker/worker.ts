@@ -2,9 +2,7 @@
 
 import type { BEGUN, Jobs, Request } from "../markdown/workshop";
 
-type Makers = { [Kind in keyof Jobs]: () => Promise<(work: Jobs[Kind]["work"]) => Jobs[Kind]["result"] | null> };
-
-const MAKERS: Makers = {
+const MAKERS: { [Kind in keyof Jobs]: () => Promise<(work: Jobs[Kind]["work"]) => Jobs[Kind]["result"] | null> } = {
   highlight: async () => (await import("./highlight")).highlight,
   math: async () => (await import("./math")).math,
 };

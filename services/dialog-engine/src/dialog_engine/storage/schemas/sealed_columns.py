@@ -30,6 +30,9 @@ TABLES = (
     SealedTable("large_results", ("correlation_id",), ("correlation_id",), ("large_result",)),
     SealedTable("whole_results", ("correlation_id",), ("correlation_id",), ("whole",)),
     SealedTable("approvals", ("correlation_id",), ("correlation_id",), ("question", "decision")),
+    SealedTable(
+        "questions", ("correlation_id", "round_number"), ("correlation_id", "round_number"), ("asking", "given")
+    ),
     SealedTable("meta", ("key",), ("key",), ("value",), "key = 'audit_digest_key'"),
 )
 """In the outbox, fields of requests and facts are sealed too, by `StoreTransaction.publish`; they go with their row."""

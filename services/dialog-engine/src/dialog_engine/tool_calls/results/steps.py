@@ -140,7 +140,7 @@ class Steps:
 
     def __init__(self, turn: Turn, round_number: int, servers: Mapping[str, str]) -> None:
         self._turn = turn
-        self._round = round_number
+        self._round = self.round = round_number
         self._servers = servers
         self._reached: dict[str, tuple[ToolStatus, Mapping[str, Any]]] = {}
         self._held: dict[str, WaitsFor | None] = {}

@@ -140,7 +140,8 @@ CREATE TABLE tool_calls (
     created_at     bigint NOT NULL,
     answered_at    bigint,
     ran            bigint, -- whether a worker has run it, or may have; NULL: not known
-    execution_class TEXT NOT NULL DEFAULT '' -- of its request; '' while there is none, or not known
+    execution_class TEXT NOT NULL DEFAULT '', -- of its request; '' while there is none, or not known
+    asked          integer NOT NULL DEFAULT 0 -- how many of its rounds its server has ended with questions
 );
 CREATE INDEX tool_calls_by_message ON tool_calls (message_id, ordinal);
 CREATE INDEX tool_calls_by_turn ON tool_calls (turn_id);
@@ -175,6 +176,18 @@ CREATE TABLE approvals (
     correlation_id TEXT PRIMARY KEY REFERENCES tool_calls ON DELETE CASCADE,
     question       bytea NOT NULL,
     decision       bytea
+);
+
+-- What MCP servers asked in the middle of calls, a row for each round that ended so, and what was answered. While a question
+-- is open, its call has no row in the outbox.
+CREATE TABLE questions (
+    correlation_id TEXT NOT NULL REFERENCES tool_calls ON DELETE CASCADE,
+    round_number   integer NOT NULL,
+    asking         bytea NOT NULL,
+    given          bytea,
+    expires_at     bigint NOT NULL,
+    settled_at     bigint, -- NULL while a question of the round is open
+    PRIMARY KEY (correlation_id, round_number)
 );
 
 -- The owner relays a row. A fact's row goes when it is published; a tool call's row stays until the call is answered

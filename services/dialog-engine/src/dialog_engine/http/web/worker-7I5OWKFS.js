@@ -1,1 +1,0 @@
-var a={highlight:async()=>(await import("./highlight-FMB4YMCN.js")).highlight,math:async()=>(await import("./math-HNHDJCTC.js")).math};onmessage=async({data:{kind:s,work:e}})=>{try{let t=await a[s]();postMessage("begun"),postMessage(t(e))}catch{postMessage(null)}};

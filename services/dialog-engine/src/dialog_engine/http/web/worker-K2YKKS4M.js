@@ -1,0 +1,1 @@
+var a={highlight:async()=>(await import("./highlight-FMB4YMCN.js")).highlight,math:async()=>(await import("./math-HNHDJCTC.js")).math};onmessage=async({data:{kind:s,work:o}})=>{try{let t=await a[s]();postMessage("begun"),postMessage(t(o))}catch{postMessage(null)}};
