@@ -104,8 +104,8 @@ class Cluster(Stack):
     def run_engine(self, port: int, name: str, program: Sequence[str | Path] = ()) -> Process:
         return super().run_engine(port, name, program or self.program)
 
-    def start_model(self) -> None:
-        self._run([sys.executable, "-m", "tests.chaos.model", str(self.model_port), self.effect_log], None)
+    def start_model(self) -> Process:
+        return self._run([sys.executable, "-m", "tests.chaos.model", str(self.model_port), self.effect_log], None)
 
     def start_demo(self) -> Process:
         """The MCP server. It need not listen yet: workers wait for it."""

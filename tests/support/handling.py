@@ -23,6 +23,7 @@ from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS, CallHandler
 from plugins_mcp.mcp import Answered, CallResult, SendState
+from plugins_mcp.placement import Placement
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServer, ToolServers
 from tests.support.waiting import wait_until
 
@@ -229,12 +230,10 @@ class Bench(ToolServers, PoolFinder, Sessions):
     def __post_init__(self) -> None:
         self.handler = CallHandler(
             self.ledger,
-            self,
+            Placement(self, self, self),
             self.leases,
-            self,
             StoppedClock(),
             self.facts,
-            self,
             max_retries=self.max_retries,
             result_max_bytes=4096,
             lease_ms=10_000,

@@ -22,7 +22,8 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
-from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, ResultSender, Sessions, ToolServers
+from plugins_mcp.placement import Placement
+from plugins_mcp.ports import CallLedger, Leases, Observer, ResultSender
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
 
 log = logging.getLogger(__name__)
@@ -44,12 +45,10 @@ class CallHandler:
     def __init__(
         self,
         ledger: CallLedger,
-        servers: ToolServers,
+        placement: Placement,
         leases: Leases,
-        pools: PoolFinder,
         clock: Clock,
         observer: Observer,
-        sessions: Sessions,
         *,
         max_retries: int,
         result_max_bytes: int,
@@ -60,12 +59,10 @@ class CallHandler:
     ) -> None:
         """With `rights` a call is run only if they allow it, whatever its producer has checked."""
         self._ledger = ledger
-        self._servers = servers
+        self._placement = placement
         self._leases = leases
-        self._pools = pools
         self._clock = clock
         self._observer = observer
-        self._sessions = sessions
         self._max_retries = max_retries
         self._result_max_bytes = result_max_bytes
         self._lease_ms = lease_ms
@@ -83,14 +80,13 @@ class CallHandler:
 
     def serves(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server."""
-        return self._servers.get(request.server) is not None
+        return self._placement.serves(request)
 
     async def handle(self, delivery: Delivery) -> None:
         """Process one delivery. On return its outcome is written, or the call is left to other workers."""
         request = delivery.request
         with self._observer.processing(request):
-            is_for_any = self.serves(request) and request.server not in self._servers.stateful
-            if is_for_any or not await self._left_to_others(delivery):
+            if self._placement.any_worker_runs(request) or not await self._left_to_others(delivery):
                 while not await self._start(delivery):
                     pass  # Redis has changed its server
 
@@ -132,26 +128,18 @@ class CallHandler:
 
         False when START is to decide. If no worker has the server, the call expires.
         """
-        request = delivery.request
 
         async def leave() -> bool:
-            if not self.serves(request):
-                pool = await self._pools.find(request.server, request.event_version)
-            elif (pool := await self._sessions.elsewhere(request)) is None:
+            if (other := await self._placement.elsewhere(delivery.request)) is None:
                 return False
-            return await self._ledger.pass_on(delivery, to=pool, lease_ms=self._lease_ms)
+            return await self._ledger.pass_on(delivery, to=other.pool, lease_ms=self._lease_ms)
 
         return await self._until_written(leave)
-
-    async def _has_session_elsewhere(self, request: ToolCallRequested) -> bool:
-        if request.server not in self._servers.stateful:
-            return False
-        return await self._until_written(lambda: self._sessions.elsewhere(request)) is not None
 
     async def _run(self, delivery: Delivery, fence: int, starts: int, *, since: float, redis: str | None) -> bool:
         """Run a call that was started at this server of Redis. False, and nothing is sent, when that has changed."""
         request = delivery.request
-        if not self.serves(request) or await self._has_session_elsewhere(request):
+        if await self._until_written(lambda: self._placement.elsewhere(request)):
             # It was started by a worker that has this server, or its session: return it to the group.
             await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
             return True
@@ -167,7 +155,7 @@ class CallHandler:
             with self._leases.held(
                 delivery, fence, since=since, on_cancel=running.cancel, on_lost=on_lost, started_at=redis
             ):
-                queued_ms = max(0, self._clock.now_ms() - _enqueued_at(delivery))
+                queued_ms = max(0, self._clock.now_ms() - delivery.enqueued_at)
                 self._observer.started(request, starts, queued_ms)
                 decision = await self._execute(delivery, fence, starts, running)
                 stopping = running.worker_stopping
@@ -261,11 +249,8 @@ class CallHandler:
         request = delivery.request
         if (seconds_left := self._seconds_left(request)) <= 0:
             return TimedOut(sent=False)
-        # Found anew for each attempt: the servers file may have changed.
-        if (server := self._servers.get(request.server)) is None:
+        if (server := self._placement.server_of(request)) is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
-        if request.server in self._servers.stateful:
-            server = self._sessions.server_for(request)
         send_state.may_ask, send_state.next_round = bool(request.may_ask), request.next_round or None
         send_state.kind = request.kind or None
         return await server.call(
@@ -274,7 +259,7 @@ class CallHandler:
             subject=request.subject,
             approved=is_approved(request) or bool(request.kind),  # people approve calls of tools
             timeout_s=seconds_left,
-            granted_s=(request.deadline - _enqueued_at(delivery)) / 1000,
+            granted_s=(request.deadline - delivery.enqueued_at) / 1000,
             on_begin=reports.begin,
             on_progress=reports.add,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
@@ -309,8 +294,3 @@ class CallHandler:
             except RedisUnavailable as error:
                 log.warning("Redis is not available (%s): retrying", error)
             await asyncio.sleep(WRITE_RETRY_SECONDS)
-
-
-def _enqueued_at(delivery: Delivery) -> int:
-    """When the request was put on the stream, in Unix milliseconds: the first part of its entry's id."""
-    return int(delivery.entry.partition("-")[0])

@@ -41,6 +41,7 @@ from plugins_mcp.observe.facts import Facts
 from plugins_mcp.observe.gauges import Gauges
 from plugins_mcp.observe.health import Readiness, health_server
 from plugins_mcp.observe.metrics import Metrics
+from plugins_mcp.placement import Placement
 from plugins_mcp.pools import PoolKeeper
 from plugins_mcp.servers_watch import ServersWatch, report
 from plugins_mcp.sessions import SessionKeeper
@@ -123,12 +124,10 @@ async def run_worker(
         rights = _rights(settings)
         handler = CallHandler(
             ledger,
-            servers,
+            Placement(servers, sessions, directory),
             leases,
-            directory,
             clock,
             observer,
-            sessions,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,

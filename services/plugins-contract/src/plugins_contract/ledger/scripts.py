@@ -76,6 +76,11 @@ class Delivery:
     adopted: bool = False
     stream: str = ""
 
+    @property
+    def enqueued_at(self) -> int:
+        """When the request was put on the stream, in Unix milliseconds: the first part of its entry's id."""
+        return int(self.entry.partition("-")[0])
+
     def held(self, keys: Keys) -> Held:
         """The same for a script."""
         return Held(self.stream or keys.requests, self.entry, self.consumer)

@@ -8,10 +8,11 @@ import msgspec
 from mcp.types import CallToolResult, EmbeddedResource, ResourceLink, TextContent, TextResourceContents
 from mcp.types import ContentBlock as McpBlock
 
-from callstream_runtime.long_texts import LOOP_CHARACTERS
+from callstream_runtime.long_texts import LOOP_CHARACTERS, reading
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import InputRequired
 from plugins_mcp.mcp.calls import Ambiguous, Answered, CallResult, InputAsked, NotSent, Rejected, RetryLater, TimedOut
+from plugins_mcp.mcp.content import size_of
 from plugins_mcp.mcp.spec import ServerSpec
 
 
@@ -34,6 +35,13 @@ def redacted(result: CallResult, spec: ServerSpec) -> CallResult:
             return InputAsked(_redacted_questions(required, spec.redact_answer)) if spec.credentials else result
         case TimedOut():
             return result
+
+
+async def without_secrets(result: CallResult, spec: ServerSpec) -> CallResult:
+    """The same outside of the event loop where the answer is long."""
+    if isinstance(result, Answered) and not spec.credentials:
+        return result
+    return await reading(size_of(result.result) if isinstance(result, Answered) else 0, redacted, result, spec)
 
 
 def _redacted_questions(required: InputRequired, redact: Callable[[str], str]) -> InputRequired:

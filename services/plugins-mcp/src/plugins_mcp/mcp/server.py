@@ -9,17 +9,15 @@ from typing import Any
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED
 
-from callstream_runtime.long_texts import reading
 from plugins_contract.catalog import ApprovalPolicy, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendState, TimedOut
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
-from plugins_mcp.mcp.content import size_of
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
 from plugins_mcp.mcp.kept import kept_of
 from plugins_mcp.mcp.listing import Listing, approval, to_catalog
-from plugins_mcp.mcp.redaction import redacted, redacted_progress
+from plugins_mcp.mcp.redaction import redacted, redacted_progress, without_secrets
 from plugins_mcp.mcp.renaming import renamed
 from plugins_mcp.mcp.server_connection import ServerConnection
 from plugins_mcp.mcp.session import Session
@@ -164,10 +162,7 @@ class McpServer:
                 self._stale.set()  # list again: the server may be gone or hanging, or its tools may have changed
             case _:
                 pass
-        if isinstance(result, Answered) and not self.spec.credentials:
-            return result
-        size = size_of(result.result) if isinstance(result, Answered) else 0
-        return await reading(size, redacted, result, self.spec)
+        return await without_secrets(result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
         """Why a call is not sent. The server's tools must be known: before that each seems to need approval.
@@ -176,9 +171,7 @@ class McpServer:
         it is held back until it is accepted as it is now.
         """
         if tool in self._hidden:
-            return Rejected(
-                ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for pages of its server, not for models"
-            )
+            return Rejected(ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for its server's pages, not for models")
         if (entry := self._offered.get(tool)) is not None:
             asks = entry.approval is not ApprovalPolicy.NEVER
         else:
@@ -202,9 +195,7 @@ class McpServer:
             generation = self.generation
             try:
                 await self._run_session(child)
-                if (
-                    self.spec.keeps_state
-                ):  # this only lists it: calls are in `OwnSessions`, each with a server like this
+                if self.spec.keeps_state:  # this only lists it: calls are in `OwnSessions`
                     await self._until_stale(self._policy.relist_stateful)
                     continue
                 reason = "the connection was lost"

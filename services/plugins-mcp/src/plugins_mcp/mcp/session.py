@@ -290,10 +290,7 @@ class Session:
 
 
 def _valid_progress(progress: float, total: float | None, message: str | None) -> CallProgress | None:
-    """The progress report as it is sent on; None when it is not a finite number, which JSON cannot express.
-
-    The message is cut, because a tool may report all of its output as progress.
-    """
+    """The progress report as it is sent on, with a cut message; None when it is not a number that JSON can express."""
     if not math.isfinite(progress):
         return None
     if message is not None and len(message) > MAX_PROGRESS_CHARS:
