@@ -238,7 +238,8 @@ class McpServer:
                 helper.cancel()
         # Answers to earlier calls may still arrive: the session can be lost at one replica of the server only.
         with suppress(TimeoutError):
-            await asyncio.wait_for(session.idle.wait(), self._policy.drain_timeout)
+            async with asyncio.timeout(self._policy.drain_timeout):
+                await session.idle.wait()
 
     async def _keep_listed(self, session: Session) -> None:
         """List again after a change notification, after `relist_every`, and soon after a failure."""
@@ -251,8 +252,9 @@ class McpServer:
                 self.connection.attempt_started()
 
     async def _until_stale(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stale.wait(), seconds)
+        with suppress(TimeoutError):  # `wait_for` of Python 3.11 can swallow a cancellation
+            async with asyncio.timeout(seconds):
+                await self._stale.wait()
 
     async def _relist(self, session: Session) -> bool:
         """Whether the server could be listed. If not, the session is kept: calls in progress may still succeed."""
