@@ -21,7 +21,7 @@ from tests.marks import promise
 from tests.support.stack import BIN, Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
-QUESTION = "What is 1723 * 2311 + 4?"
+QUESTION = "What is 17230918 * 231109 + 4?"
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 ENGINE_TRAIL = ["tool call requested", "tool call enqueued", "tool call finished"]
 WORKER_TRAIL = ["tool call started", "tool call finished"]
@@ -132,7 +132,7 @@ def test_no_argument_and_no_text_is_logged(stack: Stack, said: Said) -> None:
         log = re.sub(
             r'"timestamp":"[^"]*"', "", output(stack, service)
         )  # digits of a time may be those of the question
-        for secret in ("1723", "2311", "What is", str(1723 * 2311 + 4)):
+        for secret in ("17230918", "231109", "What is", str(17230918 * 231109 + 4)):
             assert secret not in log
 
 

@@ -113,7 +113,7 @@ def closed(engine: Engine, role: str | None = None) -> list[tuple[str, str]]:
 
 def filled(path: str, **values: str) -> str:
     """The path with a value for each parameter."""
-    for name in ("session_id", "turn_id", "tool_call_id", "correlation_id", "number", "name"):
+    for name in ("session_id", "turn_id", "tool_call_id", "question_id", "correlation_id", "number", "name"):
         path = path.replace("{" + name + "}", values.get(name, "0"))
     return path
 
@@ -245,7 +245,8 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
     before = (await client.get(f"/v1/sessions/{ids['session_id']}/messages", headers=ann)).json()
     hi, leaf = {"message": "Hi"}, {"turnId": ids["turn_id"]}
     bodies: dict[str, Any] = {"POST turns": hi, "PATCH {turn_id}": hi, "PUT leaf": leaf}
-    bodies["POST {tool_call_id}"] = {"decision": "refuse"}
+    bodies["PATCH {session_id}"] = {"tools": {"servers": ["demo"]}}
+    bodies |= {"POST {tool_call_id}": {"decision": "refuse"}, "POST {question_id}": {"action": "decline"}}
     named = [(method, path) for method, path in closed(place.engine) if "{session_id}" in path or "{turn_id}" in path]
     others = [bearer(place.bob), bearer(place.provider.token()), cookie(session(place))]
     for method, path in named:

@@ -389,7 +389,8 @@ async def test_large_values_are_not_encrypted_together(open_database: OpenDataba
 async def test_every_column_that_can_hold_a_text_is_among_the_sealed_ones(tmp_path: Path) -> None:
     """A new column of text or bytes must be named here or there."""
     ids_names_and_states = {
-        "action", "chosen_model", "correlation_id", "credential", "digest", "engine_id", "error", "error_code",
+        "action", "chosen_model", "chosen_tools", "correlation_id", "credential", "digest", "engine_id", "error",
+        "error_code",
         "event_id", "event_type", "execution_class", "hash", "held", "key", "key_id", "leaf_moved_after",
         "leaf_turn_id", "message_key", "model", "name", "offered_to", "outcome", "owner", "parent_turn_id", "payload",
         "reason", "release", "role", "roles", "server", "session_id", "status", "subject", "text_digest", "tool",

@@ -16,10 +16,12 @@ from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.store import StoreTransaction
+from dialog_engine.tool_calls.questions.values import Answer, Asking, QuestionStatus
 from dialog_engine.tool_calls.values import Asked, Decision, WholeResult
 from plugins_contract.encryption import key_of
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
+from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import (
@@ -60,6 +62,15 @@ async def write_everything(store: EngineStore) -> str:
     assert await store.approvals.decide(
         turn.turn_id, asked, edited, lambda turn: requested(turn, approved, arguments={"text": MARKER}), None
     )
+    form = ServerQuestion("k", QuestionKind.FORM, MARKER)
+    sent = requested(turn, approved, arguments={"text": MARKER})
+    await store.questions.ask(
+        turn, approved, sent, lambda text: Asking("demo", "add", InputRequired((form,), MARKER), text, 1, 2)
+    )
+    [asked_on] = await store.questions.open_rounds(turn)
+    answers = {1: Answer(QuestionStatus.ANSWERED, 5, {"text": MARKER})}
+    assert await store.questions.answer(turn.turn_id, asked_on, answers, None, None)
+    assert await store.large.keep(approved.correlation_id, 1, "digest", MARKER.encode())
     assert await store.approvals.ask_again(turn.turn_id, Asked(again, ask), question(arguments={"new": MARKER}))
     assert len(await store.approvals.close(turn, lambda _: outcome)) == 1
     await store.turns.begin(Turn(new_id(), session, "ada"), MARKER, queue=True)

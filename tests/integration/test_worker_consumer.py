@@ -20,7 +20,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import Delivery, EngineLedger, WorkerLedger
-from plugins_contract.messages import ToolCallRequested, encode_request
+from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState
 from plugins_contract.pools import Route
 from plugins_mcp.adoption import RequestAdopter
@@ -502,7 +502,7 @@ async def test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answer
     caller = crew.caller
     request = await caller.call(expires_in_ms=1000)
     row = (await caller.redis.xrange(caller.keys.requests))[0]
-    newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":3')
+    newer = encode_request(request).replace(b'"eventVersion":1', b'"eventVersion":%d' % (NEWEST_VERSION + 1))
     await caller.command("XDEL", caller.keys.requests, row[0])
     entry = await caller.redis.xadd(caller.keys.requests, {**row[1], b"event": newer})
     await caller.redis.hset(caller.keys.call(request.correlation_id), "entry", entry)
@@ -512,7 +512,7 @@ async def test_the_caller_of_a_request_that_is_too_new_for_all_workers_is_answer
     assert await caller.now_ms() >= request.deadline, "until then a newer worker may start"
     assert outcome.state is CallState.DEAD
     assert outcome.error is not None
-    assert "eventVersion is 3, this release reads 1 and 2" in outcome.error.message
+    assert f"eventVersion is {NEWEST_VERSION + 1}, this release reads 1" in outcome.error.message
     assert [identity for identity, _ in await caller.mailbox()] == [request.correlation_id]
 
 

@@ -9,7 +9,7 @@ from plugins_contract import ledger
 from plugins_contract.ledger import scripts, steps
 
 TEXTS = {file.name.removesuffix(".lua"): file.read_text() for file in files(ledger).iterdir() if ".lua" in file.name}
-SHARED = {"common", "letters", "loss", "workers"}
+SHARED = {"common", "letters", "loss", "sessions", "workers"}
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS.keys() - SHARED))

@@ -416,6 +416,7 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: chat.events http.resources http.views consumption.subjects identity.page_sessions peers.control
     relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
+    storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption large_results messages pins pools trust
 plugins_mcp: adoption catalog control
@@ -430,7 +431,8 @@ plugins_mcp: mcp.fields mcp.known_servers mcp.servers_file mcp.spec mcp.transpor
     operators.arguments operators.servers operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
-dialog_engine: http.operators http.turns identity.authenticator identity.principal identity.provider identity.tokens
+dialog_engine: http.operators http.turns tool_calls.questions.rules identity.authenticator identity.principal
+    identity.provider identity.tokens
 callstream_runtime: http_connection
 plugins_contract: questions reads
 """,
