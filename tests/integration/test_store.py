@@ -11,12 +11,22 @@ import pytest
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import OutboxRow
-from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, TurnFailed, Usage
+from dialog_engine.model import (
+    ApprovalStatus,
+    AssistantMessage,
+    Done,
+    DoneReason,
+    QuestionStatus,
+    ToolCall,
+    Turn,
+    TurnFailed,
+    Usage,
+)
 from dialog_engine.storage.audit import DIGEST_KEY, read_digest_key
 from dialog_engine.storage.database import Database
 from dialog_engine.storage.schemas.sealed_columns import TABLES
 from dialog_engine.storage.store import StoreTransaction
-from dialog_engine.tool_calls.questions.values import Answer, Asking, QuestionStatus
+from dialog_engine.tool_calls.questions.values import Answer, Asking
 from dialog_engine.tool_calls.values import Asked, Decision, WholeResult
 from plugins_contract.encryption import key_of
 from plugins_contract.messages import new_id
