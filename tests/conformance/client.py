@@ -67,20 +67,16 @@ async def called(engine: Engine, model: Model, tool: str, arguments: Json) -> No
             step = event.data
             if event.name == "control" and step.get("type") == "question" and step.get("status") == "asked":
                 path = f"/v1/turns/{turn_id}/questions/{step['questionId']}"
-                content = {
-                    name: field["default"] for name, field in step["form"]["properties"].items() if "default" in field
-                }
-                answer = await engine.client.post(
-                    path, json={"action": "accept", "content": content or sample(step["form"])}
-                )
+                answer = await engine.client.post(path, json={"action": "accept", "content": sample(step["schema"])})
                 print("answered", answer.status_code, answer.text, file=sys.stderr)
             elif event.name == "control" and step.get("status") in ("succeeded", "failed", "unknown", "timeout"):
                 print(tool, step["status"], json.dumps(step.get("error")), file=sys.stderr)
 
 
 def sample(schema: Json) -> Json:
-    """A value for each field of an object."""
-    return {name: SAMPLES[field.get("type", "string")] for name, field in schema.get("properties", {}).items()}
+    """A value for each field of an object: its default, or one of its type."""
+    fields: Json = schema.get("properties", {})
+    return {name: field.get("default", SAMPLES[field.get("type", "string")]) for name, field in fields.items()}
 
 
 async def run(url: str, context: Json) -> None:
