@@ -33,11 +33,7 @@ def test_the_engine_that_waits_is_killed_and_another_one_has_the_result(tmp_path
         Redis.from_url(stack.redis.url) as redis,
     ):
         stack.http.headers["authorization"] = f"Bearer {KEY}"
-        stack.start_store()
-        stack.redis.start()
-        stack.start_demo()
-        stack.start_model()
-        worker = stack.workers[stack.start_worker()]
+        worker = stack.start_all_but_engines()
         first = stack.run_engine(stack.engine_port, "first", QUICK_ENGINE)
         stack.engine_env = {**engine_env, "OPERATIONS_PORT": str(second_port)}
         stack.run_engine(other := free_port(), "second", QUICK_ENGINE)

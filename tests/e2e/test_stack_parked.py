@@ -22,11 +22,7 @@ SECONDS = 60.0
 @pytest.fixture
 def stack() -> Generator[Stack]:
     with running_stack(start=False, quick=True, token_delay_ms=1, database="postgres") as stack:
-        stack.start_store()
-        stack.redis.start()
-        stack.start_demo()
-        stack.start_model()
-        stack.start_worker()
+        stack.start_all_but_engines()
         yield stack
 
 

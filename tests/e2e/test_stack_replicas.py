@@ -23,11 +23,7 @@ TAKEOVER_SECONDS = 20.0
 @pytest.fixture
 def stack() -> Generator[Stack]:
     with running_stack(start=False, quick=True, token_delay_ms=10, database="postgres") as stack:
-        stack.start_store()
-        stack.redis.start()
-        stack.start_demo()
-        stack.start_model()
-        stack.start_worker()
+        stack.start_all_but_engines()
         yield stack
 
 

@@ -160,6 +160,14 @@ class Stack:
             self.workers[port].wait_ready(lambda port=port: answers(f"http://127.0.0.1:{port}/readyz"), START_SECONDS)
         self.wait_for_tools()
 
+    def start_all_but_engines(self) -> Process:
+        """Start what engines need, and one worker, which is returned."""
+        self.start_store()
+        self.redis.start()
+        self.start_demo()
+        self.start_model()
+        return self.workers[self.start_worker()]
+
     def close(self) -> None:
         self.http.close()
         for part in self.parts:  # all at once: each takes its time
