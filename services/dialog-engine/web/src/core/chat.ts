@@ -72,7 +72,7 @@ export class Chat {
       const turn = await this.#begin(sessionId, text, choice, signal).catch((error) => {
         if (!signal.aborted) this.store.dispatch({ type: "rejected" });
         if (signal.aborted || !isRunning(error)) {
-          onRejected(sessionId); // who has opened another conversation finds the text where it was written
+          onRejected(sessionId); // the text stays where it was written, also when another conversation was opened
           throw error;
         }
         this.#queue(text, choice, onRejected);

@@ -19,6 +19,6 @@ export function comeBack(): { draft: string; refused: string } {
   const code = new URLSearchParams(location.search).get("sign-in-refused");
   const here = location.hash || address;
   if (code !== null || here !== location.hash) history.replaceState(null, "", location.pathname + here);
-  const why = code === "UNAUTHORIZED" ? "" : (code ?? ""); // said in other words, of somebody who has not tried
+  const why = code === "UNAUTHORIZED" ? "" : (code ?? ""); // words of their own: no key was tried yet
   return { draft, refused: code === null ? "" : wordsOf(why, NOT_COMPLETED) };
 }
