@@ -32,6 +32,7 @@ from plugins_mcp.control import listen_for_cancels
 from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
+from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.large_results import LargeResults
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
@@ -90,6 +91,7 @@ async def run_worker(
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
         session_leases = SessionLeases(redis, keys, own_pool(name), lease_ms=times.lease_ms)
         sessions = SessionKeeper(servers, session_leases, times)
+        held = HeldCalls(redis, keys, own_pool(name), again_seconds=times.announce)
         keeper = PoolKeeper(
             directory,
             clock,
@@ -97,6 +99,7 @@ async def run_worker(
             worker=name,
             servers=lambda: servers.names,
             rooms=sessions.rooms,
+            holds=lambda: bool(held),
             pool=settings.worker_pool,
             steady_for=watch.steady_for,
         )
@@ -124,10 +127,11 @@ async def run_worker(
         rights = _rights(settings)
         handler = CallHandler(
             ledger,
-            Placement(servers, sessions, directory),
+            Placement(servers, sessions, directory, held.pool),
             leases,
             clock,
             observer,
+            held,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -186,6 +190,7 @@ async def run_worker(
             catalog.run,
             keeper.run,
             sessions.run,
+            held.run,
             ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
             partial(listen_for_cancels, control, keys, handler.cancel),
             watch.run,
@@ -204,6 +209,7 @@ async def run_worker(
                 log.info("worker %s is running", name)
                 await stopping.wait()
             with contextlib.suppress(RedisUnavailable):
+                await held.close()
                 await sessions.close()
             await consumer.drain(settings.drain_seconds)
             await _leave(consumer, catalog, keeper)
