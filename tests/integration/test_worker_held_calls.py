@@ -16,7 +16,9 @@ from plugins_contract.held import HeldState, readable
 from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.questions import InputRequired, NextRound, QuestionKind, call_of_round, round_id
+from plugins_mcp.placement import Elsewhere, Placement
 from tests.marks import promise
+from tests.support.handling import Bench
 from tests.support.processes import ROOT, Process
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
@@ -28,10 +30,11 @@ ACCEPT: dict[str, Any] = {"action": "accept", "content": {"day": "2026-11-26", "
 class Earlier(Caller):
     """Calls tools of the server that asks in the middle of them."""
 
-    async def begin(self, tool: str, *, asks: bool = True, **arguments: Any) -> ToolCallRequested:
+    async def begin(self, tool: str, *, asks: bool = True, session: str = "one", **arguments: Any) -> ToolCallRequested:
         request = msgspec.structs.replace(
             await self.request("once"),
             server="earlier",
+            session_id=session,
             tool=tool,
             tool_name=f"earlier__{tool}",
             arguments=arguments,
@@ -257,16 +260,35 @@ async def test_a_worker_that_stops_says_that_its_calls_are_lost(
 
 
 @promise("an answer reaches the worker that keeps the call open, whichever reads it")
-async def test_any_worker_leaves_the_answer_to_the_holder(earlier: Earlier, redis_url: str, tmp_path: Path) -> None:
-    async with served(tmp_path) as config, at_work(earlier, redis_url, config):
-        request = await earlier.begin("book", city="Bonn")
-        asked = await earlier.asked(request)
-        async with at_work(earlier, redis_url, config):
-            for _ in range(4):
-                other = await earlier.begin("book", city="Rome")
-                other_asked = await earlier.asked(other)
-                assert text(await earlier.outcome(await earlier.answer(other, other_asked))).endswith("Rome")
-            assert text(await earlier.outcome(await earlier.answer(request, asked))).endswith("Bonn")
+async def test_an_answer_goes_to_the_holder_among_several_workers(
+    earlier: Earlier, redis_url: str, tmp_path: Path
+) -> None:
+    async with (
+        served(tmp_path, session="conversation") as config,
+        at_work(earlier, redis_url, config),
+        at_work(earlier, redis_url, config),
+    ):
+        cities = ("Bonn", "Rome", "Oslo", "Graz")
+        calls = [await earlier.begin("book", session=city, city=city) for city in cities]
+        asked = [await earlier.asked(request) for request in calls]
+        for request, each, city in zip(calls, asked, cities, strict=True):
+            assert text(await earlier.outcome(await earlier.answer(request, each))).endswith(city)
+
+
+@promise("an answer reaches the worker that keeps the call open, whichever reads it")
+async def test_any_worker_leaves_the_answer_to_the_holder(earlier: Earlier) -> None:
+    bench = Bench(alive={"b"})
+    request = await earlier.request("once")
+
+    async def elsewhere(own: str, holder: str) -> Elsewhere | None:
+        placement = Placement(bench, bench, bench, own)
+        held = msgspec.structs.replace(request, next_round=NextRound(2, holder=holder))
+        assert not placement.any_worker_runs(held)
+        return await placement.elsewhere(held)
+
+    assert await elsewhere("a", "b") == Elsewhere("b")
+    assert await elsewhere("b", "b") is None
+    assert await elsewhere("a", "gone") is None, "any worker can say that the call is lost"
 
 
 @promise("a call that its server takes only after an address was visited is sent again when it was")
@@ -286,3 +308,11 @@ async def test_an_address_is_to_be_visited_first(earlier: Earlier, one: Path) ->
     await earlier.is_held(again, HeldState.OVER)
     assert text(await earlier.outcome(await earlier.answer(again, asked, {"action": "accept"}))) == "guarded result"
     assert lines_of(one) == ["guarded"] * 4
+
+
+@promise("servers of earlier protocols are told that questions are answered only where they are")
+async def test_what_a_session_declares(earlier: Earlier, redis_url: str, tmp_path: Path) -> None:
+    async with served(tmp_path, session="conversation") as config, at_work(earlier, redis_url, config):
+        assert text(await earlier.outcome(await earlier.begin("declared", asks=False))) == "None"
+        request = await earlier.begin("declared", session="another")
+        assert "form" in text(await earlier.outcome(request))

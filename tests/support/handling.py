@@ -227,6 +227,8 @@ class Bench(ToolServers, PoolFinder, Sessions):
     rights: WatchedFile[Rights] | None = None
     shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
     pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    alive: set[str] = field(default_factory=set[str])
+    """The pools of one worker whose workers are running."""
     handler: CallHandler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -245,7 +247,7 @@ class Bench(ToolServers, PoolFinder, Sessions):
         )
 
     async def lives(self, own: str) -> bool:
-        return False
+        return own in self.alive
 
     async def find(self, server: str, version: int) -> str | None:
         return self.pools.get((server, version))

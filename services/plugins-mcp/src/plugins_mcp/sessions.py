@@ -70,7 +70,7 @@ class SessionKeeper(Sessions):
                 return None
             self._held[key] = _Held(answer.lease, asked_at)
             if owner not in own:
-                own.open(owner, request.subject, lost=answer.lost)
+                own.open(owner, request.subject, lost=answer.lost, asks=bool(request.may_ask))
             return None
 
     def server_for(self, request: ToolCallRequested) -> ToolServer:

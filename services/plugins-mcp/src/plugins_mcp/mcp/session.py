@@ -99,7 +99,7 @@ class Session:
                 mode=self._mode,
                 cache=None,
                 message_handler=self._on_message,
-                elicitation_callback=self._questions.ask,
+                elicitation_callback=self._questions.ask if self._spec.asks else None,
                 client_info=_CLIENT_INFO,
             )
             self.client = await stack.enter_async_context(client)
