@@ -31,7 +31,7 @@ def asking(model: Model) -> Asking:
 @asynccontextmanager
 async def ready(start: Start, **changes: Any) -> AsyncGenerator[Engine]:
     async with start(**changes) as engine:
-        await wait_until(lambda: engine.offers(11), 60, what="the tools")
+        await wait_until(lambda: engine.offers(10), 90, what="the tools")
         yield engine
 
 
@@ -39,6 +39,17 @@ async def ready(start: Start, **changes: Any) -> AsyncGenerator[Engine]:
 async def engine(start: Start, redis_url: str, tmp_path: Path) -> AsyncGenerator[Engine]:
     async with served(tmp_path) as config, working(redis_url, config), ready(start) as engine:
         yield engine
+
+
+@asynccontextmanager
+async def killable(redis_url: str, config: Path) -> AsyncGenerator[Process]:
+    """A worker that is a process of its own, and waits long for a server that starts again."""
+    environment = {"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)}
+    worker = Process([sys.executable, "-m", "tests.support.quick_worker", "--patient"], env=environment)
+    try:
+        yield worker
+    finally:
+        worker.close()
 
 
 async def begun(asking: Asking, engine: Engine, tool: str = "book", **arguments: Any) -> dict[str, Any]:
@@ -49,7 +60,7 @@ async def begun(asking: Asking, engine: Engine, tool: str = "book", **arguments:
 @promise("a question in the middle of a call reaches its person, who answers at any engine")
 async def test_an_answer_at_another_engine(place: Place, redis_url: str, asking: Asking, tmp_path: Path) -> None:
     async with served(tmp_path) as config, working(redis_url, config), place.engines() as (here, there):
-        await wait_until(lambda: here.offers(11), 60, what="the tools")
+        await wait_until(lambda: here.offers(10), 90, what="the tools")
         question = await begun(asking, here)
         assert (question["kind"], question["message"]) == ("form", "When to Bonn?")
         answer = {"action": "accept", "content": {"day": "2026-11-26"}}
@@ -80,9 +91,9 @@ async def test_nobody_answers(start: Start, redis_url: str, asking: Asking, tmp_
         assert await traced(tmp_path / "trace", "cancel") == ["book Bonn", "cancel"]
 
 
-async def test_a_deleted_conversation(engine: Engine, asking: Asking, tmp_path: Path) -> None:
-    question = await begun(asking, engine)
-    assert (await engine.client.delete(f"/v1/sessions/{question['sessionId']}")).is_success
+async def test_an_erased_conversation(engine: Engine, asking: Asking, tmp_path: Path) -> None:
+    await begun(asking, engine)
+    assert (await engine.client.delete("/v1/me/data")).is_success
     assert await traced(tmp_path / "trace", "cancel") == ["book Bonn", "cancel"]
 
 
@@ -101,7 +112,7 @@ async def test_a_call_that_may_run_again_asks_again(
     start: Start, redis_url: str, asking: Asking, earlier: Earlier, tmp_path: Path
 ) -> None:
     tools = {"book": {"executionClass": "repeatable"}}
-    async with served(tmp_path, tools=tools) as config, working(redis_url, config), ready(start) as engine:
+    async with served(tmp_path, tools=tools) as config, killable(redis_url, config), ready(start) as engine:
         first = await begun(asking, engine)
         await earlier.begin("die")
         [second] = await asking.asked(engine, but=(first["questionId"],))
@@ -113,19 +124,11 @@ async def test_a_call_that_may_run_again_asks_again(
 
 @promise("a question in the middle of a call is withdrawn when its worker dies, and the crash table ends the call")
 async def test_the_worker_is_killed(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
-    environment = {"REDIS_URL": redis_url, "HEALTH_PORT": "0", "LOG_FORMAT": "human"}
-    async with served(tmp_path) as config:
-        worker = Process(
-            [sys.executable, "-m", "tests.support.quick_worker"], env=environment | {"MCP_CONFIG": str(config)}
-        )
-        try:
-            async with ready(start) as engine:
-                question = await begun(asking, engine)
-                worker.kill()
-                events = await asking.ended(engine)
-                assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
-        finally:
-            worker.close()
+    async with served(tmp_path) as config, killable(redis_url, config) as worker, ready(start) as engine:
+        question = await begun(asking, engine)
+        worker.kill()
+        events = await asking.ended(engine)
+        assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
     assert statuses(events, "question") == ["asked", "withdrawn"]
     assert result(events)["error"]["code"] == "OUTCOME_UNKNOWN"
 

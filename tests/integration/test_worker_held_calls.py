@@ -232,6 +232,8 @@ async def test_nobody_waits_for_the_answer_any_more(earlier: Earlier, one: Path)
     request = await earlier.begin("book", city="Bonn")
     await earlier.asked(request)
     await earlier.is_held(request, HeldState.OPEN)
+    await earlier.redis.delete(earlier.keys.held)
+    await earlier.is_held(request, HeldState.OPEN)  # written again
     message = {"kind": "cancel", "correlationId": request.correlation_id}
     await earlier.redis.publish(earlier.keys.control, msgspec.json.encode(message))
     assert (await traced(one, "cancel"))[-2:] == ["book Bonn", "cancel"]
