@@ -26,8 +26,6 @@ from tests.support.engine_stores import (
     tool_call,
 )
 
-pytestmark = pytest.mark.anyio
-
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
 
 

@@ -20,8 +20,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener, tool_call
 from tests.support.ledger import Bench, answered
 
-pytestmark = pytest.mark.anyio
-
 USE_THE_OLDEST = (
     "UPDATE sessions SET updated_at = now_ms() WHERE session_id IN"
     " (SELECT session_id FROM sessions WHERE subject = 'ada' ORDER BY updated_at LIMIT 1)"

@@ -12,7 +12,7 @@ from plugins_contract.outcomes import CallFinished, CallStarted, CallState
 from tests.marks import promise
 from tests.support.ledger import DONE, EXPIRED, MINUTE_MS, Bench, above
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 DAY_MS = 24 * 60 * MINUTE_MS
 

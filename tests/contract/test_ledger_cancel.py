@@ -9,7 +9,7 @@ from tests.marks import promise
 from tests.support.ledger import CANCELLED, UNKNOWN, Bench
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 
 @promise("unstarted calls are cancelled at once")

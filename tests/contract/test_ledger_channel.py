@@ -8,7 +8,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, C
 from tests.marks import promise
 from tests.support.ledger import DONE, LOST, UNKNOWN, Bench, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 LARGE = answered("x" * 100_000)
 

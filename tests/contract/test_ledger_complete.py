@@ -14,7 +14,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallState, Too
 from tests.marks import promise
 from tests.support.ledger import DONE, ENGINE, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 INLINE_BYTES = 16 * 1024
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.NETWORK_ERROR, "It was tried three times.")

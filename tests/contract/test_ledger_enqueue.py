@@ -8,7 +8,7 @@ from plugins_contract.messages import ToolCallRequested, decode_request
 from tests.marks import promise
 from tests.support.ledger import MINUTE_MS, Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 DAY_MS = 24 * 60 * MINUTE_MS
 

@@ -8,7 +8,7 @@ from plugins_contract.ledger import renew_each, replies
 from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS, Bench, above
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 
 @pytest.mark.guard("renew", "if owner then redis.call('XCLAIM'", "if false then redis.call('XCLAIM'")

@@ -14,7 +14,7 @@ from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 AT_ONCE = -1
 """As silence in milliseconds: any worker counts as silent."""

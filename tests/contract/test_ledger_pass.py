@@ -5,7 +5,7 @@ import pytest
 from plugins_contract.outcomes import CallState
 from tests.support.ledger import LEASE_MS, Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 
 @pytest.mark.guard("pass", "'IDLE', lease_ms + 1", "'IDLE', 0")

@@ -9,7 +9,7 @@ from plugins_contract.outcomes import CallState
 from tests.marks import promise
 from tests.support.ledger import CANCELLED, EXPIRED, LOST, MINUTE_MS, UNKNOWN, Bench, above, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
 """The run id of an earlier server."""

@@ -11,7 +11,7 @@ from plugins_contract.outcomes import CallFinished, CallStarted
 from tests.marks import promise
 from tests.support.ledger import DONE, ENGINE, EXPIRED, MINUTE_MS, Bench, above
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 
 async def queued(bench: Bench, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> Delivery:

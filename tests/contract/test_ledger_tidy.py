@@ -16,7 +16,7 @@ from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 SILENT_MS = 300
 

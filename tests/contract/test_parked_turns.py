@@ -24,9 +24,7 @@ from tests.support.engine_stores import (
     requested,
     tool_call,
 )
-from tests.support.fakes import failed
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.worker import failed
 
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
 REFUSED = Decision(status=ApprovalStatus.REFUSED, at=1, reason="no")

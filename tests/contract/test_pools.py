@@ -17,7 +17,7 @@ from tests.support.handling import StoppedClock
 from tests.support.ledger import DONE, LEASE_MS, LOST, Bench
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 POOL = "browser"
 STREAM = Keys().requests_of(POOL)

@@ -17,7 +17,7 @@ from plugins_contract.pools import Route, own_pool
 from plugins_contract.sessions import SessionMode, owner, owner_of
 from tests.support.ledger import LEASE_MS, Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 A, B = own_pool("a"), own_pool("b")
 KEYS = Keys()

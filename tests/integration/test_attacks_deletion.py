@@ -18,7 +18,7 @@ from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer

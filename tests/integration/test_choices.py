@@ -7,7 +7,7 @@ import pytest
 from tests.integration.engines import Model, Start, publish
 from tests.integration.test_approvals import requested
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio

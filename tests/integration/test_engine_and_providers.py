@@ -10,7 +10,7 @@ from dialog_engine.context import NOTE
 from tests.integration.engines import Engine, Event, Start, publish
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until

@@ -27,7 +27,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
-from tests.support.fakes import read_all
+from tests.support.fakes.engine import read_all
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import PROTOCOLS

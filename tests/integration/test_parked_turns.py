@@ -16,7 +16,7 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings, with_times
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.engines import Engine, Event, Model, Stream, publish, running_engine, settings
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 
 pytestmark = pytest.mark.anyio

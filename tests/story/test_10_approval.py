@@ -1,14 +1,12 @@
 """Approval: a tool that needs one is not run before a person approves it. Until then no request exists."""
 
-import pytest
-
 from dialog_engine.model import ApprovalStatus, ApprovalStep, ToolStatus, TurnEvent
 from dialog_engine.tool_calls.values import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, steps_of, tool
+from tests.support.fakes.engine import FakeEngine, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 CATALOG = FakeCatalog(tool("files__delete", approval=ApprovalPolicy.DESTRUCTIVE))
 ASKS = asks(("files__delete", '{"path": "/tmp/a"}'))

@@ -194,7 +194,6 @@ def test_the_command_names_what_is_wrong(
 
 
 @promise("a message that waits begins only with the rights that its sender has then, and is held otherwise")
-@pytest.mark.anyio
 async def test_a_message_that_waits_has_the_rights_that_its_sender_has_now(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     entry, _ = add_key(path, "ann", ["user"], None)

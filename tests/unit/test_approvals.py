@@ -25,23 +25,9 @@ from dialog_engine.tool_calls.values import Approve, Asked, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
-from tests.support.fakes import (
-    Execution,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    Line,
-    ScriptedModel,
-    asks,
-    breathe,
-    done_of,
-    gives,
-    is_step,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, steps_of
+from tests.support.fakes.models import Line, ScriptedModel, asks, says
+from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 DELETE = tool(

@@ -14,8 +14,10 @@ from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice, de
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import decode_request, encode_request
 from tests.marks import promise
-from tests.support.fakes import FakeEngine, FakeWorker, ScriptedModel, asks, is_step, says, succeeded
-from tests.support.fakes import gives as gives_tool
+from tests.support.fakes.engine import FakeEngine, is_step
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeWorker, succeeded
+from tests.support.fakes.worker import gives as gives_tool
 from tests.support.handling import DONE, Bench, delivery, gives
 from tests.unit.test_rights import NOW, READ, WRITE, Directory
 

@@ -15,7 +15,7 @@ from dialog_engine.tool_calls.exposure.descriptions import (
     suggestion,
 )
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 
 
 def of(properties: dict[str, Any], required: list[str] | None = None, **more: Any) -> str:

@@ -22,7 +22,9 @@ from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, Line, ScriptedModel, asks, is_step, says, steps_of, tool
+from tests.support.fakes.engine import FakeEngine, is_step, steps_of
+from tests.support.fakes.models import Line, ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.waiting import wait_until
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

@@ -16,7 +16,7 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, tool
+from tests.support.fakes.worker import FakeCatalog, tool
 
 NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}
 ADD = tool("sums__add", NUMBERS, description="Adds two numbers. Exactly.")

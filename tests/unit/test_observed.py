@@ -26,7 +26,9 @@ from dialog_engine.model import (
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, tool
+from tests.support.fakes.engine import FakeEngine
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 TURN = Turn("turn", "session", "ann")
 

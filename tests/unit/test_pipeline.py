@@ -36,18 +36,10 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import CLEAR
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.fakes import (
-    SPENT,
-    FakeCatalog,
-    FakeWorker,
-    Line,
-    MemoryStore,
-    ScriptedModel,
-    asks,
-    read_all,
-    says,
-    tool,
-)
+from tests.support.fakes.engine import read_all
+from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
+from tests.support.fakes.stores import MemoryStore
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, tool
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"))

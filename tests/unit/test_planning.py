@@ -16,7 +16,7 @@ from dialog_engine.tool_calls.values import Runnable, Unrunnable
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, tool
+from tests.support.fakes.worker import FakeCatalog, tool
 
 ADDRESS = {
     "type": "object",

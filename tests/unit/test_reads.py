@@ -29,7 +29,8 @@ from plugins_contract.reads import MAX_URI_CHARS, Part, ReadKind, ResourceRead, 
 from plugins_contract.rights import Rights
 from plugins_mcp.decisions import refusal
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, MemoryBand, ScriptedModel, tool
+from tests.support.fakes.models import MemoryBand, ScriptedModel
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.handling import DONE, Bench, delivery, gives
 
 

@@ -18,8 +18,9 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 from plugins_contract.rights import Rights
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, says, succeeded, tool
-from tests.support.fakes.worker import Execution
+from tests.support.fakes.engine import FakeEngine
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, succeeded, tool
 from tests.support.handling import DONE, Bench, gives
 
 RULES = """

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from dialog_engine.sideband import run_shielded
-from tests.support.fakes import breathe
+from tests.support.fakes.engine import breathe
 from tests.support.waiting import wait_until
 
 

@@ -20,7 +20,7 @@ from dialog_engine.model import (
     UserMessage,
 )
 from dialog_engine.sideband import ModelStream, Reply, fork
-from tests.support.fakes import Line, MemoryBand, ScriptedModel
+from tests.support.fakes.models import Line, MemoryBand, ScriptedModel
 
 CALL = ToolCallEvent("call_1", "a__b", "{}")
 END = StreamEnd(FinishReason.TOOL_CALLS, Usage(3, 4))

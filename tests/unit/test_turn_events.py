@@ -13,7 +13,7 @@ from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams, StreamTimes
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from tests.marks import promise
-from tests.support.fakes import succeeded
+from tests.support.fakes.worker import succeeded
 from tests.support.transcript import Transcript
 
 CALL = CallRecord(ToolCall("call_1", "id-1", "a__b", "{}"), "a", succeeded("x"))

@@ -17,7 +17,7 @@ from plugins_contract.outcomes import CallProgress, CallStarted
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
-from tests.support.fakes import Behaviour, Execution, FakeWorker
+from tests.support.fakes.worker import Behaviour, Execution, FakeWorker
 from tests.support.ledger import CANCELLED, Bench
 from tests.support.waiting import wait_until
 

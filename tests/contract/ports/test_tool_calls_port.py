@@ -12,10 +12,8 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.contract.ports.conftest import Calls
-from tests.support.fakes import Execution, gives, succeeded, tool
+from tests.support.fakes.worker import Execution, gives, succeeded, tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 TURN = Turn("turn", "session", "ada", 2, traceparent="00-trace")
 NEVER = asyncio.Event
