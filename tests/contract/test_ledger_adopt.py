@@ -229,7 +229,7 @@ async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alon
 
 @pytest.mark.guard("bury", "and enqueued == 0")
 async def test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine(bench: Bench) -> None:
-    await bench.engine.enqueue(request := await bench.request())
+    request = await bench.queued()
     delivery = await bench.deliver()
     await bench.forget(request)
     await bench.worker.bury(delivery.entry, "broken", b"{", request.correlation_id)

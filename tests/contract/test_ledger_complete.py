@@ -211,8 +211,7 @@ async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None
 
 @pytest.mark.guard("bury", "if its_call then", "if false then")
 async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-    delivery = await bench.deliver()
+    delivery = await bench.read()
     await bench.worker.bury(delivery.entry, "version 2", b"{}", delivery.request.correlation_id)
 
     assert (await bench.ledger(delivery.request))["state"] == "dead"

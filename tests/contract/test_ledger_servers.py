@@ -19,8 +19,7 @@ ABANDONED = replies.Abandoned(above(0), starts=0)
 
 async def from_elsewhere(bench: Bench, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> Delivery:
     """A call that was enqueued at an earlier server, as consumer `a` reads it at this one."""
-    await bench.engine.enqueue(await bench.request(execution_class, expires_in_ms=expires_in_ms))
-    delivery = await bench.deliver("a")
+    delivery = await bench.read(execution_class, expires_in_ms=expires_in_ms)
     await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "runId", ELSEWHERE)
     return delivery
 

@@ -6,13 +6,7 @@ import pytest
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
-from plugins_contract.ledger.session_leases import (
-    HeldElsewhere,
-    Holding,
-    SessionLease,
-    SessionLeases,
-    forget_sessions,
-)
+from plugins_contract.ledger.session_leases import HeldElsewhere, Holding, SessionLease, SessionLeases, forget_sessions
 from plugins_contract.pools import Route, own_pool
 from plugins_contract.sessions import SessionMode, owner, owner_of
 from tests.support.ledger import LEASE_MS, Bench

@@ -94,10 +94,7 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
             "AZURE_OPENAI_ENDPOINT is set: set AZURE_OPENAI_API_VERSION and AZURE_OPENAI_DEPLOYMENT too",
         ),
         ({"BEDROCK_MODEL": "anthropic.claude-v1:0"}, "BEDROCK_MODEL is set: set AWS_REGION too"),
-        (
-            {"VERTEX_MODEL": "claude"},
-            "VERTEX_MODEL is set: set ANTHROPIC_VERTEX_PROJECT_ID and CLOUD_ML_REGION too",
-        ),
+        ({"VERTEX_MODEL": "claude"}, "VERTEX_MODEL is set: set ANTHROPIC_VERTEX_PROJECT_ID and CLOUD_ML_REGION too"),
         ({"OPENAI_EXTRA_BODY": "{"}, "OPENAI_EXTRA_BODY: is not valid JSON"),
         ({"OPENAI_CUSTOM_HEADERS": "hunter2"}, "OPENAI_CUSTOM_HEADERS: must be name: value"),
         ({"ANTHROPIC_CUSTOM_HEADERS": "a: b\nmy key: hunter2"}, "ANTHROPIC_CUSTOM_HEADERS: must be name: value"),

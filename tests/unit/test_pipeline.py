@@ -69,10 +69,7 @@ class World:
         )
         self.rounds = Rounds(self.store.calls, self.worker, approvals, questions)
         self.pipeline: Pipeline = standard_pipeline(
-            source=source,
-            rounds=self.rounds,
-            system_prompt=system_prompt,
-            max_rounds=max_rounds,
+            source=source, rounds=self.rounds, system_prompt=system_prompt, max_rounds=max_rounds
         )
 
     async def request(self, text: str = "Hello!") -> ChatRequest:

@@ -142,10 +142,7 @@ async def test_a_call_that_is_cancelled_before_it_began_never_does(calls: Calls)
 
 @pytest.mark.parametrize(
     ("name", "state", "expected"),
-    [
-        ("a__b", CallState.CANCELLED, ErrorCode.CANCELLED),
-        ("a__deaf", CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
-    ],
+    [("a__b", CallState.CANCELLED, ErrorCode.CANCELLED), ("a__deaf", CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)],
 )
 async def test_a_call_that_is_cancelled_while_it_runs_says_what_its_worker_says_and_without_an_answer_is_unknown(
     calls: Calls, name: str, state: CallState, expected: ErrorCode
