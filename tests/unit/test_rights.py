@@ -154,7 +154,7 @@ class Place:
     def engine(
         self, model: ScriptedModel, mode: ExposureMode = ExposureMode.DIRECT, worker: FakeWorker | None = None
     ) -> FakeEngine:
-        return FakeEngine(model, tools=self.tools, exposure=Exposure(mode), worker=worker)
+        return FakeEngine(model, tools=self.tools, exposure=Exposure(mode), worker=worker or FakeWorker())
 
 
 @pytest.fixture
