@@ -24,9 +24,9 @@ async def submitted(bench: Bench, execution_class: str = "once", *, deadline: in
     return await bench.deliver("a")
 
 
-async def adopted(bench: Bench, delivery: Delivery, *, timeout_ms: int = MINUTE_MS) -> Delivery:
+async def adopted(bench: Bench, delivery: Delivery) -> Delivery:
     """The same with what is frozen."""
-    answer = await bench.adopt(delivery, timeout_ms=timeout_ms)
+    answer = await bench.adopt(delivery)
     assert isinstance(answer, replies.Adopted)
     request = msgspec.structs.replace(
         delivery.request, deadline=answer.deadline, execution_class=answer.execution_class

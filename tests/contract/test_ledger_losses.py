@@ -19,9 +19,9 @@ AT_ONCE = -1
 """As silence in milliseconds: any worker counts as silent."""
 
 
-async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[Delivery, int]:
+async def forgotten_start(bench: Bench) -> tuple[Delivery, int]:
     """A call that runs; the ledger is as it was before: a failover to a replica that had not heard of the START."""
-    delivery = await bench.read(execution_class)
+    delivery = await bench.read()
     call = bench.keys.call(delivery.request.correlation_id)
     before = await bench.command("DUMP", call)
     fence = await bench.run(delivery)

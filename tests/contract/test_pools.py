@@ -23,8 +23,8 @@ POOL = "browser"
 STREAM = Keys().requests_of(POOL)
 
 
-def member(*servers: str, at: int = 1_000_000, pools: tuple[str, ...] = (POOL,), reads: int = NEWEST_VERSION) -> Member:
-    return Member(at=at, servers=servers, pools=pools, reads=reads)
+def member(*servers: str, at: int = 1_000_000, pools: tuple[str, ...] = (POOL,)) -> Member:
+    return Member(at=at, servers=servers, pools=pools, reads=NEWEST_VERSION)
 
 
 def directory(bench: Bench) -> PoolDirectory:

@@ -131,33 +131,6 @@ def test_the_configured_provider_answers_and_openai_if_both_are(monkeypatch: pyt
     assert load(monkeypatch, OPENAI_API_KEY="").models.default_model == "anthropic:claude"
 
 
-@pytest.mark.parametrize(
-    ("values", "model"),
-    [
-        (
-            {
-                "AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com",
-                "AZURE_OPENAI_API_KEY": "k",
-                "AZURE_OPENAI_API_VERSION": "2024-10-21",
-                "AZURE_OPENAI_DEPLOYMENT": "d",
-            },
-            "azure:d",
-        ),
-        ({"BEDROCK_MODEL": "anthropic.claude-v1:0", "AWS_REGION": "us-east-1"}, "bedrock:anthropic.claude-v1:0"),
-        (
-            {"VERTEX_MODEL": "claude@1", "ANTHROPIC_VERTEX_PROJECT_ID": "p", "CLOUD_ML_REGION": "global"},
-            "vertex:claude@1",
-        ),
-    ],
-)
-def test_a_cloud_provider_answers_when_it_is_the_only_one(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], model: str
-) -> None:
-    settings = load(monkeypatch, OPENAI_API_KEY="", **values)
-    assert settings.models.default_model == model
-    assert settings.models.every_model == (model,)
-
-
 def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(
         monkeypatch,

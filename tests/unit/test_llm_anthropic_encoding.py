@@ -25,8 +25,8 @@ def call(call_id: str = "toolu_1", arguments: str = '{"x":1}', extra: Json | Non
     return ToolCall(call_id, "correlation", "clock__now", arguments, extra)
 
 
-def encoded(*messages: Message, model: str = "claude", profile: str = "anthropic") -> list[Json]:
-    return encode_messages(messages, model, PROFILES[profile])
+def encoded(*messages: Message, profile: str = "anthropic") -> list[Json]:
+    return encode_messages(messages, "claude", PROFILES[profile])
 
 
 def text(words: str) -> Json:

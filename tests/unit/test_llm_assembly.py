@@ -185,8 +185,8 @@ def test_an_answer_that_is_not_streamed_is_read_all_the_same() -> None:
 # --- Hostile providers: the time is proportional to the answer -------------------------------------------------------
 
 
-def part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
-    return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
+def part(arguments: str, name: str) -> Delta:
+    return Delta(tool_calls=[CallDelta(0, None, FunctionDelta(name, arguments))])
 
 
 WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(2_001)]
