@@ -227,3 +227,8 @@ def test_validation_messages_are_bounded() -> None:
 @given(st.text())
 def test_any_text_gives_an_object_or_a_message(text: str) -> None:
     assert read_arguments(text) != ""
+
+
+def test_an_object_is_read_as_it_was_written() -> None:
+    value = {"Ä \U0001f600\n": ["Ö\0", {"": [None, True, -(2**63), 0.1]}], "ä": []}
+    assert read_arguments(json.dumps(value)) == read_arguments(json.dumps(value, ensure_ascii=False)) == value
