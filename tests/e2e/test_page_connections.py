@@ -160,27 +160,6 @@ def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: Scri
     expect(chat.cards).to_have_count(1)
 
 
-def test_a_reset_drops_unfinished_text_only(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("demo__job")
-    engine.scripts["go"] = [
-        message("kept", call),
-        *call.begun(),
-        call.succeeded("fine"),
-        *text("dropped"),
-        Wait("the restart"),
-        *text("said again"),
-        Wait("end"),
-    ]
-    chat.open()
-    chat.ask("go")
-    expect(chat.answers).to_have_text(["kept", "dropped"])
-    engine.restart()
-    expect(chat.answers).to_have_text(["kept", "said again"])
-    engine.open_gate("end")
-    chat.expect_idle()
-    expect(chat.answers).to_have_text(["kept", "said again"])
-
-
 @promise("the page resumes without an error, a flicker or a duplicate")
 def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first"), Call("demo__second"), Call("demo__lost")
@@ -238,26 +217,6 @@ def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, eng
     chat.expect_idle()
     expect(chat.notice).to_be_hidden()
     assert set(chat.reconnects) <= {"1-2", "1-3"}  # "two " may come with the hint
-
-
-def test_the_page_reconnects_when_the_network_is_back(
-    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext
-) -> None:
-    engine.scripts["go"] = [*text("one "), Wait("on"), *text("two "), Wait("end")]
-    chat.open()
-    chat.ask("go")
-    expect(chat.answers).to_have_text("one")
-    context.set_offline(True)
-    engine.drop_connections()
-    expect(chat.status).to_have_text("Reconnecting…")
-    expect(chat.answers).to_have_text("one")
-    engine.open_gate("on")
-    context.set_offline(False)
-    expect(chat.answers).to_have_text("one two")
-    expect(chat.status).to_have_text("Writing…")
-    engine.open_gate("end")
-    chat.expect_idle()
-    expect(chat.notice).to_be_hidden()
 
 
 @promise("several tabs watch one turn")

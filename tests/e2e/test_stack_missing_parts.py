@@ -61,20 +61,6 @@ def test_a_call_says_that_redis_is_away_and_goes_on_when_it_is_back(chat: ChatPa
 
 
 @promise("a call that waits for Redis or for a worker says so, until it goes on")
-def test_a_call_that_runs_says_so_too(chat: ChatPage, stack: Stack) -> None:
-    chat.open()
-    chat.ask(JOB.format(token="away"))
-    card = chat.card("demo__slow_job")
-    card.expect_status("running")
-    stack.redis.kill()
-    delayed(card, "Redis is unavailable. The outcome is shown")
-    stack.redis.start()
-    card.expect_status("succeeded")
-    expect(card.part("delay")).to_be_hidden()
-    chat.expect_idle()
-
-
-@promise("a call that waits for Redis or for a worker says so, until it goes on")
 def test_a_call_says_that_no_worker_is_there_and_goes_on_when_one_is(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     for worker in stack.workers.values():

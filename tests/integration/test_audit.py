@@ -255,17 +255,3 @@ async def test_the_command_reads_the_audit_while_an_engine_writes_it(
         assert shown("--json", "--id", call.correlation_id, "--action", "call.accepted") == [accepted]
         assert shown("--since", "2999-01-01") == []
         assert len(shown("--since", "1h")) == 3
-
-
-def test_a_store_that_cannot_be_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "missing.sqlite3"))
-    assert commands.run(["audit"]) == commands.WRONG
-    assert "OUTBOX_PATH" in capsys.readouterr().err
-
-    monkeypatch.setenv("DATABASE_URL", "postgresql://user:word-of-the-test@127.0.0.1:1/x")
-    assert commands.run(["audit"]) == commands.WRONG
-    error = capsys.readouterr().err
-    assert "DATABASE_URL" in error
-    assert "word-of-the-test" not in error

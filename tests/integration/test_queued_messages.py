@@ -183,22 +183,6 @@ async def test_after_a_stop_the_next_message_is_held_with_those_behind_it_until_
     assert await said(here, session_id) == ["first", "held", "behind"]
 
 
-async def test_a_message_is_sent_at_once_with_the_turn_before_it_stopped(
-    engines: tuple[Engine, Engine], model: Model
-) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
-    await queued(here, session_id, "later")
-    now = await queued(here, session_id, "now")
-
-    sent = await there.client.post(f"/v1/turns/{now}/send?stop=true")
-
-    assert (sent.status_code, sent.json()["status"]) == (202, "running")
-    assert (await state(here, turn_id))["status"] == "cancelled"
-    model.held.set()
-    assert await ended(there, now) == "stop"
-
-
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_the_twenty_first_message_is_refused(engines: tuple[Engine, Engine]) -> None:
     here, there = engines
@@ -240,21 +224,6 @@ async def test_a_message_that_is_named_and_sent_again_is_the_same_turn_on_both_e
     gone = await there.client.post("/v1/chat", json=body)
     assert (gone.status_code, gone.json()["code"]) == (404, "TURN_NOT_FOUND")
     assert len((await here.client.get("/v1/sessions")).json()["sessions"]) == 0
-
-
-async def test_what_waits_is_exported_and_goes_with_its_session(engines: tuple[Engine, Engine]) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
-    waiting = await queued(there, session_id, "of mine")
-    assert (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["waiting"][0]["message"] == "of mine"
-    assert '"of mine"' in (await there.client.get("/v1/me/data")).text
-    path = f"/v1/sessions/{session_id}"
-    refused = await there.client.delete(path)
-    assert (refused.status_code, refused.json()["turnId"]) == (409, turn_id)
-    async with there.stream("GET", f"/v1/turns/{waiting}/events") as stream:
-        assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
-        assert (await stream.until("withdrawn")).data == {"turnId": waiting}
-    assert (await here.client.get(f"/v1/turns/{waiting}")).status_code == 404
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
