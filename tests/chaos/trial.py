@@ -186,10 +186,7 @@ def trial(
     with closing(cluster), behind_proxies(cluster) if proxied else nullcontext() as proxies:
         cluster.start(workers=workers)
         prepare(cluster)
-        with (
-            Observer(cluster, redis_loses_data=redis_loses_data) as observer,
-            Load(cluster, work, calls) as load,
-        ):
+        with Observer(cluster, redis_loses_data=redis_loses_data) as observer, Load(cluster, work, calls) as load:
             yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic(), proxies)
 
 

@@ -196,13 +196,7 @@ def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, en
 
 @promise("the page resumes without an error, a flicker or a duplicate")
 def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [
-        *text("one "),
-        Wait("reconnect"),
-        Drop(hint=True),
-        *text("two "),
-        Wait("end"),
-    ]
+    engine.scripts["go"] = [*text("one "), Wait("reconnect"), Drop(hint=True), *text("two "), Wait("end")]
     chat.open()
     chat.ask("go")
     expect(chat.answers).to_have_text("one")

@@ -14,10 +14,7 @@ from tests.support.stack import running_stack
 from tests.support.store import Kind
 from tests.support.waiting import wait_until_blocking
 
-pytestmark = [
-    pytest.mark.timeout(300),
-    exhaustive("contract/ports/test_waiting_messages.py has it without processes"),
-]
+pytestmark = [pytest.mark.timeout(300), exhaustive("contract/ports/test_waiting_messages.py has it without processes")]
 
 KILLED_AT = ("before SqlTurns.finish", "after SqlTurns.finish", "after SqlTurns.finish")
 

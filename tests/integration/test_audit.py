@@ -19,14 +19,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import (
-    OUTCOME,
-    EngineStore,
-    OpenDatabase,
-    question,
-    requested,
-    tool_call,
-)
+from tests.support.engine_stores import OUTCOME, EngineStore, OpenDatabase, question, requested, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -94,11 +87,7 @@ async def test_a_decision_is_recorded_with_the_credential_of_the_person(store: E
     turn = await begin(store.turns, "ada", None, "Hi")
     yes, no, late = tool_call(), tool_call(), tool_call()
     await store.add_round(turn, asked=(yes, no, late))
-    for call, status in (
-        (yes, ApprovalStatus.APPROVED),
-        (no, ApprovalStatus.REFUSED),
-        (late, ApprovalStatus.EXPIRED),
-    ):
+    for call, status in ((yes, ApprovalStatus.APPROVED), (no, ApprovalStatus.REFUSED), (late, ApprovalStatus.EXPIRED)):
         approved = status is ApprovalStatus.APPROVED
         decision = Decision(status=status, at=1, key_id="laptop")
         assert await store.approvals.decide(

@@ -1,7 +1,6 @@
 """Branches of a conversation over HTTP: an edited question, another answer, and the path that is shown."""
 
 import base64
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx2
@@ -13,12 +12,6 @@ from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def engine(start: Start) -> AsyncGenerator[Engine]:
-    async with start() as engine:
-        yield engine
 
 
 async def sent(engine: Engine, **fields: Any) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,9 @@ import httpx2
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings
+from tests.integration.engines import Engine, Event, Model, Start, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
@@ -25,15 +24,10 @@ DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=Appr
 
 
 @pytest.fixture
-async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
-) -> AsyncGenerator[tuple[Engine, Engine]]:
+async def engines(start: Start, redis_url: str, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines that share a database, and offer the tool."""
     publish(redis_url, DELETE)
-    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured, times=times))
-        there = await stack.enter_async_context(running_engine(configured, times=times))
+    async with start(database_url=postgres_url) as here, start(database_url=postgres_url) as there:
         for each in (here, there):
             await wait_until(each.offers, what="the tool")
         yield here, there

@@ -125,11 +125,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
-    server: PostgresServer,
-    url: str,
-    proxy: Proxy,
-    caplog: pytest.LogCaptureFixture,
-    silent: bool,
+    server: PostgresServer, url: str, proxy: Proxy, caplog: pytest.LogCaptureFixture, silent: bool
 ) -> None:
     proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
     times = PostgresTimes(connect=2)  # the shortest that libpq knows

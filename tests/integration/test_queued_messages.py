@@ -1,8 +1,6 @@
 """Messages that wait for the turns before them: the store keeps them, in order, whatever becomes of their clients."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,6 @@ def model(model: Model) -> Model:
     """It never comes to an end of its own accord."""
     model.held.clear()
     return model
-
-
-@pytest.fixture
-async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
-) -> AsyncGenerator[tuple[Engine, Engine]]:
-    """Two engines that share a database."""
-    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured, times=times))
-        there = await stack.enter_async_context(running_engine(configured, times=times))
-        yield here, there
 
 
 NO_LOOKS = EngineTimes(turns=TurnTimes(look=3600))

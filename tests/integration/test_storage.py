@@ -12,10 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dialog_engine.errors import (
-    StorageUnavailableError,
-    TurnRunningError,
-)
+from dialog_engine.errors import StorageUnavailableError, TurnRunningError
 from dialog_engine.model import Turn
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.sqlite import CALLS_PER_MS, MAX_GROUP
