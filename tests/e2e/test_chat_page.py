@@ -5,12 +5,11 @@ import re
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from dialog_engine.model import FinishReason
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, LinkBlock, MediaBlock, TextBlock, ToolOutcome
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Done, Fail, Wait, answer, message, text
+from tests.e2e.scripts import Call, Fail, Wait, answer, message, text
 from tests.marks import exhaustive, promise, smoke
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
@@ -27,13 +26,6 @@ def test_the_empty_page_says_that_the_model_is_scripted_and_offers_things_to_try
     expect(chat.page.get_by_test_id("model-label")).to_have_text("Scripted demo model")
     expect(chat.suggestions).to_have_count(4)
     expect(chat.input).to_be_focused()
-
-
-def test_a_real_model_is_called_by_its_name(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.restart(model_label="GPT 9", model_scripted=False)
-    chat.open()
-    expect(chat.page.get_by_test_id("model-label")).to_have_text("GPT 9")
-    expect(chat.page.get_by_test_id("scripted-banner")).to_be_hidden()
 
 
 @promise("the page lets the model be picked where there is more than one")
@@ -189,28 +181,6 @@ def test_after_a_stop_each_card_says_what_became_of_its_call(chat: ChatPage, eng
     chat.page.reload()
     for call, status in ((stopped, "cancelled"), (finished, "succeeded"), (lost, "unknown"), (early, "succeeded")):
         chat.card(call.name).expect_status(status)
-
-
-@pytest.mark.parametrize(
-    ("reason", "words", "said"),
-    [
-        ("length", "The answer was cut at the model's length limit.", "Once upon"),
-        ("length", "The answer was cut at the model's length limit.", ""),
-        ("content_filter", "The provider's content filter ended this answer.", "Once upon"),
-        ("repeated_calls", "The model kept repeating a tool call", "It does not move."),
-    ],
-)
-def test_why_an_answer_ended_early_is_said_and_still_there_after_a_reload(
-    chat: ChatPage, engine: ScriptedEngine, reason: str, words: str, said: str
-) -> None:
-    engine.scripts["go"] = [message(said), Done(FinishReason(reason))]
-    chat.open()
-    chat.ask("go")
-    chat.expect_idle()
-    for _ in range(2):
-        expect(chat.page.get_by_test_id("turn-note")).to_contain_text(words)
-        expect(chat.answers).to_have_text([said] if said else [])
-        chat.page.reload()
 
 
 def test_the_messages_left_out_of_a_long_conversation_are_said_once(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -295,18 +295,6 @@ def test_twelve_tabs_leave_connections_for_what_a_person_does(
     tabs[-1].page.close()
 
 
-def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:
-    shared = engine.store("About leases", ("Why?", "Because."))
-    chat.open(shared)
-    expect(chat.answers).to_have_text("Because.")
-    engine.scripts["go"] = [*text("From afar"), Wait("end")]
-    assert chat.page.request.post(f"{chat.base_url}/v1/sessions/{shared}/turns", data={"message": "go"}).ok
-    chat.page.evaluate("dispatchEvent(new Event('focus'))")
-    expect(chat.answers).to_have_text(["Because.", "From afar"])
-    engine.open_gate("end")
-    chat.expect_idle()
-
-
 @promise("the page says when no tools are there")
 @smoke
 def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: ScriptedEngine) -> None:

@@ -17,7 +17,8 @@ from deploy.local.ports import free_port
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
-from plugins_contract.outcomes import CallState
+from plugins_contract.outcomes import CallState, TextBlock
+from plugins_mcp.mcp.echo import NAME, TOOL
 from plugins_mcp.pins import PinKeeper
 from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
@@ -199,3 +200,18 @@ async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
         await caller.redis.publish(KEYS.control, notice)
         assert (await caller.outcome(request)).state is CallState.CANCELLED
         await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+async def test_the_development_echo_is_offered_only_where_it_is_switched_on(
+    redis_url: str, tmp_path: Path, caller: Caller, caplog: pytest.LogCaptureFixture, *, switched_on: bool
+) -> None:
+    config = written(tmp_path, none={"command": "none", "disabled": True})
+    async with working(redis_url, config, development_echo=switched_on):
+        await wait_until(lambda: caller.command("SISMEMBER", KEYS.catalog, "none"), what="the catalog")
+        assert bool(await caller.command("SISMEMBER", KEYS.catalog, NAME)) is switched_on
+        assert ("DEVELOPMENT_ECHO is set" in caplog.text) is switched_on
+        assert "'none' is not used" not in caplog.text  # its operator's wish is no warning
+        if switched_on:
+            outcome = await caller.outcome(await caller.call(TOOL, server=NAME, text="hello"))
+            assert (outcome.state, outcome.content) == (CallState.SUCCEEDED, (TextBlock("hello"),))
