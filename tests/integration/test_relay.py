@@ -65,16 +65,21 @@ class Bench:
         self.metrics = Metrics()
         self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
-        self.relay = Relay(
+        self._times, self._backlog_limit, self._window = times, backlog_limit, window
+        self.relay = self.born_again()
+
+    def born_again(self) -> Relay:
+        """Another life on the same outbox."""
+        return Relay(
             self.outbox,
             self.redis,
             self.ledger,
             self.keys,
             DEFAULT_ROUTES,
             self.calls,
-            backlog_limit=backlog_limit,
-            subject_window=window,
-            times=times,
+            backlog_limit=self._backlog_limit,
+            subject_window=self._window,
+            times=self._times,
             observer=ObservedCalls(self.metrics),
             cipher=CLEAR,
         )
