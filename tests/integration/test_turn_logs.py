@@ -293,6 +293,41 @@ async def test_a_reader_beyond_the_end_of_an_ended_log_gets_nothing(archive: Arc
             assert await read(logs, place) == await kept(logs, place) == []
 
 
+async def test_elsewhere_a_reader_who_needs_what_redis_lost_and_got_back_asks_again_and_misses_nothing(
+    archive: Archive,
+) -> None:
+    log = archive.logs.open(TURN)
+    for n in range(10):
+        log.append(Reset(str(n)))
+    async with at_work(archive.logs.run):
+        await wait_until(lambda: log.stored == 10)
+    first = asyncio.create_task(read(archive.elsewhere, Cursor(1, 8)))
+    await wait_until(lambda: archive.store.polled)
+    await archive.redis.delete(archive.keys.turn("turn"))
+    assert await read(archive.elsewhere, Cursor(1, 3)) == []
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        frames = await wait_until(lambda: read(archive.elsewhere, Cursor(1, 3)))
+        assert ids(frames) == [Cursor(1, number) for number in range(4, 12)]
+        assert ids(await first) == [Cursor(1, number) for number in range(9, 12)]
+
+
+async def test_elsewhere_one_reader_may_be_ahead_of_what_is_stored_and_another_behind_it(archive: Archive) -> None:
+    log = archive.logs.open(TURN)
+    log.append(Reset("1"))
+    async with at_work(archive.logs.run):
+        await wait_until(archive.stored)
+    for n in (2, 3):
+        log.append(Reset(str(n)))
+    ahead = asyncio.create_task(read(archive.elsewhere, Cursor(1, 3)))
+    await wait_until(lambda: archive.store.polled)
+    behind = asyncio.create_task(read(archive.elsewhere))
+    async with at_work(archive.logs.run):
+        log.append(DONE)
+        assert ids(await ahead) == [Cursor(1, 4)]
+        assert ids(await behind) == [Cursor(1, number) for number in range(1, 5)]
+
+
 async def test_a_lost_earlier_epoch_is_no_gap(archive: Archive) -> None:
     await stored(archive, Reset("first"), Reset("first"))
     await archive.redis.xdel(archive.keys.turn("turn"), "1-2")
