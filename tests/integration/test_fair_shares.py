@@ -228,6 +228,19 @@ async def test_rows_that_were_not_offered_are_held_back_too_and_read_once(engine
         assert engine.outbox.read == read
 
 
+async def test_without_redis_the_window_and_the_order_are_kept(own_redis: LocalServer) -> None:
+    own_redis.kill()
+    async with aclosing(Engine(own_redis.url)) as engine:
+        rows = engine.asks("a", WINDOW + 30)
+        async with at_work(engine.relay.run):
+            await wait_until(lambda: engine.outbox.looks >= 3)
+            assert engine.relay.held >= 30
+            own_redis.start()
+            await engine.settled(WINDOW)
+        # Those of one batch go side by side.
+        assert engine.answers.keys() == {row.event_id for row in rows[:WINDOW]}
+
+
 async def test_a_request_that_ended_while_redis_was_away_is_not_sent_when_it_is_back(own_redis: LocalServer) -> None:
     own_redis.kill()
     async with aclosing(Engine(own_redis.url)) as engine:

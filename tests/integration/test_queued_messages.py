@@ -212,6 +212,21 @@ async def test_a_message_that_is_named_and_sent_again_is_the_same_turn_on_both_e
     assert len((await here.client.get("/v1/sessions")).json()["sessions"]) == 0
 
 
+async def test_what_waits_is_exported_and_goes_with_its_session(engines: tuple[Engine, Engine]) -> None:
+    here, there = engines
+    session_id, turn_id = await running(here)
+    waiting = await queued(there, session_id, "of mine")
+    assert (await here.client.get(f"/v1/sessions/{session_id}/messages")).json()["waiting"][0]["message"] == "of mine"
+    assert '"of mine"' in (await there.client.get("/v1/me/data")).text
+    path = f"/v1/sessions/{session_id}"
+    refused = await there.client.delete(path)
+    assert (refused.status_code, refused.json()["turnId"]) == (409, turn_id)
+    async with there.stream("GET", f"/v1/turns/{waiting}/events") as stream:
+        assert (await there.client.delete(f"{path}?stop=true")).status_code == 202
+        assert (await stream.until("withdrawn")).data == {"turnId": waiting}
+    assert (await here.client.get(f"/v1/turns/{waiting}")).status_code == 404
+
+
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")
 async def test_the_order_holds_while_redis_is_away(tmp_path: Path, model: Model) -> None:
     (tmp_path / "redis").mkdir()

@@ -295,6 +295,26 @@ async def test_a_call_that_was_adopted_and_comes_back_may_have_been_sent_meanwhi
     assert bench.answers[row.event_id] == [replies.Moved()]
 
 
+async def test_without_redis_attempts_slow_down(own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_redis.kill()
+    pauses: list[float] = []
+    enough = asyncio.Event()
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float, result: object = None) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 7:
+            enough.set()
+        await sleep(0)
+
+    async with aclosing(Bench(own_redis.url)) as bench:
+        bench.outbox.call(request(2**45))
+        monkeypatch.setattr("dialog_engine.relay.relay.asyncio.sleep", noted)
+        async with at_work(bench.relay.run):
+            await enough.wait()
+    assert pauses[:7] == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
 @promise("one bad outbox row blocks no other")
 async def test_a_row_that_cannot_be_read_is_answered_and_postponed_and_holds_up_no_other(bench: Bench) -> None:
     bad = bench.outbox.add(EVENT_TYPE, "bad", b"{]")

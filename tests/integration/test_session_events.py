@@ -77,6 +77,18 @@ async def test_a_place_that_is_no_revision_is_refused(engine: Engine, place: str
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "after")
 
 
+async def test_nobody_sees_the_sessions_of_another_subject(tmp_path: Path, redis_url: str, model: Model) -> None:
+    keys = {"api_keys": "ada:key-of-ada-0123456789abcdef,bob:key-of-bob-0123456789abcdef"}
+    ada, bob = ({"Authorization": f"Bearer key-of-{name}-0123456789abcdef"} for name in ("ada", "bob"))
+    async with running_engine(settings(tmp_path, redis_url, model.url, **keys)) as engine:
+        assert (await engine.client.get("/v1/events")).status_code == 401
+        async with engine.stream("GET", "/v1/events", headers=bob) as stream:
+            await next_of(stream, "tools")
+            (await engine.client.post("/v1/sessions", headers=ada)).raise_for_status()
+            mine = (await engine.client.post("/v1/sessions", headers=bob)).json()
+            assert (await next_of(stream, "session", "deleted")).data["sessionId"] == mine["sessionId"]
+
+
 async def test_a_session_is_in_at_most_four_events_a_second(engine: Engine) -> None:
     async with engine.stream("GET", "/v1/events") as stream:
         await next_of(stream, "tools")
