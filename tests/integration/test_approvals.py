@@ -19,7 +19,6 @@ from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)

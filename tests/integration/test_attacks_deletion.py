@@ -24,8 +24,6 @@ from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until, wait_until_is
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "the-hidden-marzipan"
 FIND = tool("demo__find")
 DONE = ToolOutcome(CallState.SUCCEEDED, (TextBlock(SECRET * 3000),))

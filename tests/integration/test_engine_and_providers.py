@@ -15,7 +15,6 @@ from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 DONE = (
     b'data: {"choices":[{"delta":{"content":"All is said."},"finish_reason":"stop"}]}\n\n'
     b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n'

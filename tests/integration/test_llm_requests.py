@@ -33,8 +33,6 @@ from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
-pytestmark = pytest.mark.anyio
-
 REQUEST = ChatRequest((SystemMessage("Be brief."), UserMessage("Hi")), TURN)
 TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
 CACHE = {"cache_control": {"type": "ephemeral"}}

@@ -19,8 +19,6 @@ from tests.support.engine_stores import DIALECTS
 from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 __all__ = ["worker"]
 ASKED = tool("files__write", {"type": "object"}, approval=ApprovalPolicy.ALWAYS)
 

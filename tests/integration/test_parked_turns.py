@@ -18,7 +18,6 @@ from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=ApprovalPolicy.ALWAYS)
 

@@ -28,7 +28,6 @@ from tests.support.servers import LocalServer
 from tests.support.store import Store
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 """For tests that have to wait for the end of one."""
 

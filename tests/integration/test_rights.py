@@ -16,8 +16,6 @@ from tests.marks import promise
 from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 READ = tool("files__read", {"type": "object"})
 DELETE = tool("files__delete", {"type": "object"}, approval=ApprovalPolicy.ALWAYS)
 RULES = '[[allow]]\ntools = ["files/read"]\n[[allow]]\nroles = ["staff"]\ntools = ["files/*"]\n'

@@ -14,8 +14,6 @@ from tests.marks import promise
 from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 
-pytestmark = pytest.mark.anyio
-
 
 async def next_of(stream: Stream, *names: str) -> Event:
     return await anext(event async for event in stream if event.name in names)

@@ -28,8 +28,6 @@ from tests.support.processes import ROOT, Process
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 
 class Notes:
     """The engine's side of the stateful server."""

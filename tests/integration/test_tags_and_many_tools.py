@@ -12,8 +12,6 @@ from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FORECAST = tool("weather__forecast", CITY, description="Tells what the days will be like.")
 TOOLS = (FORECAST, *(tool(f"mail__folder_{number}", description="A folder of mail.") for number in range(30)))
