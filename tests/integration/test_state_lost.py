@@ -83,14 +83,11 @@ async def test_a_lost_reply_of_redis_is_not_taken_for_lost_state(notes: Notes, r
     assert f"EVALSHA {sha1(load('hold').encode(), usedforsecurity=False).hexdigest()}" in lost.lost
 
 
-TOLD = "a worker that holds sessions is killed: model and user are told that state is lost, once, and nobody else is"
-
-
-@promise(TOLD)
+@promise("a worker that holds sessions is killed: model and user are told that state is lost, once, and nobody else is")
 async def test_model_user_and_history_have_the_loss_of_state_of_a_killed_worker(
     notes: Notes, redis_url: str, tmp_path: Path, model: Model
 ) -> None:
-    path = config(tmp_path)
+    path = config(tmp_path, timeoutMs=120_000)
     configured = settings(tmp_path, redis_url, model.url)
     async with processes(notes, redis_url, path, 1) as [worker], running_engine(configured) as engine:
         await wait_until(partial(engine.offers, 4), 30, what="the tools")
