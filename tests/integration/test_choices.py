@@ -2,15 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from tests.integration.engines import Model, Start, publish
 from tests.integration.test_approvals import requested
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 CHOSEN = {"model": "openai:other", "toolMode": "tool_use"}
 
@@ -93,23 +89,6 @@ async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
         model.held.set()
         events = await there.events("GET", turn["eventsUrl"])
     assert (events[-1].id.partition("-")[0], events[-1].data["model"]) == ("2", "openai:other")
-    assert asked_for(model) == ["other", "other"]
-    assert [described(request) for request in model.asked] == [True, True]
-
-
-@promise("the choice holds for all of the turn, also after a restart and at another engine")
-async def test_after_a_restart_the_same_choice_holds(start: Start, redis_url: str, model: Model) -> None:
-    publish(redis_url, tool("a__good"))
-    model.held.clear()
-    async with start(**ALLOWING) as engine:
-        await wait_until(engine.offers, what="the tool")
-        turn = await engine.begin(**CHOSEN)
-        await wait_until(lambda: model.open == 1, what="the model's stream")
-    await wait_until(lambda: model.open == 0, what="the end of its request")
-    model.held.set()
-    async with start(**ALLOWING) as engine:
-        events = await engine.events("GET", turn["eventsUrl"])
-    assert (events[-1].data["reason"], events[-1].data["model"]) == ("stop", "openai:other")
     assert asked_for(model) == ["other", "other"]
     assert [described(request) for request in model.asked] == [True, True]
 

@@ -15,8 +15,6 @@ from dialog_engine.http.requests import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 JSON = {"content-type": "application/json"}
 
 
@@ -54,6 +52,10 @@ WRONG_SHAPES: list[tuple[str, object, str, str]] = [
     (CHAT, {"message": "Hi", "sessionId": "x" * 101}, "sessionId", ""),
     (CHAT, {"message": "Hi", "session_id": "x"}, "session_id", ""),
     (CHAT, {"message": "Hi", "temperature": 1}, "temperature", ""),
+    (CHAT, {"message": "Hi", "sessionId": "x", "regenerateOf": "1"}, "message", ""),
+    (CHAT, {"sessionId": "x", "parentTurnId": "", "regenerateOf": "1"}, "parentTurnId", ""),
+    (CHAT, {"message": "Hi", "sessionId": "x", "parentTurnId": "\0"}, "parentTurnId", ""),
+    (CHAT, {"message": "Hi", "sessionId": "x", "parentTurnId": 1}, "parentTurnId", ""),
     (CHAT, [], "body", ""),
     (CHAT, "Hi", "body", ""),
     (CHAT, 7, "body", ""),

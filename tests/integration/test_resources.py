@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from dialog_engine.identity.api_keys import add_key
 from tests.integration.engines import Engine, Start
@@ -18,8 +17,6 @@ from tests.marks import promise
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import working
-
-pytestmark = pytest.mark.anyio
 
 SERVER = ROOT / "tests" / "integration" / "servers" / "reading.py"
 RULES = """
@@ -89,10 +86,7 @@ async def test_resources_and_prompts_are_read_by_api(start: Start, redis_url: st
         assert (template["uri"], template["template"]) == ("notes://people/{name}", True)
 
         status, read = await place.read(ann, "notes://a/one")
-        assert (status, read["contents"]) == (
-            200,
-            [{"uri": "notes://a/one", "mimeType": "text/plain", "text": "ONE"}],
-        )
+        assert (status, read["contents"]) == (200, [{"uri": "notes://a/one", "mimeType": "text/plain", "text": "ONE"}])
         assert {"ttlMs", "cacheScope"} < read.keys()
         assert (await place.read(ann, "notes://people/ada"))[1]["contents"][0]["text"] == "about ada"
         [picture] = (await place.read(ann, "notes://picture"))[1]["contents"]

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
@@ -14,15 +13,12 @@ from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
 
-pytestmark = pytest.mark.anyio
-
 KEYS = Keys()
 
 
 def catalog(server: str) -> ServerCatalog:
     return ServerCatalog(
-        server=server,
-        tools=(ToolEntry(name=f"{server}__add", server=server, tool="add", input_schema={}),),
+        server=server, tools=(ToolEntry(name=f"{server}__add", server=server, tool="add", input_schema={}),)
     )
 
 

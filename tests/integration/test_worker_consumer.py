@@ -34,7 +34,7 @@ from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 OFTEN = LeaseTimes(lease=LEASE_MS / 1000, sweep=0.02)
 
@@ -107,12 +107,7 @@ class Crew:
 
     @asynccontextmanager
     async def consuming(
-        self,
-        name: str = "b",
-        *,
-        concurrency: int = 4,
-        times: LeaseTimes = OFTEN,
-        turn_seconds: float = TURN_SECONDS,
+        self, name: str = "b", *, concurrency: int = 4, times: LeaseTimes = OFTEN, turn_seconds: float = TURN_SECONDS
     ) -> AsyncGenerator[tuple[Consumer, Gate]]:
         """A consumer that runs for as long as the block, and then waits for what it has in hand."""
         redis, reader = command_client(self.url), blocking_client(self.url, block_seconds=BLOCK_SECONDS)

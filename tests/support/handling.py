@@ -226,7 +226,6 @@ class Bench(ToolServers, PoolFinder, Sessions):
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
     shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
-    pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     alive: set[str] = field(default_factory=set[str])
     """The pools of one worker whose workers are running."""
     handler: CallHandler = field(init=False)
@@ -250,7 +249,7 @@ class Bench(ToolServers, PoolFinder, Sessions):
         return own in self.alive
 
     async def find(self, server: str, version: int) -> str | None:
-        return self.pools.get((server, version))
+        return None
 
     async def elsewhere(self, request: ToolCallRequested) -> str | None:
         return None
