@@ -32,7 +32,7 @@ DONE = Answered(CallToolResult(content=[]))
 
 @promise("a server of an earlier protocol asks in the middle of a call, which has neither slot nor lease meanwhile")
 async def test_no_time_of_a_call_passes_while_a_person_is_asked() -> None:
-    slots, dialogue = asyncio.Semaphore(1), Dialogue(1, lambda _: None, lambda: None)
+    slots, dialogue = asyncio.Semaphore(1), Dialogue(1, lambda _: None, lambda _: None)
     async with asyncio.timeout(60) as total, asyncio.timeout(30) as idle:
         slot = dialogue.slot = Slot(slots, total)
         slot.idles(idle, 30)
@@ -57,7 +57,7 @@ async def test_no_time_of_a_call_passes_while_a_person_is_asked() -> None:
 
 
 async def open_call() -> tuple[StillOpen, asyncio.Event]:
-    dialogue, end = Dialogue(1, lambda _: None, lambda: None), asyncio.Event()
+    dialogue, end = Dialogue(1, lambda _: None, lambda _: None), asyncio.Event()
 
     async def call() -> CallResult:
         asking = asyncio.create_task(dialogue.ask(ASKS, asked_in_call))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.held_calls import HeldCalls
-from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
+from plugins_mcp.mcp import Answered, CallResult, Dialogue, NotSent, SendState, TimedOut, size_of
 from plugins_mcp.placement import Placement
 from plugins_mcp.ports import CallLedger, Leases, Observer, ResultSender
 from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls, StillOpen
@@ -180,8 +181,7 @@ class CallHandler:
             case Finish(outcome):
                 took_ms = round((time.monotonic() - started_at) * 1000)
                 outcome = msgspec.structs.replace(outcome, duration_ms=took_ms, attempts=starts)
-                if self._large:
-                    outcome = await self._large.sent(delivery.request, fence, outcome)
+                outcome = await self._large.sent(delivery.request, fence, outcome) if self._large else outcome
                 await self._complete(delivery, fence, outcome, starts)
             case Release():
                 await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
@@ -211,10 +211,10 @@ class CallHandler:
         self, delivery: Delivery, running: RunningCall, reports: CallReports
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
-        request, retries = delivery.request, 0
+        request, retries, call = delivery.request, 0, partial(self._call, delivery, reports)
         while True:
-            dialogue, name = self._held.dialogue_of(request, reports.add), f"tools/call {request.tool}"
-            result = await running.attempt(lambda state: self._call(delivery, reports, state), name, dialogue)
+            dialogue = Dialogue.of(request, reports.add, self._held.visited) if request.may_ask else None
+            result = await running.attempt(call, f"tools/call {request.tool}", dialogue)
             if isinstance(result, StillOpen):
                 result = self._held.hold(request, result)
             if result is not None:

@@ -78,15 +78,9 @@ class HeldCalls:
 
     # Called for calls.
 
-    def dialogue_of(self, request: ToolCallRequested, report: Callable[[CallProgress], None]) -> Dialogue | None:
-        """For what the server asks in a new call; None when its producer cannot ask anybody."""
-        if not request.may_ask:
-            return None
-        call, number = call_of_round(request.correlation_id), request.next_round.number if request.next_round else 1
-        dialogue = Dialogue(
-            number, report, completed=lambda: self._say(round_id(call, dialogue.number), HeldState.OVER)
-        )
-        return dialogue
+    def visited(self, request_id: str, number: int) -> None:
+        """The addresses were visited that the server of a call wanted visited in that round of it."""
+        self._say(round_id(call_of_round(request_id), number), HeldState.OVER)
 
     def hold(self, request: ToolCallRequested, still: StillOpen) -> InputAsked | Rejected:
         """Keep a call open whose server has asked. What its round ends with."""

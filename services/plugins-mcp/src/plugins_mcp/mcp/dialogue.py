@@ -6,12 +6,14 @@ While a person is asked the call stays open, but it has no slot at its server, a
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import cast
 
 from mcp import MCPError
 from mcp.client import ClientRequestContext
 from mcp.types import URL_ELICITATION_REQUIRED, ElicitRequestParams, ElicitResult
 
+from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import InputRequired, NextRound
 from plugins_mcp.mcp.calls import InputAsked, Rejected, SendState, current_call
@@ -87,15 +89,15 @@ class Dialogue:
     Whoever made the call waits for its end or for `asked`, and calls `go_on` with what people say.
     """
 
-    def __init__(self, number: int, report: Callable[[CallProgress], None], completed: Callable[[], None]) -> None:
-        """`number` is that of the round. `report` takes the progress of the call. `completed` is called when the server
-        says that every address which it wanted visited was."""
+    def __init__(self, number: int, report: Callable[[CallProgress], None], visited: Callable[[int], None]) -> None:
+        """`number` is that of the round. `report` takes the progress of the call. `visited` is called with the round
+        when the server says that every address was visited which it wanted visited in it."""
         self.number = number
         self.asked: asyncio.Future[InputAsked | Rejected] = asyncio.get_running_loop().create_future()
         self.slot: Slot | None = None
         """Set once the call has one."""
         self._report = report
-        self._completed = completed
+        self._all_visited = visited
         self._unvisited = set[str]()
         self._one = asyncio.Lock()
         self._answer: asyncio.Future[ElicitResult] | None = None
@@ -105,6 +107,14 @@ class Dialogue:
         """Clear from a question on until `go_on`."""
         self.taken_back: Callable[[], None] = lambda: None
         """Called when the server does not wait any more for the answer that a person is asked for."""
+
+    @classmethod
+    def of(
+        cls, request: ToolCallRequested, report: Callable[[CallProgress], None], visited: Callable[[str, int], None]
+    ) -> "Dialogue":
+        """The dialogue of a call. `visited` is called with the id of its request, and the round."""
+        number = request.next_round.number if request.next_round else 1
+        return cls(number, report, partial(visited, request.correlation_id))
 
     @property
     def waits(self) -> bool:
@@ -170,7 +180,7 @@ class Dialogue:
         if elicitation_id in self._unvisited:
             self._unvisited.discard(elicitation_id)
             if not self._unvisited:
-                self._completed()
+                self._all_visited(self.number)
 
 
 class OwnQuestions:
