@@ -10,7 +10,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Fail, Script, Think, Wait, answer, message, text
+from tests.e2e.scripts import Call, Drop, Fail, Script, Think, Wait, answer, message, text
 from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT
 
@@ -35,8 +35,11 @@ STATES: dict[str, tuple[Script, str]] = {
         [*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")],
         "facts",
     ),
+    "diff": ([*FIND.begun(), FIND.succeeded("@@ -1 +1 @@\n-one\n+two"), *answer("Changed.")], "facts"),
     "error": ([Fail("The model is gone.")], "turn-error"),
 }
+LARGE = {"done": ("Table", "Tree", "Text"), "diff": ("Diff", "Text")}
+"""How a result is shown in its own window."""
 
 
 @pytest.fixture
@@ -74,10 +77,12 @@ def test_axe_finds_nothing_in_any_state_of_an_answer(chat: ChatPage, engine: Scr
         for part in page.get_by_test_id("activity-summary").all() + page.locator(".activity .tool > summary").all():
             part.click()
         found[f"{name}, opened"] = problems(page)
-        if name == "done":
-            page.get_by_test_id("tool-open-large").click()
-            expect(page.get_by_test_id("large-result")).to_contain_text("Table")
-            found["large"] = problems(page)
+        for view in LARGE.get(name, ()):
+            if view == LARGE[name][0]:
+                page.get_by_test_id("tool-open-large").click()
+            page.get_by_test_id("large-result").get_by_role("button", name=view, exact=True).click()
+            found[f"{name}, large: {view}"] = problems(page)
+        if name in LARGE:
             page.get_by_test_id("close-large").click()
     assert {name: each for name, each in found.items() if each} == {}
 
@@ -89,7 +94,11 @@ def waiting(chat: ChatPage) -> Iterator[str]:
     expect(chat.notice).to_be_visible()
     yield "notice"
     part("notice-dismiss").click()
-    chat.ask("writing")
+    chat.page.route("**/turns/*/events", lambda route: route.abort())
+    chat.ask("dropped")
+    expect(chat.status).to_have_text("Reconnecting…")
+    yield "reconnecting"
+    chat.page.unroute("**/turns/*/events")
     expect(chat.answers).to_have_text("Some words")
     chat.ask("one")
     expect(chat.queued).to_be_visible()
@@ -142,6 +151,12 @@ def asked(chat: ChatPage) -> Iterator[str]:
     yield "servers, in the drawer where it is one"
 
 
+def expired(chat: ChatPage) -> Iterator[str]:
+    chat.ask("asked")
+    expect(chat.page.get_by_test_id("approval-decided").last).to_contain_text("There was no decision in time")
+    yield "expired"
+
+
 def signing_in(chat: ChatPage) -> Iterator[str]:
     expect(chat.key_dialog).to_be_visible()
     yield "key"
@@ -156,7 +171,8 @@ def signing_in(chat: ChatPage) -> Iterator[str]:
 @pytest.mark.usefixtures("looking")
 def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, engine: ScriptedEngine) -> None:
     unknown = FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone.")
-    engine.scripts |= {"one": answer("One."), "writing": STATES["writing"][0], "asked": STATES["asked"][0]}
+    engine.scripts |= {"one": answer("One."), "asked": STATES["asked"][0]}
+    engine.scripts["dropped"] = [*text("Some"), Drop(), *text(" words"), Wait("never")]
     engine.scripts["lost"] = [*FIND.begun(), unknown, *answer("Well.")]
     found: dict[str, list[str]] = {}
     servers = [
@@ -165,11 +181,13 @@ def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, en
     ]
     chat.page.route("**/v1/tools", lambda route: route.fulfill(json={"servers": servers}))
     chat.open()
-    for states in (waiting, asked, signing_in):
-        if states is signing_in:
-            engine.restart(api_keys={"ann": SECRET})
+    for states in (waiting, asked, expired, signing_in):
+        if changed := {expired: {"approval_timeout_seconds": 0.2}, signing_in: {"api_keys": {"ann": SECRET}}}.get(
+            states
+        ):
+            engine.restart(**changed)
             chat.page.reload()
         for name in states(chat):
             found[name] = problems(chat.page) + chat.overflow()
     assert {name: each for name, each in found.items() if each} == {}
-    assert len(found) == 13
+    assert len(found) == 15
