@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
@@ -101,23 +101,28 @@ def recorded(page: Page) -> dict[str, list[float]]:
 
 def type_keys(page: Page) -> None:
     """Type a sentence, ten keys a second, and empty the input again."""
-    message = page.get_by_label("Message", exact=True)
+    message = page.get_by_test_id("composer-input")
     message.press_sequentially(KEYS, delay=100)
     message.fill("")
 
 
+def stop_of(page: Page) -> Locator:
+    """The button that is there while an answer comes. To look for its name or role would cost the page frames."""
+    return page.get_by_test_id("stop")
+
+
 def send(page: Page, answer: Answer) -> None:
-    page.get_by_label("Message", exact=True).fill(str(answer))
-    page.get_by_role("button", name="Send").click()
+    page.get_by_test_id("composer-input").fill(str(answer))
+    page.get_by_test_id("send").click()
 
 
 def ask(page: Page, answer: Answer) -> None:
     send(page, answer)
-    page.get_by_role("button", name="Stop", exact=True).wait_for()
+    stop_of(page).wait_for()
 
 
 def wait_until_idle(page: Page) -> None:
-    page.get_by_role("button", name="Stop", exact=True).wait_for(state="hidden")
+    stop_of(page).wait_for(state="hidden")
 
 
 def files(browser: Browser, address: str) -> None:
@@ -142,7 +147,7 @@ def streaming(browser: Browser, address: str, tokens: int) -> None:
         page.wait_for_function(USABLE)
         ask(page, answer(tokens))
         recorded(page)
-        while page.get_by_role("button", name="Stop", exact=True).is_visible():
+        while stop_of(page).is_visible():
             type_keys(page)
         taken = recorded(page)
     report("frames at 200 tokens/s, a quarter of the processor, p95", p95(taken["frames"]), "ms", 45)
@@ -186,7 +191,7 @@ def engine_share(browser: Browser, engines: Sequence[Relay], tokens: int, rounds
             with opened(browser, address_of(followed)) as page:
                 page.wait_for_function(USABLE)
                 send(page, answer(100))  # the page loads what it needs for an answer
-                page.get_by_role("button", name="Answer again").wait_for()
+                page.get_by_test_id("regenerate").wait_for()
                 began = cpu_seconds(followed.process), cpu_seconds(read.process)
                 body = json.dumps({"message": str(answer(tokens))})
                 curl = ["curl", "-sN", f"{address_of(read)}/v1/chat", "--json", body]
