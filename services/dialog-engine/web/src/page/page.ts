@@ -189,7 +189,7 @@ export class Page {
   /** What changed comes by itself, except how many tools there are, unless its stream cannot be had now. */
   async #refreshOnFocus(): Promise<void> {
     this.#learnAbout();
-    if (this.#feed.live) return;
+    if (this.#feed.live || this.keys.declined) return;
     await this.#refreshSessions();
     if (this.sessions.find(this.store.state.sessionId)?.runningTurnId) this.chat.join();
   }
