@@ -188,8 +188,9 @@ export class Page {
 
   /** What changed comes by itself, except how many tools there are, unless its stream cannot be had now. */
   async #refreshOnFocus(): Promise<void> {
+    if (this.keys.declined) return;
     this.#learnAbout();
-    if (this.#feed.live || this.keys.declined) return;
+    if (this.#feed.live) return;
     await this.#refreshSessions();
     if (this.sessions.find(this.store.state.sessionId)?.runningTurnId) this.chat.join();
   }
