@@ -10,7 +10,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Call, Drop, Fail, Script, Think, Wait, answer, message, text
+from tests.e2e.scripts import Call, Fail, Script, Think, Wait, answer, message, text
 from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT
 
@@ -91,8 +91,10 @@ def waiting(chat: ChatPage) -> Iterator[str]:
     expect(chat.notice).to_be_visible()
     yield "notice"
     part("notice-dismiss").click()
+    chat.ask("writing")
+    expect(chat.answers).to_have_text("Some words")
     chat.page.route("**/turns/*/events", lambda route: route.abort())
-    chat.ask("dropped")
+    chat.page.reload()
     expect(chat.status).to_have_text("Reconnecting…")
     yield "reconnecting"
     chat.page.unroute("**/turns/*/events")
@@ -168,8 +170,7 @@ def signing_in(chat: ChatPage) -> Iterator[str]:
 @pytest.mark.usefixtures("looking")
 def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, engine: ScriptedEngine) -> None:
     unknown = FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone.")
-    engine.scripts |= {"one": answer("One."), "asked": STATES["asked"][0]}
-    engine.scripts["dropped"] = [*text("Some"), Drop(), *text(" words"), Wait("never")]
+    engine.scripts |= {"one": answer("One."), "writing": STATES["writing"][0], "asked": STATES["asked"][0]}
     engine.scripts["lost"] = [*FIND.begun(), unknown, *answer("Well.")]
     found: dict[str, list[str]] = {}
     servers = [
