@@ -24,6 +24,8 @@ def asked(result: InputRequiredResult, send_state: SendState) -> InputAsked | Re
     wanted = result.input_requests or {}
     if other := [each.method for each in wanted.values() if not isinstance(each, ElicitRequest)]:
         return refused(f"asked for {other[0]}, which is not offered to it")
+    if not wanted:
+        return refused("kept asking for the call again, with a state and no question")
     if not send_state.may_ask:
         return refused("asked a question, and whoever requested this call cannot be asked")
     if number > MAX_ROUNDS:
