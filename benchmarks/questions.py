@@ -1,9 +1,9 @@
 """How soon an answer reaches its server: `python -m benchmarks.questions [--questions 200]`.
 
 Questions of an MCP server over HTTP, answered one after the other through the HTTP API of an engine, with workers,
-Redis, PostgreSQL and the server as processes. Printed: how many milliseconds after the beginning of the answer's request
-the server begins the next round; and the same for answers that follow the kill of the worker at once, until which a new
-worker has started.
+Redis, PostgreSQL and the server as processes. Printed: how many milliseconds after the beginning of the answer's
+request the server begins the next round; and after how many seconds it does where the only worker was killed before the
+answer, and another one is started behind it.
 """
 
 import argparse

@@ -1,7 +1,9 @@
 """Questions that end without an answer, or with one of several: with real engines, workers, servers and files."""
 
 import json
+import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from tests.support.waiting import wait_until
 from tests.support.working import working
 
 pytestmark = pytest.mark.anyio
-PROMISE = "Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why"
+
 RIGHTS = '[[allow]]\nsubjects = ["ann"]\ntools = ["{}"]\n'
 
 
@@ -87,7 +89,7 @@ def ended(events: list[Event]) -> tuple[str, str]:
     return last["status"], last.get("reason", "")
 
 
-@promise(PROMISE)
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 @with_times(EngineTimes(gone=0.5))
 @pytest.mark.parametrize("removed", ["key", "right", "server", "tool", "stopped"])
 async def test_a_question_of_a_parked_turn_is_withdrawn_and_says_why(parked: Parked, removed: str) -> None:
@@ -118,7 +120,7 @@ async def test_a_question_of_a_parked_turn_is_withdrawn_and_says_why(parked: Par
     assert ran(parked.folder) == ["book None"], "the server is sent nothing"
 
 
-@promise(PROMISE)
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_a_deleted_session_withdraws_its_question(parked: Parked) -> None:
     state = (await parked.engine.client.get(f"/v1/turns/{parked.turn_id}")).json()
     assert await parked.engine.status("DELETE", f"/v1/sessions/{state['sessionId']}?stop=true") < 300
@@ -184,3 +186,22 @@ async def until_waiting(stream: Any, times: int) -> AsyncGenerator[Event]:
         times -= event.data.get("type") == "waiting"
         if not times:
             return
+
+
+@promise("while an engine of an earlier release lives no question is declared and nobody is asked")
+async def test_an_engine_of_an_earlier_release(start: Start, redis_url: str, model: Model, tmp_path: Path) -> None:
+    def old(statement: str) -> None:
+        with closing(sqlite3.connect(tmp_path / "engine.sqlite3")) as store, store:
+            store.execute(statement)
+
+    async with working(redis_url, servers(tmp_path)):
+        async with start():
+            old("INSERT INTO engines VALUES ('old', 9999999999999, '0.1.7', 0)")
+        async with ready(start) as engine:
+            model.will_call_with("asking__book", {"city": "Bonn"})
+            events = await engine.chat("Book it")
+            assert result(events)["error"]["code"] == "INPUT_REFUSED"
+            assert statuses(events, "question") == []
+            old("DELETE FROM engines WHERE engine_id = 'old'")
+        async with ready(start) as engine:
+            assert await Asking(model).begin(engine)

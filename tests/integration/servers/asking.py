@@ -91,7 +91,7 @@ async def book(city: str, ctx: Context) -> str | InputRequiredResult:
     note(f"book {ctx.request_state} {answer.action if answer else ''}".rstrip())
     if answer is None:
         return asks(f"canary-state to {city}", when=form(f"When to {city}?", WHEN))
-    while (hold := os.environ.get("HOLD")) and Path(hold).exists():
+    while (hold := os.environ.get("HOLD")) and Path(hold).exists():  # noqa: ASYNC110, ASYNC240 -- a file
         await asyncio.sleep(0.05)
     return f"{answer.action} {city} {answer.content} {ctx.request_state}"
 
