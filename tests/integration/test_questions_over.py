@@ -1,5 +1,6 @@
 """Questions that end without an answer, or with one of several: with real engines, workers, servers and files."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncGenerator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.identity.api_keys import add_key, revoke_key
+from dialog_engine.operators import commands
 from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Event, Model, Start, with_times
 from tests.integration.test_parked_turns import reading
@@ -130,7 +132,9 @@ async def test_a_deleted_session_withdraws_its_question(parked: Parked) -> None:
 
 
 @promise("a message may decline what a turn asks, and begins after it")
-async def test_a_message_in_its_place_declines_the_question(parked: Parked) -> None:
+async def test_a_message_in_its_place_declines_the_question(
+    parked: Parked, redis_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     state = (await parked.engine.client.get(f"/v1/turns/{parked.turn_id}")).json()
     path = f"/v1/sessions/{state['sessionId']}/turns"
     refused = await parked.engine.client.post(path, json={"message": "This instead"})
@@ -143,6 +147,12 @@ async def test_a_message_in_its_place_declines_the_question(parked: Parked) -> N
     assert (await parked.answer(parked.engine, parked.question, action="decline"))[0] == 200
     assert (await parked.engine.events("GET", sent.json()["eventsUrl"]))[-1].name == "done"
     assert ran(parked.folder) == ["book None"]
+    monkeypatch.setenv("OUTBOX_PATH", str(parked.folder / "engine.sqlite3"))
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    assert await asyncio.to_thread(commands.run, ["trace", parked.question["correlationId"]]) == 0
+    shown = capsys.readouterr().out
+    assert "server asking asked 1 questions in round 1, open until" in shown
+    assert "question 1 of round 1 was declined: the user sent another message instead" in shown
 
 
 @pytest.fixture

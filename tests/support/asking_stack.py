@@ -1,8 +1,7 @@
 """A stack whose MCP server asks people: what was asked, the answers, and which rounds the server has run."""
 
+import os
 import sys
-import tempfile
-from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,25 +45,22 @@ class AskingStack(Stack):
         """The rounds with an answer for this city."""
         return [line for line in self.lines() if f" to {city} " in line]
 
-    def doubled(self) -> dict[str, int]:
-        """The answers that the server was sent more than once."""
-        lines = (line.rpartition(" ")[0] for line in self.lines())
-        return {line: times for line, times in Counter(lines).items() if times > 1 and "None" not in line}
-
 
 @contextmanager
-def asking_stack(**options: Any) -> Generator[AskingStack]:
-    """Everything but the engines runs."""
-    with tempfile.TemporaryDirectory(prefix="callstream-") as folder:
-        stack = AskingStack(Path(folder), config=CONFIG, quick=True, **options)
-        try:
-            stack.start_all_but_engines()
-            yield stack
-        finally:
-            stack.close()
+def asking_stack(folder: Path, source: str = "", **options: Any) -> Generator[AskingStack]:
+    """Everything but the engines runs. `source` is put in front of the installed services."""
+    path = {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}"} if source else {}
+    stack = AskingStack(folder, config=CONFIG, quick=True, engine_env=path, worker_env=path, **options)
+    try:
+        stack.start_all_but_engines()
+        yield stack
+    finally:
+        stack.close()
 
 
-CONFIG = {"mcpServers": {"asking": {"url": "${DEMO_MCP_URL}", "callstream": {"trust": False}}}}
+OPTIONS = {"trust": False, "tools": {"book": {"executionClass": "repeatable"}}}
+CONFIG = {"mcpServers": {"asking": {"url": "${DEMO_MCP_URL}", "callstream": OPTIONS}}}
+"""Its tool may run again. A round with an answer may not."""
 
 
 def question_of(http: httpx2.Client, turn_id: str, seconds: float = SECONDS) -> dict[str, Any]:
