@@ -14,6 +14,7 @@ from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.questions import InputRequired, NextRound, QuestionKind, round_id
 from tests.marks import promise
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
 pytestmark = pytest.mark.anyio
@@ -138,6 +139,11 @@ async def test_a_plain_producer_is_not_asked_whatever_it_says(redis_url: str, tm
             "mayAsk": True,
         }
         del written["server"], written["tool"]
+
+        async def listed() -> bool:
+            return bool(await caller.redis.hexists(caller.keys.catalog_of("asking"), "catalog"))
+
+        await wait_until(listed, 60, what="the tools")
         await caller.redis.xadd(caller.keys.requests, {"event": msgspec.json.encode(written)})
         outcome = await caller.outcome(request)
     assert (outcome.state, code(outcome)) == (CallState.FAILED, ErrorCode.INPUT_REFUSED)

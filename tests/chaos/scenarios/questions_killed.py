@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.report import Report, Size
 from tests.chaos.trial import quantile
@@ -64,13 +65,14 @@ class _Run:
         self._answer(len(self._left) - 1, ends="succeeded")
         self._with_another_key()
         self._judge()
-        figures = {"questions": self._count, "kills": 2 * len(self._parts()) + 1}
-        soon = {
+        figures: dict[str, float | int | str] = {
+            "questions": self._count,
+            "kills": 2 * len(self._parts()) + 1,
             "answer to the next round, p50 ms": round(quantile(self._took, 0.5)),
             "answer to the next round, max ms": round(max(self._took, default=0)),
             "answer to the next round after the death of the only worker, s": round(died, 1),
         }
-        return Report("questions_killed", figures | soon, tuple(self._findings))
+        return Report("questions_killed", figures, tuple(self._findings))
 
     def _parts(self) -> dict[str, tuple[Callable[[], None], Callable[[], object]]]:
         """How each is killed, and started again."""
@@ -152,7 +154,7 @@ class _Run:
             if (status := self._end(turn)["status"]) != ends:
                 self._findings.append(f"end: the call for {city} is {status}, not {ends}: {when}")
 
-    def _end(self, turn: str) -> dict[str, object]:
+    def _end(self, turn: str) -> dict[str, Any]:
         transcript = Transcript()
         read_to_the_end(self._engine.http, turn, transcript, SECONDS)
         [call] = transcript.calls.values()
