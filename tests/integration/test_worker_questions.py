@@ -141,7 +141,7 @@ async def test_a_plain_producer_is_not_asked_whatever_it_says(redis_url: str, tm
         del written["server"], written["tool"]
 
         async def listed() -> bool:
-            return bool(await caller.redis.hexists(caller.keys.catalog_of("asking"), "catalog"))
+            return b"asking__book" in (await caller.redis.hget(caller.keys.catalog_of("asking"), "catalog") or b"")
 
         await wait_until(listed, 60, what="the tools")
         await caller.redis.xadd(caller.keys.requests, {"event": msgspec.json.encode(written)})
