@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallRequested, encode_request
@@ -17,7 +16,6 @@ from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
-pytestmark = pytest.mark.anyio
 ASKING = ROOT / "tests" / "integration" / "servers" / "asking.py"
 KEY = "k" * 32
 WHEN = {"when": {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}}
