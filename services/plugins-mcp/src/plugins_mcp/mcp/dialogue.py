@@ -205,14 +205,16 @@ class OwnQuestions:
         return await call.dialogue.ask(params, self._said)
 
     def _said(self, params: ElicitRequestParams, number: int) -> InputAsked | Rejected:
-        return cast("InputAsked | Rejected", redacted(asked_in_call(params, number), self._spec))
+        return cast(
+            "InputAsked | Rejected", redacted(asked_in_call(params, number, self._spec.options.addresses), self._spec)
+        )
 
     def wanted_first(self, error: Exception, call: SendState) -> InputAsked | Rejected | None:
         """What the server wants visited before it takes the call, of which it has done nothing; None for any other
         error."""
         if not isinstance(error, MCPError) or error.code != URL_ELICITATION_REQUIRED:
             return None
-        wanted = addresses_required(error.data, call)
+        wanted = addresses_required(error.data, call, self._spec.options.addresses)
         if isinstance(wanted, InputAsked) and call.dialogue is not None:
             call.dialogue.wants_visited(wanted.required)
             self._unvisited |= dict.fromkeys((each.key for each in wanted.required.questions), call.dialogue)

@@ -4,7 +4,7 @@ From 2026-07-28 on a server answers a call with them. Before that it asks by req
 (`dialogue`), or refuses the call until an address was visited (-32042).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mcp.types import (
@@ -36,17 +36,19 @@ KEY = "question"
 _addresses = TypeAdapter(list[ElicitRequestURLParams])
 
 
-def asked(result: InputRequiredResult, send_state: SendState) -> InputAsked | Rejected:
-    """What the server asks, if the producer of the call puts such questions to a person."""
+def asked(result: InputRequiredResult, send_state: SendState, listed: Collection[str]) -> InputAsked | Rejected:
+    """What the server asks, if the producer of the call puts such questions to a person. `listed`: see `unfit`."""
     wanted = result.input_requests or {}
     if other := [each.method for each in wanted.values() if not isinstance(each, ElicitRequest)]:
         return refused(f"asked for {other[0]}, which is not offered to it")
+    if not wanted:
+        return refused("kept asking for the call again, with a state and no question")
     number = send_state.next_round.number if send_state.next_round else 1
     required = InputRequired(tuple(_question(key, each) for key, each in wanted.items()), result.request_state)
-    return _fit(required, number, may_ask=send_state.may_ask)
+    return _fit(required, number, listed, may_ask=send_state.may_ask)
 
 
-def addresses_required(data: Any, send_state: SendState) -> InputAsked | Rejected | None:
+def addresses_required(data: Any, send_state: SendState, listed: Collection[str]) -> InputAsked | Rejected | None:
     """What a server wants visited before it takes the call; None when it does not say so in a readable way."""
     try:
         wanted = _addresses.validate_python(data["elicitations"])
@@ -56,20 +58,20 @@ def addresses_required(data: Any, send_state: SendState) -> InputAsked | Rejecte
         return None
     number = send_state.next_round.number if send_state.next_round else 1
     questions = {each.url: _question(each.elicitation_id or each.url, ElicitRequest(params=each)) for each in wanted}
-    return _fit(InputRequired(tuple(questions.values())), number, may_ask=send_state.dialogue is not None)
+    return _fit(InputRequired(tuple(questions.values())), number, listed, may_ask=send_state.dialogue is not None)
 
 
-def asked_in_call(params: ElicitRequestParams, number: int) -> InputAsked | Rejected:
+def asked_in_call(params: ElicitRequestParams, number: int, listed: Collection[str] = ()) -> InputAsked | Rejected:
     """What the server asks by a request of its own in a round of a call."""
-    return _fit(InputRequired((_question(KEY, ElicitRequest(params=params)),)), number, may_ask=True)
+    return _fit(InputRequired((_question(KEY, ElicitRequest(params=params)),)), number, listed, may_ask=True)
 
 
-def _fit(required: InputRequired, number: int, *, may_ask: bool) -> InputAsked | Rejected:
+def _fit(required: InputRequired, number: int, listed: Collection[str], *, may_ask: bool) -> InputAsked | Rejected:
     if not may_ask:
         return refused("asked a question, and whoever requested this call cannot be asked")
     if number > MAX_ROUNDS:
         return refused(f"asked again after {MAX_ROUNDS} rounds of questions")
-    if why := unfit(required):
+    if why := unfit(required, listed):
         return refused(why)
     return InputAsked(required)
 

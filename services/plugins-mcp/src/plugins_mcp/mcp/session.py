@@ -159,7 +159,9 @@ class Session:
             else:
                 brings = send_state.next_round if modern else None
                 result = await self._call_tool(tool, arguments, report, fields, brings)
-            return Answered(result) if isinstance(result, sdk.CallToolResult) else asked(result, send_state)
+            if isinstance(result, sdk.CallToolResult):
+                return Answered(result)
+            return asked(result, send_state, self._spec.options.addresses)
         except (MCPError, ValidationError) as error:
             if not modern and (wanted := self._questions.wanted_first(error, send_state)) is not None:
                 return wanted
