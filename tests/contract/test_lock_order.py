@@ -2,8 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,21 +13,13 @@ from dialog_engine.storage.database import Transaction
 from dialog_engine.tool_calls.values import Asked
 from plugins_contract.messages import new_id
 from tests.contract.test_parked_turns import REFUSED, asking
-from tests.support.engine_stores import EngineStore, opener
-from tests.support.fakes import failed
+from tests.support.engine_stores import EngineStore
+from tests.support.fakes.worker import failed
 from tests.support.locks import blocked
-
-pytestmark = pytest.mark.anyio
 
 Act = Callable[[EngineStore, Turn, Asked], Awaitable[object]]
 SESSION = "UPDATE sessions SET updated_at = updated_at"
 USAGE = "UPDATE usage SET turns = turns"
-
-
-@pytest.fixture
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
-    async with opener("postgres", tmp_path, request)(pool_size=6) as database:
-        yield EngineStore(database)
 
 
 async def ends(store: EngineStore, turn: Turn, _: Asked) -> object:
@@ -53,16 +44,17 @@ async def erases(store: EngineStore, turn: Turn, asked: Asked) -> object:
     return await store.erasures.erase("ada")
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
 @pytest.mark.parametrize("end_first", [True, False])
 @pytest.mark.parametrize(("held", "act"), [(SESSION, decides), (SESSION, closes), (SESSION, declines), (USAGE, erases)])
 async def test_the_end_of_a_turn_and_what_people_do_with_it_do_not_deadlock(
-    store: EngineStore, monkeypatch: pytest.MonkeyPatch, held: str, act: Act, end_first: bool
+    storage: EngineStore, monkeypatch: pytest.MonkeyPatch, held: str, act: Act, end_first: bool
 ) -> None:
     """Both wait, for a third transaction or for each other, when that lets the rows go which it has `held`."""
-    earlier, [asked] = await asking(store)
-    await ends(store, earlier, asked)
-    turn, [asked] = await asking(store)
-    await store.turns.begin(Turn(new_id(), turn.session_id, "ada"), "Next", queue=True)
+    earlier, [asked] = await asking(storage)
+    await ends(storage, earlier, asked)
+    turn, [asked] = await asking(storage)
+    await storage.turns.begin(Turn(new_id(), turn.session_id, "ada"), "Next", queue=True)
     locked, go_on = threading.Event(), threading.Event()
 
     def holding(tx: Transaction) -> None:
@@ -70,9 +62,9 @@ async def test_the_end_of_a_turn_and_what_people_do_with_it_do_not_deadlock(
         locked.set()
         go_on.wait(30)
 
-    holder = asyncio.create_task(store.database.write(holding))
+    holder = asyncio.create_task(storage.database.write(holding))
     await asyncio.to_thread(locked.wait, 30)
-    write, attempts = store.database.write, list[object]()
+    write, attempts = storage.database.write, list[object]()
 
     async def counted(unit: Callable[[Transaction], Any], *rest: Any) -> Any:
         def attempt(tx: Transaction) -> Any:
@@ -81,11 +73,11 @@ async def test_the_end_of_a_turn_and_what_people_do_with_it_do_not_deadlock(
 
         return await write(attempt, *rest)
 
-    monkeypatch.setattr(store.database, "write", counted)
+    monkeypatch.setattr(storage.database, "write", counted)
     tasks: list[asyncio.Future[object]] = []
     for number, work in enumerate([ends, act] if end_first else [act, ends], 1):
-        tasks.append(asyncio.ensure_future(work(store, turn, asked)))
-        await blocked(store.database, number)
+        tasks.append(asyncio.ensure_future(work(storage, turn, asked)))
+        await blocked(storage.database, number)
     go_on.set()
     await asyncio.gather(holder, *tasks, return_exceptions=True)
     assert len(attempts) == 2, "one of them was the victim of a deadlock, and was done again"
