@@ -12,7 +12,7 @@ from dialog_engine.model import Done, DoneReason, Turn, Usage
 from dialog_engine.storage.database import Transaction
 from dialog_engine.tool_calls.values import Asked
 from plugins_contract.messages import new_id
-from tests.contract.test_parked_turns import REFUSED, asking
+from tests.contract.test_parked_turns import INSTEAD, REFUSED, asking
 from tests.support.engine_stores import EngineStore
 from tests.support.fakes.worker import failed
 from tests.support.locks import blocked
@@ -37,7 +37,7 @@ async def closes(store: EngineStore, turn: Turn, asked: Asked) -> object:
 
 
 async def declines(store: EngineStore, turn: Turn, asked: Asked) -> object:
-    return await store.parked.decline(Turn(new_id(), turn.session_id, "ada"), "Rather this", REFUSED)
+    return await store.parked.decline(Turn(new_id(), turn.session_id, "ada"), "Rather this", REFUSED, INSTEAD)
 
 
 async def erases(store: EngineStore, turn: Turn, asked: Asked) -> object:
