@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from dialog_engine.errors import EngineError
 from plugins_contract.errors import ErrorCode
+from plugins_contract.questions import SECRET_WORDS
 from tests.support.processes import ROOT
 
 ENGINE = ROOT / "services/dialog-engine"
@@ -26,3 +27,9 @@ def test_every_code_of_the_api_has_its_words_on_the_page() -> None:
     known, of_calls = (set(re.findall(r'^  \["([A-Z_]+)", ', part, re.MULTILINE)) for part in (words, effects))
     assert known - {"UNREACHABLE"} == problems | {each.code for each in kinds(EngineError)}
     assert of_calls == set(ErrorCode)
+
+
+def test_the_page_takes_the_same_fields_for_secrets_as_the_engine_does() -> None:
+    forms = (ENGINE / "web/src/core/forms.ts").read_text()
+    lists = re.findall(r"const SECRET_(?:WORDS|NAMES) = \[(.*?)\];", forms)
+    assert [{*re.findall(r'"(\w+)"', each)} for each in lists] == [{*SECRET_WORDS}, {"pin", "otp", "token", "ssn"}]
