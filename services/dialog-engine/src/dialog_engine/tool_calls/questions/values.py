@@ -108,8 +108,8 @@ class AskedRound:
     def details(self, place: int) -> dict[str, Any]:
         """A question as the person who is asked sees it, with the answer, JSON-ready. Texts are the server's."""
         question = self.asking.asked.questions[place - 1]
-        shown = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
-        shown |= _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
+        about = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
+        shown: dict[str, Any] = about | _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
         if answer := self.answers.get(place):
             shown["answeredAt"] = rfc3339(answer.at)
             if answer.content is not None:
