@@ -27,7 +27,6 @@ CONFIG = {
         "docs": {"command": sys.executable, "args": [str(SERVERS / "reading.py"), "3"]},
     }
 }
-WHY = "a browser beside real processes, which are killed"
 BOOK = 'call asking__book {"city": "Bonn"}'
 
 
@@ -63,7 +62,7 @@ def kill_worker(stack: Stack) -> None:
 
 @promise(
     "a server's question is answered on the page after a reload and the end of its engine, and in every tab",
-    only_in_test_all=WHY,
+    only_in_test_all="kills processes",
 )
 def test_a_question_outlives_a_reload_and_its_engine_and_is_seen_in_every_tab(
     chat: ChatPage, stack: Stack, context: BrowserContext, watch: Watch
@@ -90,7 +89,7 @@ def test_a_question_outlives_a_reload_and_its_engine_and_is_seen_in_every_tab(
         expect(tab.card("asking__book").part("result")).to_contain_text("accept Bonn")
 
 
-@promise("a message can take the place of what is asked, on the page", only_in_test_all=WHY)
+@promise("a message can take the place of what is asked, on the page", only_in_test_all="kills processes")
 def test_decline_and_send_after_the_end_of_the_engine(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     chat.ask(BOOK)
@@ -112,7 +111,10 @@ def test_decline_and_send_after_the_end_of_the_engine(chat: ChatPage, stack: Sta
         chat.page.reload()
 
 
-@promise("resources and prompts of servers are found and used at the message box by keyboard", only_in_test_all=WHY)
+@promise(
+    "resources and prompts of servers are found and used at the message box by keyboard",
+    only_in_test_all="kills processes",
+)
 def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> None:
     part = chat.page.get_by_test_id
     chat.open()
@@ -170,7 +172,9 @@ def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> N
     expect(chat.notice).to_contain_text("This resource has no text")
 
 
-@promise("a server that lost what it kept is named on the page, live and after a reload", only_in_test_all=WHY)
+@promise(
+    "a server that lost what it kept is named on the page, live and after a reload", only_in_test_all="kills processes"
+)
 def test_what_a_killed_worker_took_with_it_is_said(chat: ChatPage, stack: Stack) -> None:
     chat.open()
     chat.ask('call notes__note {"text": "tea"}')
