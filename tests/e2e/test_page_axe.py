@@ -34,10 +34,7 @@ STATES: dict[str, tuple[Script, str]] = {
     "form": ([*BOOK.begun(), BOOK.asks("When?", FORM), *answer("Done.")], "asked"),
     "address": ([*BOOK.begun(), BOOK.asks("Pay", url="https://pay.example"), *answer("Done.")], "asked"),
     "failed": ([*FIND.begun(), FIND.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Late."), *answer("No.")], "facts"),
-    "unknown": (
-        [*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")],
-        "facts",
-    ),
+    "unknown": ([*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")], "facts"),
     "error": ([Fail("The model is gone.")], "turn-error"),
 }
 
