@@ -31,7 +31,7 @@ STATES: dict[str, tuple[Script, str]] = {
     "running": ([*FIND.begun(), FIND.progress(1, 4, "One of four"), Wait("never")], "activity-progress"),
     "done": ([*FIND.begun(), FIND.succeeded('[{"a": 1}]'), *answer("Found.")], "facts"),
     "asked": ([message("", DELETE), *answer("Done.")], "approval"),
-    "form": ([*BOOK.begun(), BOOK.asks("When?", FORM), *answer("Done.")], "asked"),
+    "form": ([*BOOK.begun(), BOOK.asks("When?", FORM), BOOK.succeeded("Well."), *answer("Done.")], "asked"),
     "address": ([*BOOK.begun(), BOOK.asks("Pay", url="https://pay.example"), *answer("Done.")], "asked"),
     "failed": ([*FIND.begun(), FIND.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Late."), *answer("No.")], "facts"),
     "unknown": ([*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")], "facts"),
