@@ -28,7 +28,6 @@ from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 ERAS = ["auto", "legacy"]
 LOOPS = ["asyncio", "uvloop"]
 """They notice closed pipes at different times. The worker runs on uvloop."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from dialog_engine.identity.api_keys import add_key
 from tests.integration.engines import Engine, Start
@@ -18,8 +17,6 @@ from tests.marks import promise
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import working
-
-pytestmark = pytest.mark.anyio
 
 SERVER = ROOT / "tests" / "integration" / "servers" / "reading.py"
 RULES = """

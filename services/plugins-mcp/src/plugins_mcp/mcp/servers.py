@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
-from plugins_mcp.mcp.own_sessions import OwnSessions
+from plugins_mcp.mcp.own_sessions import OwnSessions, SessionsOfWorker
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
@@ -51,14 +51,19 @@ class McpServers(dict[str, McpServer]):
         *,
         changed: Callable[[str], None] = lambda server: None,
         policy: ConnectionPolicy | None = None,
+        max_sessions: int = 64,
     ) -> None:
-        """`changed` is called with a server's name after its state or its catalog changed; it must not block."""
+        """`changed` is called with a server's name after its state or its catalog changed; it must not block.
+
+        At most `max_sessions` are open at those servers that keep state, over all of them.
+        """
         super().__init__({spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs})
         self._broken = {server.name: server for server in broken}
         self._changed = changed
         self._policy = policy or ConnectionPolicy()
         self._starting = asyncio.Semaphore(self._policy.starting_children)
-        self.stateful: dict[str, OwnSessions] = {}
+        self._sessions = SessionsOfWorker(max_sessions)
+        self.stateful = self._sessions.servers
         """The sessions of those that keep state, which run their calls."""
         for server in self.values():
             self._keep_state(server)
@@ -94,7 +99,7 @@ class McpServers(dict[str, McpServer]):
 
     def _keep_state(self, server: McpServer) -> None:
         if server.spec.keeps_state:
-            self.stateful[server.spec.name] = OwnSessions(server, self._run, self._policy)
+            self.stateful[server.spec.name] = OwnSessions(server, self._run, self._policy, self._sessions)
 
     def _retire(self, server: McpServer) -> None:
         if (own := self.stateful.pop(server.spec.name, None)) is not None:
