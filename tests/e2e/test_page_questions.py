@@ -164,7 +164,7 @@ def test_what_the_engine_refuses_is_said_at_its_field_and_what_was_written_stays
     [
         ("asked-decline", "You declined to answer."),
         ("asked-cancel", "You dismissed the question."),
-        ("stop", "The question was withdrawn, since its call does not wait for an answer any more."),
+        ("stop", "The question was withdrawn: "),
     ],
 )
 def test_a_question_is_not_answered(chat: ChatPage, engine: ScriptedEngine, button: str, words: str) -> None:

@@ -109,8 +109,9 @@ export function statusLine({ phase, connection, turn, items }: State): string {
 
 /** Whether the running turn waits for its person alone: each of its open calls needs an approval or an answer. */
 export function waitsForYou({ phase, turn, items }: State): boolean {
+  if (phase !== "running" || turn?.stopping) return false;
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
-  return phase === "running" && !turn?.stopping && calls.length > 0 && calls.every(waitsForPerson);
+  return calls.length > 0 && calls.every(waitsForPerson);
 }
 
 /** The changes between two states that a screen reader announces; never single words of an answer. */

@@ -39,6 +39,8 @@ export interface Asked {
   message: string;
   expiresAt?: string;
   answeredAt?: string;
+  /** Why it was withdrawn. */
+  reason?: string;
   /** Of a form: the flat JSON schema of its fields, and what was answered. */
   schema?: object;
   content?: Record<string, unknown>;
@@ -201,13 +203,11 @@ export interface ServerState {
   state: string;
   error?: string | null;
   breaker?: string;
-  retryAt?: string | null;
 }
 
 /** A call of `GET /v1/turns/{id}/effects`: it stays as it is, whatever is asked instead. */
 export interface MadeCall {
   toolName: string;
-  server: string;
   correlationId: string;
   status: string;
 }

@@ -18,7 +18,7 @@ const OVER = new Map([
   ["declined", "You declined to answer"],
   ["cancelled", "You dismissed the question"],
   ["expired", "Nobody answered in time, and the call did not go on"],
-  ["withdrawn", "The question was withdrawn, since its call does not wait for an answer any more"],
+  ["withdrawn", "The question was withdrawn"],
 ]);
 const BY_PERSON = ["answered", "declined", "cancelled"];
 
@@ -68,7 +68,8 @@ function Part({ asked, call, turnId, actions: { drafts, answer }, next }: Props 
         <p class="asked-message">{visible(asked.message)}</p>
         <p>
           {OVER.get(asked.status) ?? "The call ended without an answer"}
-          {elsewhere && " in another tab or on another device"}.
+          {elsewhere && " in another tab or on another device"}
+          {asked.reason && `: ${visible(asked.reason)}`}.
         </p>
         {asked.content && (
           <dl data-testid="asked-content">

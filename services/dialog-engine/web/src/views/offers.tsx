@@ -10,6 +10,7 @@ import type { Page } from "../page/page";
 import { Button } from "./button";
 import { Dialog } from "./dialogs";
 import { Icon } from "./icon";
+import { usePart } from "./kept";
 
 const LIST = "offers";
 const optionId = (at: number): string => `${LIST}-${at}`;
@@ -85,7 +86,7 @@ function useKeys({ offers, focusComposer }: Page, input: RefObject<HTMLTextAreaE
 
 /** The resources that go with the next message. */
 export function AttachedList({ page }: { page: Page }) {
-  void page.state.value; // another conversation has others
+  usePart(page, ({ sessionId }) => sessionId); // another conversation has others
   const attached = page.offers.attached;
   if (!attached.length) return null;
   return (
