@@ -107,7 +107,7 @@ def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_
 ) -> None:
     engine.scripts |= {
         "one": answer("One."),
-        "two": [*text("Tw"), Wait("more"), *text("o"), Wait("end"), message("Two.")],
+        "two": [*text("Tw"), Wait("end"), message("Two.")],
         "eins": answer("Eins."),
     }
     chat.open()
@@ -116,25 +116,20 @@ def test_a_version_that_is_asked_for_during_an_answer_waits_for_its_end_and_its_
     chat.ask("two")
     expect(chat.answers).to_have_text(["One.", "Tw"])
     box, dialog = chat.page.get_by_test_id("edit-text"), chat.page.get_by_test_id("waiting-dialog")
-    chat.edit(1, "eins")
+    chat.edit(0, "eins")
     expect(dialog).to_be_visible()
     chat.page.get_by_test_id("waiting-cancel").click()
     expect(box).to_have_value("eins")
     chat.page.reload()
     expect(chat.answers).to_have_text(["One.", "Tw"])
     expect(box).to_have_value("eins")
-    box.fill("")
-    engine.open_gate("more")
-    expect(chat.answers).to_have_text(["One.", "Two"])
-    expect(box).to_be_focused()
-    box.fill("eins")
     chat.page.get_by_test_id("edit-send").click()
     chat.page.get_by_test_id("waiting-confirm").click()
     expect(chat.queued).to_contain_text("eins")
     expect(box).to_be_hidden()
     engine.open_gate("end")
-    expect(chat.questions).to_have_text(["one", "eins"])
-    expect(chat.answers).to_have_text(["One.", "Eins."])
+    expect(chat.questions).to_have_text(["eins"])
+    expect(chat.answers).to_have_text(["Eins."])
     chat.page.get_by_test_id("version-before").click()
     expect(chat.answers).to_have_text(["One.", "Two."])
 
