@@ -102,10 +102,16 @@ async def test_a_form_is_answered_and_the_call_goes_on(engine: Engine, asking: A
     assert refused == 422
     assert {each["field"] for each in body["errors"]} == {"content.day", "content.seats", "content.x"}
 
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert (listed["awaitsAnswer"], listed["awaitsApproval"]) == (True, False)
     first, answered = await asking.answer(engine, question)
     events = await asking.ended(engine)
 
     assert (first, answered["status"]) == (200, "answered")
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert not listed["awaitsAnswer"]
+    said = [event.data.get("content") for event in events if event.data.get("type") == "question"]
+    assert said == [None, WHEN["content"]]
     assert statuses(events, "question") == ["asked", "answered"]
     assert result(events)["result"]["text"].startswith("accept Bonn {'day': '2026-11-26', 'seats': 3}")
     assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]
@@ -135,7 +141,7 @@ async def test_several_questions_at_once_and_one_after_another(engine: Engine, a
     assert statuses(events, "question").count("asked") == 3
 
 
-@promise("Stop, an expiry and a lost right withdraw a server's question")
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path) -> None:
     [question] = await asking.begin(engine)
     assert (await engine.client.post(f"/v1/turns/{asking.turn_id}/cancel")).is_success
@@ -146,7 +152,7 @@ async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path)
     assert ran(tmp_path) == ["book None"]
 
 
-@promise("Stop, an expiry and a lost right withdraw a server's question")
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_nobody_answers(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
     async with working(redis_url, servers(tmp_path)), ready(start, question_timeout_seconds=1) as engine:
         await asking.begin(engine)

@@ -44,6 +44,8 @@ class SessionRecord:
     """Why the first of them is held, a HeldReason; empty when it is not."""
     tools: ToolChoice | None = None
     """What its messages choose that choose no tools themselves."""
+    awaits_answer: bool = False
+    """Whether a call of the running turn waits for an answer to a question of its server."""
 
     @property
     def place(self) -> SessionPlace:
@@ -68,6 +70,11 @@ class CallRecord:
     def waits(self) -> bool:
         """Whether it waits for approval."""
         return self.outcome is None and self.approval is not None and self.approval.decision is None
+
+    @property
+    def open_questions(self) -> int:
+        """How many questions of its server wait for an answer."""
+        return sum(each.open_questions for each in self.rounds) if self.outcome is None else 0
 
 
 @dataclass(frozen=True, slots=True)

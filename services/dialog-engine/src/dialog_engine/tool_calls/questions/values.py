@@ -49,12 +49,14 @@ class AnswerRefusedError(QuestionError):
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How one question ended, at Unix milliseconds on the clock of Redis. `content` is that of a form."""
+    """How one question ended, at Unix milliseconds on the clock of Redis. `content` is that of a form, and `reason` why
+    it ended without an answer."""
 
     status: QuestionStatus
     at: int
     content: dict[str, Any] | None = None
     key_id: str = ""
+    reason: str = ""
 
 
 class Asking(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -97,21 +99,33 @@ class AskedRound:
         return round_id(self.call.correlation_id, self.number)
 
     @property
+    def open_questions(self) -> int:
+        """How many of its questions have not ended."""
+        return len(self.asking.asked.questions) - len(self.answers)
+
+    @property
     def is_open(self) -> bool:
         """Whether a question of it has not ended."""
-        return len(self.answers) < len(self.asking.asked.questions)
+        return self.open_questions > 0
+
+    def ended(self, answer: Answer) -> Answers:
+        """Its answers, when the open questions end with this one."""
+        places = range(1, 1 + len(self.asking.asked.questions))
+        return {place: self.answers.get(place, answer) for place in places}
 
     def question_id(self, place: int) -> str:
         """The id of a question in the API."""
         return f"{self.call.correlation_id}:{self.number}:{place}"
 
     def details(self, place: int) -> dict[str, Any]:
-        """A question as clients see it, JSON-ready. Texts are the server's."""
+        """A question as the person who is asked sees it, with the answer, JSON-ready. Texts are the server's."""
         question = self.asking.asked.questions[place - 1]
-        shown = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
-        shown |= _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
-        answer = self.answers.get(place)
-        return shown | ({"answeredAt": rfc3339(answer.at)} if answer else {})
+        about = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
+        shown: dict[str, Any] = about | _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
+        if answer := self.answers.get(place):
+            shown |= {"answeredAt": rfc3339(answer.at)} | ({"reason": answer.reason} if answer.reason else {})
+            shown |= {} if answer.content is None else {"content": answer.content}
+        return shown
 
     def status(self, place: int) -> QuestionStatus:
         """The state of a question."""
@@ -119,14 +133,9 @@ class AskedRound:
         return answer.status if answer else QuestionStatus.ASKED
 
     def shown(self) -> list[dict[str, Any]]:
-        """Its questions with their states and answers, as the person who gave them may see them, JSON-ready."""
+        """Its questions with their states and answers, JSON-ready."""
         places = range(1, 1 + len(self.asking.asked.questions))
-        content = {place: answer.content for place, answer in self.answers.items() if answer.content is not None}
-        return [
-            {"status": self.status(place), **self.details(place)}
-            | ({"content": content[place]} if place in content else {})
-            for place in places
-        ]
+        return [{"status": self.status(place), **self.details(place)} for place in places]
 
     def steps(self, round_number: int, after: Answers | None = None) -> list[QuestionStep]:
         """The events of its questions; with `after`, of those that ended since there were these answers."""
@@ -166,6 +175,17 @@ class RoundState:
     outcome: ToolOutcome | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedQuestion:
+    """A call of a parked turn with an open question, the name of its tool, and who began the turn."""
+
+    correlation_id: str
+    turn_id: str
+    tool_name: str
+    subject: str
+    roles: tuple[str, ...]
+
+
 MakeNext = Callable[[Turn], ToolCallRequested]
 """Makes the request of the next round. Pure. The store passes the turn as it is at the commit."""
 
@@ -201,8 +221,12 @@ class QuestionStore(Protocol):
         outcome of the call, if no question is open then, in one transaction. None when something has changed."""
         ...
 
+    async def parked(self, after: str, limit: int) -> Sequence[ParkedQuestion]:
+        """The calls of parked turns with open questions, in the order of their ids, behind the one with this id."""
+        ...
+
     async def close(
-        self, turn: Turn, at: int, outcome_of: Callable[[ToolCall], ToolOutcome]
+        self, turn: Turn, answer: Answer, outcome_of: Callable[[ToolCall], ToolOutcome]
     ) -> Sequence[tuple[AskedRound, ToolOutcome]]:
-        """Withdraw every open question of the turn, and give its call its outcome."""
+        """End every open question of the turn with this answer, and give its call its outcome."""
         ...
