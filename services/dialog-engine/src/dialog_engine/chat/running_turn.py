@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
+from dialog_engine.chat.read_resources import ReadResources
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
 from dialog_engine.errors import (
@@ -33,6 +34,7 @@ from dialog_engine.model import (
     TurnStarted,
 )
 from dialog_engine.sideband import SideBand, run_shielded
+from plugins_contract.updates import ResourcesUpdated
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class RunningTurn(SideBand):
         self._park = park
         self._unseen = unseen
         self._said = said
+        self._read = ReadResources()
         self._failure = failure
         self._stopped = False
         self._replying: asyncio.Timeout | None = None
@@ -135,7 +138,13 @@ class RunningTurn(SideBand):
             case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                 pass
             case _:
+                self._read.follow(event)
                 self._append(event)
+
+    def resource_updated(self, update: ResourcesUpdated) -> None:
+        """Show the update of resources that the turn has read."""
+        for event in self._read.shown(self.turn, update):
+            self.emit(event)
 
     def _append(self, event: TurnEvent) -> None:
         if self._log is None:
@@ -197,6 +206,7 @@ class RunningTurn(SideBand):
     async def _go_on(self) -> None:
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
         if self._unseen is not None and await self._logs.continues(self.turn):
+            self._read.follow(await self._service.reset(self.turn))
             for event in self._unseen:
                 self.emit(event)
             return

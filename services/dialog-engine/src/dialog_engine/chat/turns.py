@@ -17,6 +17,7 @@ from dialog_engine.errors import CredentialRevokedError, EngineError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
+from plugins_contract.updates import ResourcesUpdated
 
 log = logging.getLogger(__name__)
 
@@ -65,8 +66,7 @@ class RunningTurns:
         while True:
             await asyncio.sleep(self._times.check)
             for running in [*self._running.values()]:
-                credential = running.turn.credential
-                if credential and await self._credentials.revoked(credential):
+                if (credential := running.turn.credential) and await self._credentials.revoked(credential):
                     running.stop(CredentialRevokedError())
 
     def when_ended(self, turn_id: str, callback: Callable[[int], None]) -> None:
@@ -120,10 +120,9 @@ class RunningTurns:
         """
         turn_id = new_id()
         traceparent = traceparent_of_turn(turn_id, traceparent)
-        session = session_id or new_id()
         turn = Turn(
             turn_id,
-            session,
+            session_id or new_id(),
             subject,
             traceparent=traceparent,
             choice=choice,
@@ -221,8 +220,13 @@ class RunningTurns:
 
     def stop(self, turn_id: str) -> None:
         """Stop a turn, if it runs here."""
-        if running := self._running.get(turn_id):
-            running.stop()
+        if turn_id in self._running:
+            self._running[turn_id].stop()
+
+    def resource_updated(self, update: ResourcesUpdated) -> None:
+        """Show updates of resources in the turns that have read them."""
+        for running in self._running.values():
+            running.resource_updated(update)
 
     def drop(self, turns: Sequence[Turn]) -> None:
         """Other engines own these turns: close their streams at the model and commit nothing of them.
@@ -276,9 +280,8 @@ class RunningTurns:
         self._started(running, asyncio.create_task(running.run(), name=f"turn {turn.turn_id}"))
 
     def _running_turn(self, turn: Turn, **options: Any) -> RunningTurn:
-        retry, next_in, park = self._times.finish_retry, self._next_in, self._park
-        parts = self._service, self._logs, self._outages, self._credentials
-        return RunningTurn(turn, *parts, retry, next_in=next_in, park=park, **options)
+        parts = self._service, self._logs, self._outages, self._credentials, self._times.finish_retry
+        return RunningTurn(turn, *parts, next_in=self._next_in, park=self._park, **options)
 
     def _started(self, running: RunningTurn, task: asyncio.Task[None]) -> None:
         """The turn is committed, and `task` runs it."""

@@ -93,6 +93,7 @@ async def run_engine(
             chat.personal_data.run,
             chat.logs.run,
             chat.feed.run,
+            partial(calls.updates.run, turns.resource_updated, chat.feed.resource_updated),
             pending.run,
             base.releases.run,
             turns.check_credentials,
