@@ -48,7 +48,7 @@ class McpServer:
     ) -> None:
         """`changed` is called with the server's name after its state or its catalog changed; it must not block."""
         self.spec = spec
-        self.watched = watched or Watched(spec.name, Updates())
+        self.watched = Watched(spec.name, Updates()) if watched is None else watched
         self.generation = 0
         self.listed: ServerCatalog | None = None  # everything in its last listing
         self.catalog: ServerCatalog | None = None

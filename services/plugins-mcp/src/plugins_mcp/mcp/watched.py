@@ -117,7 +117,7 @@ class Watched:
         """These are subscribed to. `anew`: for the first time in a session, or after a loss: nothing is known of the
         time before."""
         if anew:
-            for uri in self._known & wanted:
+            for uri in [each for each in self._until if each in self._known & wanted]:
                 self.updated(uri)
         self._known = set(wanted)
         if not self.changed.is_set():
