@@ -1,12 +1,14 @@
 """A turn as a client receives it, over any number of connections, beside what engines have stored of it."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 import httpx2
 
 from plugins_contract.outcomes import CallState
+from tests.chaos.invariants import Finding
 from tests.chaos.model import Order
 from tests.support.replicas import read_to_the_end
 from tests.support.transcript import Transcript
@@ -67,3 +69,20 @@ def engines_at(ports: Iterable[int]) -> Generator[list[httpx2.Client]]:
             stack.enter_context(closing(httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)))
             for port in ports
         ]
+
+
+AT_ONCE = 8
+
+
+def disagreements(ports: Iterable[int], session_ids: Sequence[str]) -> list[Finding]:
+    """The sessions about which the engines at these ports differ. Their turns may have ended in any way."""
+    with engines_at(ports) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
+
+        def look(session_id: str) -> Finding | None:
+            answers = [client.get(f"/v1/sessions/{session_id}/messages") for client in clients]
+            if all(answer.status_code == 200 and answer.json() == answers[0].json() for answer in answers):
+                return None
+            told = f"engines tell a session differently: {[a.text for a in answers]}"
+            return Finding("alike", told[:2000], session_id)
+
+        return [finding for finding in pool.map(look, session_ids) if finding]

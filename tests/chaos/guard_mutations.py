@@ -112,10 +112,7 @@ MUTATIONS = {
     ),
     "Redis writes nothing down": Mutation(
         "redis_killed",
-        (
-            "I7: calls are LOST though Redis wrote everything down",
-            "I1: the ledger does not know a committed call",
-        ),
+        ("I7: calls are LOST though Redis wrote everything down", "I1: the ledger does not know a committed call"),
         redis_options=("--appendonly", "no"),
     ),
     "an outbox row goes when it is published": Mutation(

@@ -69,10 +69,7 @@ def calls_of(tag: str, count: int, kind: str, shortest_ms: int, longest_ms: int)
     """A round of calls of one kind or of both in turns, that work for so long; the same ones every time."""
     tools, dice = KINDS[kind], random.Random(tag)
     return [
-        (
-            tools[number % len(tools)],
-            {"token": f"{tag}-{number}", "work_ms": dice.randint(shortest_ms, longest_ms)},
-        )
+        (tools[number % len(tools)], {"token": f"{tag}-{number}", "work_ms": dice.randint(shortest_ms, longest_ms)})
         for number in range(count)
     ]
 
@@ -164,10 +161,7 @@ async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, not
 
 
 async def _write(
-    answer: AsyncGenerator[bytes],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    left: Callable[[], None],
+    answer: AsyncGenerator[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: Callable[[], None]
 ) -> None:
     """Write the answer to its end, or until the other end is gone: then `left` is called at once."""
     writing: asyncio.Task[Any] | None = asyncio.current_task()

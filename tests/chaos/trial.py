@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
-from tests.chaos.agreement import disagreements
 from tests.chaos.behind_proxies import Proxies, behind_proxies
 from tests.chaos.cluster import Cluster
+from tests.chaos.followed import disagreements
 from tests.chaos.history import Call, History, backlog, collect
 from tests.chaos.invariants import NOT_RUN, Finding, as_text, check, not_struck
 from tests.chaos.load import Load, Work
@@ -186,10 +186,7 @@ def trial(
     with closing(cluster), behind_proxies(cluster) if proxied else nullcontext() as proxies:
         cluster.start(workers=workers)
         prepare(cluster)
-        with (
-            Observer(cluster, redis_loses_data=redis_loses_data) as observer,
-            Load(cluster, work, calls) as load,
-        ):
+        with Observer(cluster, redis_loses_data=redis_loses_data) as observer, Load(cluster, work, calls) as load:
             yield Trial(cluster, load, observer, redis_loses_data, store_goes_away, time.monotonic(), proxies)
 
 

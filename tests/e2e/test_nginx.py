@@ -9,7 +9,6 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from dialog_engine.config.http import HttpSettings
 from dialog_engine.http.streams import StreamTimes
@@ -152,24 +151,6 @@ async def test_a_disconnect_reaches_the_engine_through_nginx(engine: Engine, tmp
     with in_front_of(engine, tmp_path) as through:
         assert await later_bytes(through, 5) is not None
         await wait_until(lambda: streams() == 0, what="the end of the stream")
-
-
-async def test_nginx_reuses_connections_to_the_engine(
-    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[object] = []
-    connection_made = HttpToolsProtocol.connection_made
-
-    def noted(connection: HttpToolsProtocol, transport: asyncio.Transport) -> None:
-        made.append(transport)
-        connection_made(connection, transport)
-
-    monkeypatch.setattr(HttpToolsProtocol, "connection_made", noted)
-    with in_front_of(engine, tmp_path) as through:
-        for _ in range(20):
-            assert (await through.client.get("/v1/sessions")).status_code == 200
-        await through.client.aclose()
-    assert len(made) == 1
 
 
 @promise("streams pass a real nginx")

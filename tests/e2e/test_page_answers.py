@@ -67,7 +67,6 @@ def restarts(chat: ChatPage, engine: ScriptedEngine) -> None:
     engine.open_gate("more")
 
 
-RAIN = [*WEATHER.begun(), WEATHER.succeeded("Rain.")]
 RUNNING = [*WEATHER.begun(), Wait("more"), WEATHER.succeeded("Rain.", took=12), *answer("It **rains**.")]
 ENDS: dict[str, tuple[Script, Callable[[ChatPage, ScriptedEngine], None], str]] = {
     "success": (

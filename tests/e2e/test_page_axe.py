@@ -31,10 +31,7 @@ STATES: dict[str, tuple[Script, str]] = {
     "done": ([*FIND.begun(), FIND.succeeded('[{"a": 1}]'), *answer("Found.")], "facts"),
     "asked": ([message("", DELETE), *answer("Done.")], "approval"),
     "failed": ([*FIND.begun(), FIND.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Late."), *answer("No.")], "facts"),
-    "unknown": (
-        [*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")],
-        "facts",
-    ),
+    "unknown": ([*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")], "facts"),
     "error": ([Fail("The model is gone.")], "turn-error"),
 }
 

@@ -160,27 +160,6 @@ def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: Scri
     expect(chat.cards).to_have_count(1)
 
 
-def test_a_reset_drops_unfinished_text_only(chat: ChatPage, engine: ScriptedEngine) -> None:
-    call = Call("demo__job")
-    engine.scripts["go"] = [
-        message("kept", call),
-        *call.begun(),
-        call.succeeded("fine"),
-        *text("dropped"),
-        Wait("the restart"),
-        *text("said again"),
-        Wait("end"),
-    ]
-    chat.open()
-    chat.ask("go")
-    expect(chat.answers).to_have_text(["kept", "dropped"])
-    engine.restart()
-    expect(chat.answers).to_have_text(["kept", "said again"])
-    engine.open_gate("end")
-    chat.expect_idle()
-    expect(chat.answers).to_have_text(["kept", "said again"])
-
-
 @promise("the page resumes without an error, a flicker or a duplicate")
 def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first"), Call("demo__second"), Call("demo__lost")
@@ -217,13 +196,7 @@ def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, en
 
 @promise("the page resumes without an error, a flicker or a duplicate")
 def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, engine: ScriptedEngine) -> None:
-    engine.scripts["go"] = [
-        *text("one "),
-        Wait("reconnect"),
-        Drop(hint=True),
-        *text("two "),
-        Wait("end"),
-    ]
+    engine.scripts["go"] = [*text("one "), Wait("reconnect"), Drop(hint=True), *text("two "), Wait("end")]
     chat.open()
     chat.ask("go")
     expect(chat.answers).to_have_text("one")
@@ -238,26 +211,6 @@ def test_a_reconnect_hint_of_the_server_is_followed_silently(chat: ChatPage, eng
     chat.expect_idle()
     expect(chat.notice).to_be_hidden()
     assert set(chat.reconnects) <= {"1-2", "1-3"}  # "two " may come with the hint
-
-
-def test_the_page_reconnects_when_the_network_is_back(
-    chat: ChatPage, engine: ScriptedEngine, context: BrowserContext
-) -> None:
-    engine.scripts["go"] = [*text("one "), Wait("on"), *text("two "), Wait("end")]
-    chat.open()
-    chat.ask("go")
-    expect(chat.answers).to_have_text("one")
-    context.set_offline(True)
-    engine.drop_connections()
-    expect(chat.status).to_have_text("Reconnecting…")
-    expect(chat.answers).to_have_text("one")
-    engine.open_gate("on")
-    context.set_offline(False)
-    expect(chat.answers).to_have_text("one two")
-    expect(chat.status).to_have_text("Writing…")
-    engine.open_gate("end")
-    chat.expect_idle()
-    expect(chat.notice).to_be_hidden()
 
 
 @promise("several tabs watch one turn")
@@ -340,18 +293,6 @@ def test_twelve_tabs_leave_connections_for_what_a_person_does(
     for tab in tabs[7::3]:
         expect(tab.answers).to_have_text("Long.")
     tabs[-1].page.close()
-
-
-def test_a_turn_started_on_another_device_is_followed_on_focus(chat: ChatPage, engine: ScriptedEngine) -> None:
-    shared = engine.store("About leases", ("Why?", "Because."))
-    chat.open(shared)
-    expect(chat.answers).to_have_text("Because.")
-    engine.scripts["go"] = [*text("From afar"), Wait("end")]
-    assert chat.page.request.post(f"{chat.base_url}/v1/sessions/{shared}/turns", data={"message": "go"}).ok
-    chat.page.evaluate("dispatchEvent(new Event('focus'))")
-    expect(chat.answers).to_have_text(["Because.", "From afar"])
-    engine.open_gate("end")
-    chat.expect_idle()
 
 
 @promise("the page says when no tools are there")

@@ -6,13 +6,17 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import TIMEOUT_MS, ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
-from tests.e2e.scripts import Wait, answer, text
+from tests.e2e.scripts import Call, Wait, answer, text
 from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
+LONG_WORD = "Donaudampfschifffahrtsgesellschaftskapitänsmütze" * 4
+WIDE = f"| {'| '.join(['column'] * 12)}|\n{'|---' * 12}|\n{'| value ' * 12}|\n\n```\n{'x' * 300}\n```\n\n{LONG_WORD}"
 AROUND = "innerHeight - document.getElementById('scroller').clientHeight"
 """How many pixels of the window's height are not for reading."""
 SMALL_TARGETS = """() => [...document.querySelectorAll('button, select, summary, #message, .session a')]
@@ -101,6 +105,25 @@ class TestOnAPhone:
         chat.page.get_by_test_id("sidebar-toggle").tap()
         expect(chat.sessions).to_be_in_viewport()
         assert_large(chat.page)
+        chat.page.keyboard.press("Escape")
+        expect(chat.sessions).not_to_be_in_viewport()
+        expect(chat.page.get_by_test_id("sidebar-toggle")).to_be_focused()
+
+    @promise("the page works by keyboard, screen reader, in the dark and on a phone")
+    def test_nothing_is_wider_than_the_screen(self, chat: ChatPage, engine: ScriptedEngine) -> None:
+        call = Call(f"server__{LONG_WORD}", {"x": LONG_WORD}, LONG_WORD)
+        failed = call.ended(CallState.FAILED, ErrorCode.TIMEOUT, LONG_WORD)
+        engine.scripts["go"] = [*call.begun(), failed, *answer(WIDE)]
+        chat.open()
+        expect(chat.page.get_by_test_id("scripted-banner")).to_be_visible()
+        assert chat.overflow() == []
+        chat.ask("go")
+        chat.expect_idle()
+        expect(chat.page.locator(".wide")).to_be_visible()
+        assert chat.overflow() == []
+        chat.ask(LONG_WORD * 20)
+        expect(chat.notice).to_be_visible()
+        assert chat.overflow() == []
 
 
 def assert_large(page: Page) -> None:

@@ -60,3 +60,9 @@ def test_a_server_that_lost_what_it_kept_is_named_also_after_a_reload(chat: Chat
             "browser was started anew before this call. What it remembered of earlier calls is lost."
         )
         chat.page.reload()
+
+
+def test_the_page_says_that_tools_are_behind_one_gateway(chat: ChatPage, engine: ScriptedEngine) -> None:
+    engine.restart(tool_exposure="gateway")
+    chat.open()
+    expect(chat.page.get_by_test_id("tools")).to_have_text("4 tools, behind one gateway")

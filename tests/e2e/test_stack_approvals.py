@@ -1,10 +1,10 @@
 """Approvals in Chromium, in front of the whole running product: one tab asks, any tab decides."""
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import BrowserContext, expect
 
 from tests.e2e.chat_page import Card, ChatPage, Watch
 from tests.marks import exhaustive, promise
@@ -32,16 +32,6 @@ def second(context: BrowserContext, watch: Watch, base_url: str) -> ChatPage:
     page = context.new_page()
     watch.attach(page)
     return ChatPage(page, base_url)
-
-
-@pytest.fixture
-def phone(browser: Browser, watch: Watch, base_url: str) -> Iterator[ChatPage]:
-    """The page on a narrow screen, in the dark."""
-    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark", reduced_motion="reduce")
-    page = context.new_page()
-    watch.attach(page)
-    yield ChatPage(page, base_url)
-    context.close()
 
 
 def asks_to_delete(chat: ChatPage, token: str) -> Card:
@@ -123,35 +113,6 @@ def test_arguments_can_be_changed_and_what_is_wrong_with_them_is_said(stack: Sta
     expect(chat.card(DELETE).root.get_by_test_id("approval-decided")).to_have_text("Approved with changed arguments.")
 
 
-def test_the_keyboard_is_enough_and_escape_in_the_form_does_not_stop_the_answer(stack: Stack, chat: ChatPage) -> None:
-    card = asks_to_delete(chat, "keys")
-    field = card.root.get_by_label("Arguments, as JSON")
-    field.focus()
-    chat.page.keyboard.press("Escape")
-    chat.page.keyboard.press("Tab")
-    expect(card.root.get_by_label("Reason for refusing")).to_be_focused()
-    chat.page.keyboard.press("Enter")
-    expect(card.root.get_by_test_id("approval")).to_be_visible()
-    chat.page.keyboard.press("Tab")
-    expect(card.root.get_by_role("button", name="Approve")).to_be_focused()
-    chat.page.keyboard.press("Enter")
-
-    card.expect_status("succeeded")
-    expect(card.root.locator("summary")).to_be_focused()
-    chat.expect_idle()
-    assert len(stack.effects("keys")) == 1
-
-
-def test_stop_ends_the_call_that_waits(stack: Stack, chat: ChatPage) -> None:
-    card = asks_to_delete(chat, "stopped")
-    chat.stop.click()
-
-    card.expect_status("cancelled")
-    expect(card.root.get_by_test_id("approval")).to_be_hidden()
-    chat.expect_idle()
-    assert stack.effects("stopped") == []
-
-
 @promise("destructive tools wait for approval, durably")
 def test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there(stack: Stack, chat: ChatPage) -> None:
     asks_to_delete(chat, "restart")
@@ -167,14 +128,3 @@ def test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there(
     card.expect_status("succeeded")
     chat.expect_idle()
     assert len(stack.effects("restart")) == 1
-
-
-def test_on_a_narrow_screen_everything_is_within_reach(phone: ChatPage) -> None:
-    card = asks_to_delete(phone, "narrow")
-    box = card.root.get_by_role("button", name="Refuse").bounding_box()
-    assert box is not None
-    assert box["x"] + box["width"] <= 360
-    assert phone.page.evaluate("document.documentElement.scrollWidth") <= 360
-    phone.picture("approval-narrow")
-    card.root.get_by_role("button", name="Refuse").click()
-    card.expect_status("refused")

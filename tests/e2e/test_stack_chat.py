@@ -72,20 +72,6 @@ def test_an_image_is_a_url_that_answers_with_the_picture(stack: Stack) -> None:
     assert "sandbox" in picture.headers["content-security-policy"]
 
 
-def test_a_large_result_is_cut_to_its_head_and_tail(stack: Stack) -> None:
-    said = stack.ask("Give me a large result of 200 KB")
-    result = said.steps("demo__large_result")[-1]["result"]
-    assert result["truncated"]
-    assert result["text"].startswith("line 000000")
-    assert len(result["text"]) == 4_000
-    characters = re.search(r"\*\*([\d,]+)\*\* characters", said.text)
-    assert characters
-    assert 10_000 < int(characters[1].replace(",", "")) < 17_000
-    whole = stack.http.get(result["textUrl"])
-    assert len(whole.text) == 200 * 1024
-    assert whole.text.startswith(result["text"])
-
-
 @promise("the user can see the whole of a result, as nothing but text")
 def test_a_result_too_large_to_keep_says_how_much_is_gone(stack: Stack) -> None:
     said = stack.ask("Give me a large result of 600 KB")

@@ -104,16 +104,3 @@ def test_text_streams_and_metrics_are_served_while_no_name_is_looked_up(
     names.mode = "answers"
     stack.redis.start()
     wait_until_blocking(lambda: redis_is(stack) == "ok", 20)
-
-
-def test_a_model_whose_name_cannot_be_looked_up_is_named(stack: Stack, names: NameServer) -> None:
-    assert stack.engine is not None
-    stack.engine.stop()
-    names.mode = "refuses"
-    stack.engine = stack.run_engine(stack.engine_port, "engine", stack.engine.argv)
-    said = stack.ask(TEXT)
-    [error] = [event.data for event in said.events if event.name == "error"]
-    assert (error["code"], error["message"]) == (
-        "MODEL_UNAVAILABLE",
-        "the connection to the model's provider failed: its name cannot be looked up",
-    )

@@ -68,16 +68,6 @@ def run(stack: Stack, program: str, *words: str) -> str:
     return done.stdout
 
 
-def test_the_history_of_a_call_names_the_stream_of_its_pool(stack: Stack, redis: Any) -> None:
-    said = stack.ask("What is 17 * 23?")
-    call = said.steps("demo__calculate")[-1]["correlationId"]
-    stream = redis.hget(KEYS.call(call), "stream")
-    assert stream is not None
-    assert stream.decode().startswith(KEYS.requests_of("servers-"))
-    assert f"of {stream.decode()}, class repeatable" in run(stack, "dialog-engine", "trace", call)
-    assert stack.ask("What time is it in Tokyo?").quick_statuses("time__get_current_time")[0][-1] == "succeeded"
-
-
 def test_nothing_is_left_in_a_pool_of_a_session_that_is_erased(stack: Stack, redis: Any) -> None:
     session = stack.http.post("/v1/sessions").json()["sessionId"]
     stack.ask(f"Increment the counter, with token {SECRET}", session)

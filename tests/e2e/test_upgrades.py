@@ -110,22 +110,6 @@ def test_an_old_and_a_new_part_run_tools_report_progress_and_failures_and_stop_c
     assert mixed.follow(turn).reason == "cancelled"
 
 
-def test_a_call_that_an_old_worker_runs_ends_and_the_new_worker_has_the_next(previous: PreviousRelease) -> None:
-    with parts(worker=previous.worker) as stack:
-        [old] = stack.workers.values()
-        with stack.asking("Run a slow job for 4 seconds, with token draining") as events:
-            stack.wait_for_effect("draining")
-            new = stack.start_worker()
-            old.send(signal.SIGTERM)
-            last = list(events)[-1]
-        assert last.data["reason"] == "stop"
-        assert [effect["status"] for effect in stack.effects("draining")] == ["started", "finished"]
-        wait_until_blocking(lambda: old.returncode == 0, what="the end of the old worker")
-
-        assert stack.ask("What is 17 * 23?").statuses("demo__calculate")[0][-1] == "succeeded"
-        assert stack.workers[new].returncode is None
-
-
 @pytest.mark.parametrize("old_first", [True, False], ids=["upgrade", "back"])
 def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release(
     previous: PreviousRelease, old_first: bool
@@ -212,6 +196,25 @@ def test_a_conversation_of_the_last_release_gets_branches_and_the_old_engine_goe
         assert asked == ["one", "two", "eins", "three", "four"]
         for engine in (old, new):
             engine.close()
+
+
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+def test_a_message_that_waits_begins_after_a_turn_that_an_old_engine_has_ended(previous: PreviousRelease) -> None:
+    off = {"ENABLE_MCP": "false"}
+    with running_stack(start=False, token_delay_ms=30, database="postgres", engine_env=off) as stack:
+        stack.start_store()
+        stack.redis.start()
+        stack.start_model()
+        old = Replica(stack, "old", program=previous.engine)
+        stack.start_engine()
+        session_id, _ = old.begin("Hello, who are you?")
+        body = {"message": "And now?", "onBusy": "queue"}
+        waiting = stack.http.post(f"/v1/sessions/{session_id}/turns", json=body).json()
+        assert waiting["status"] == "waiting"
+        assert stack.follow(waiting["turnId"]).reason == "stop"
+        asked = [each["content"] for each in old.messages(session_id) if each["role"] == "user"]
+        assert asked == ["Hello, who are you?", "And now?"]
+        old.close()
 
 
 def answered(engine: Replica, message: str, session: str | None = None) -> str:

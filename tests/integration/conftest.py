@@ -87,6 +87,13 @@ async def engine(start: Start) -> AsyncGenerator[Engine]:
 
 
 @pytest.fixture
+async def engines(start: Start, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
+    """Two engines that share a database."""
+    async with start(database_url=postgres_url) as here, start(database_url=postgres_url) as there:
+        yield here, there
+
+
+@pytest.fixture
 async def bench(redis: Redis, redis_url: str) -> AsyncGenerator[Bench]:
     """A worker's side of the ledger, whose group is there."""
     with SyncRedis.from_url(redis_url) as thread:

@@ -337,11 +337,7 @@ def in_store(configured: Settings, **changes: Any) -> Settings:
 
 @asynccontextmanager
 async def running_engine(
-    configured: Settings,
-    *,
-    times: EngineTimes = EngineTimes(),
-    port: int = 0,
-    limits: ConnectionLimits | None = None,
+    configured: Settings, *, times: EngineTimes = EngineTimes(), port: int = 0, limits: ConnectionLimits | None = None
 ) -> AsyncGenerator[Engine]:
     """An engine that serves for as long as the block; port 0 is any."""
     closing = asyncio.Event()

@@ -99,12 +99,7 @@ async def test_requests_beyond_the_limit_get_429_with_retry_after_at_every_engin
         second.client.headers["authorization"] = "Bearer nobody"
         assert (await second.client.get("/v1/models")).status_code == 401
     lines = {(record.code, record.subject) for record in caplog.records if record.message == "request refused"}  # type: ignore[attr-defined]
-    assert lines == {
-        ("LIMIT_EXCEEDED", "ann"),
-        ("FORBIDDEN", "bob"),
-        ("BODY_TOO_LARGE", "bob"),
-        ("UNAUTHORIZED", ""),
-    }
+    assert lines == {("LIMIT_EXCEEDED", "ann"), ("FORBIDDEN", "bob"), ("BODY_TOO_LARGE", "bob"), ("UNAUTHORIZED", "")}
 
 
 @promise("what a reply, a turn and a subject consume is limited")

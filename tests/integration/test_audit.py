@@ -19,14 +19,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import (
-    OUTCOME,
-    EngineStore,
-    OpenDatabase,
-    question,
-    requested,
-    tool_call,
-)
+from tests.support.engine_stores import OUTCOME, EngineStore, OpenDatabase, question, requested, tool_call
 
 pytestmark = pytest.mark.anyio
 
@@ -94,11 +87,7 @@ async def test_a_decision_is_recorded_with_the_credential_of_the_person(store: E
     turn = await begin(store.turns, "ada", None, "Hi")
     yes, no, late = tool_call(), tool_call(), tool_call()
     await store.add_round(turn, asked=(yes, no, late))
-    for call, status in (
-        (yes, ApprovalStatus.APPROVED),
-        (no, ApprovalStatus.REFUSED),
-        (late, ApprovalStatus.EXPIRED),
-    ):
+    for call, status in ((yes, ApprovalStatus.APPROVED), (no, ApprovalStatus.REFUSED), (late, ApprovalStatus.EXPIRED)):
         approved = status is ApprovalStatus.APPROVED
         decision = Decision(status=status, at=1, key_id="laptop")
         assert await store.approvals.decide(
@@ -255,17 +244,3 @@ async def test_the_command_reads_the_audit_while_an_engine_writes_it(
         assert shown("--json", "--id", call.correlation_id, "--action", "call.accepted") == [accepted]
         assert shown("--since", "2999-01-01") == []
         assert len(shown("--since", "1h")) == 3
-
-
-def test_a_store_that_cannot_be_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("OUTBOX_PATH", str(tmp_path / "missing.sqlite3"))
-    assert commands.run(["audit"]) == commands.WRONG
-    assert "OUTBOX_PATH" in capsys.readouterr().err
-
-    monkeypatch.setenv("DATABASE_URL", "postgresql://user:word-of-the-test@127.0.0.1:1/x")
-    assert commands.run(["audit"]) == commands.WRONG
-    error = capsys.readouterr().err
-    assert "DATABASE_URL" in error
-    assert "word-of-the-test" not in error

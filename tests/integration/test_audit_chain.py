@@ -24,7 +24,6 @@ from tests.integration.test_audit import INTEGRITY_ERRORS
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener, store_of
-from tests.support.killed import killed
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -259,42 +258,6 @@ async def test_an_event_that_is_committed_after_one_with_a_higher_number_is_seal
 
         found = verified()
         assert (found.problems, found.unsealed, found.head.last_seq) == ([], 0, 3)
-
-
-KILLED_PASS = """
-from dialog_engine.storage import audit_chain
-from dialog_engine.storage.audit import read_digest_key
-from plugins_contract.encryption import CLEAR
-
-add, begun = audit_chain._add, []
-
-def add_or_die(tx, seal):
-    begun.append(seal)
-    if {within}:
-        add(tx, seal)
-    if len(begun) == 2:
-        die()
-    if not {within}:
-        add(tx, seal)
-
-audit_chain._add = add_or_die
-chain = audit_chain.AuditChain(database, await read_digest_key(database, CLEAR), sealed_at_once=2)
-await chain.seal()
-await chain.seal()
-"""
-
-
-@pytest.mark.parametrize("within", [True, False], ids=["within the second seal", "after the first"])
-async def test_a_kill_within_a_pass_leaves_whole_seals_and_the_next_pass_goes_on(
-    open_database: OpenDatabase, *, within: bool
-) -> None:
-    async with open_database() as database:
-        await record(database, *"abcdef")
-    await killed(KILLED_PASS.format(within=within))
-    assert next(verified().lines()) == "1 seals hold, over the events up to 2."
-    async with open_database() as database:
-        await seal(await chain_of(database))
-    assert next(verified().lines()) == "2 seals hold, over the events up to 6."
 
 
 async def test_a_running_engine_seals_what_it_records_and_measures_what_waits(

@@ -1,7 +1,6 @@
 """Branches of a conversation over HTTP: an edited question, another answer, and the path that is shown."""
 
 import base64
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx2
@@ -13,12 +12,6 @@ from tests.marks import promise
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def engine(start: Start) -> AsyncGenerator[Engine]:
-    async with start() as engine:
-        yield engine
 
 
 async def sent(engine: Engine, **fields: Any) -> tuple[str, str]:
@@ -87,65 +80,6 @@ async def test_readers_of_events_learn_of_a_branch_and_of_another_path(engine: E
         for leaf in (first, edited):
             await show(engine, session, leaf)
             assert (await stream.until("session")).data["leafTurnId"] == leaf
-
-
-async def test_while_a_turn_runs_another_path_is_shown_and_no_branch_begins(engine: Engine, model: Model) -> None:
-    session, first = await sent(engine, message="one")
-    model.held.clear()
-    running = await engine.begin("eins", session, parentTurnId="")
-    await wait_until(lambda: model.open == 1, what="the model's stream")
-
-    for fields in ({"message": "two", "parentTurnId": first}, {"regenerateOf": first}):
-        for path, more in ((f"/v1/sessions/{session}/turns", {}), ("/v1/chat", {"sessionId": session})):
-            refused = await engine.client.post(path, json={**fields, **more})
-            assert (refused.status_code, refused.json()["code"]) == (409, "TURN_RUNNING")
-            assert refused.json()["turnId"] == running["turnId"]
-    assert (await show(engine, session, first)).status_code == 200
-    model.held.set()
-    assert (await engine.events("GET", running["eventsUrl"]))[-1].data["reason"] == "stop"
-    assert await shown(engine, session) == ["one"]
-    await show(engine, session, running["turnId"])
-    assert await shown(engine, session) == ["eins"]
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({}, "message"),
-        ({"message": "Hi", "regenerateOf": "1"}, "message"),
-        ({"parentTurnId": "", "regenerateOf": "1"}, "parentTurnId"),
-        ({"message": "Hi", "parentTurnId": "\0"}, "parentTurnId"),
-        ({"message": "Hi", "parentTurnId": 1}, "parentTurnId"),
-    ],
-)
-async def test_fields_that_do_not_go_together_are_named(engine: Engine, fields: dict[str, Any], field: str) -> None:
-    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    for path, more in ((f"/v1/sessions/{session}/turns", {}), ("/v1/chat", {"sessionId": session})):
-        answer = await engine.client.post(path, json={**fields, **more})
-        assert (answer.status_code, [each["field"] for each in answer.json()["errors"]]) == (422, [field])
-
-
-async def test_turns_that_are_not_there_are_not_found(start: Start, model: Model) -> None:
-    keys = {"api_keys": "ada:key-of-ada-0123456789abcdef,bob:key-of-bob-0123456789abcdef"}
-    ada, bob = ({"Authorization": f"Bearer key-of-{name}-0123456789abcdef"} for name in ("ada", "bob"))
-    async with start(**keys) as engine:
-        client = engine.client
-        foreign = (await client.post("/v1/chat", json={"message": "Hi"}, headers=bob)).headers
-        other, turn = foreign["X-Session-Id"], foreign["X-Turn-Id"]
-        session = (await client.post("/v1/sessions", headers=ada)).json()["sessionId"]
-        for named in (turn, "nowhere", "x" * 10_000):
-            for fields in ({"message": "Hi", "parentTurnId": named}, {"regenerateOf": named}):
-                answer = await client.post(f"/v1/sessions/{session}/turns", json=fields, headers=ada)
-                assert (answer.status_code, answer.json()["code"]) == (404, "TURN_NOT_FOUND")
-            answer = await client.put(f"/v1/sessions/{session}/leaf", json={"turnId": named}, headers=ada)
-            assert (answer.status_code, answer.json()["code"]) == (404, "TURN_NOT_FOUND")
-        for method, path in (("PUT", f"sessions/{other}/leaf"), ("GET", f"turns/{turn}/effects")):
-            body = {"turnId": turn} if method == "PUT" else None
-            answer = await client.request(method, f"/v1/{path}", json=body, headers=ada)
-            assert (answer.status_code, answer.json()["code"]) == (404, "TURN_NOT_FOUND")
-        without = await client.post("/v1/chat", json={"regenerateOf": turn}, headers=bob)
-        assert (without.status_code, without.json()["errors"][0]["field"]) == (422, "regenerateOf")
-        assert len(model.asked) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, 999_999_999_999_999])

@@ -31,6 +31,7 @@ from plugins_mcp.mcp import McpServers, ServerHealth
 from plugins_mcp.mcp.server import McpServer
 from tests.integration.engines import at_work
 from tests.marks import exhaustive, promise
+from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -198,6 +199,29 @@ async def test_the_watch_does_not_wait_long_for_a_redis_that_hangs(hall: Hall) -
     async with asyncio.timeout(2):
         await watch.ask()
     assert not watch.available
+
+
+@pytest.mark.every_redis
+async def test_the_watch_sees_every_server_answer_and_leaves_no_key_behind(hall: Hall) -> None:
+    watch = RedisWatch(hall.redis, hall.keys, hall.clock)
+    await watch.ask()
+    steady = watch.steady_for()
+    assert steady > 0
+    await watch.ask()
+    assert watch.steady_for() > steady
+    assert not await hall.redis.exists(hall.keys.requests)
+
+
+async def test_the_watch_notices_a_quick_restart_by_the_run_id(own_redis: LocalServer) -> None:
+    async with aclosing(Hall(own_redis.url)) as hall:
+        watch = RedisWatch(hall.redis, hall.keys, hall.clock)
+        await watch.ask()
+        own_redis.kill()
+        own_redis.start()
+        await hall.redis.connection_pool.disconnect()  # the next question meets the new server, and fails not once
+        before = watch.steady_for()
+        await watch.ask()
+        assert 0 < watch.steady_for() < before
 
 
 class Servers:

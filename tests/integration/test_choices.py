@@ -97,23 +97,6 @@ async def test_the_engine_that_adopts_a_turn_goes_on_with_its_choice(
     assert [described(request) for request in model.asked] == [True, True]
 
 
-@promise("the choice holds for all of the turn, also after a restart and at another engine")
-async def test_after_a_restart_the_same_choice_holds(start: Start, redis_url: str, model: Model) -> None:
-    publish(redis_url, tool("a__good"))
-    model.held.clear()
-    async with start(**ALLOWING) as engine:
-        await wait_until(engine.offers, what="the tool")
-        turn = await engine.begin(**CHOSEN)
-        await wait_until(lambda: model.open == 1, what="the model's stream")
-    await wait_until(lambda: model.open == 0, what="the end of its request")
-    model.held.set()
-    async with start(**ALLOWING) as engine:
-        events = await engine.events("GET", turn["eventsUrl"])
-    assert (events[-1].data["reason"], events[-1].data["model"]) == ("stop", "openai:other")
-    assert asked_for(model) == ["other", "other"]
-    assert [described(request) for request in model.asked] == [True, True]
-
-
 READ, NOW = tool("files__read"), tool("time__now")
 
 

@@ -1,16 +1,12 @@
 """The profiles `scale` and `observe` of Compose: three engines on a PostgreSQL behind nginx, four workers."""
 
-import http.client
 import json
 import re
 import subprocess
-import threading
 import urllib.request
 import uuid
-from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,49 +116,6 @@ def rows(stack: Stack, query: str) -> set[str]:
 
 
 CONTENTS = "SELECT session_id, number, role, content FROM messages WHERE interrupted = 0"
-COUNT = "Increment the counter, answering after 2 seconds, with token {token}"
-
-
-@contextmanager
-def load(stack: Stack) -> Generator[None]:
-    """Users who ask for a `once` call, again and again, as long as there is an engine."""
-    over = threading.Event()
-
-    def ask(user: int) -> None:
-        for number in range(1000):
-            if over.is_set() or stack.ask("/v1/chat", {"message": COUNT.format(token=f"u{user}n{number}")})[0] != 200:
-                return
-
-    with ThreadPoolExecutor(8) as users:
-        asking = [users.submit(ask, user) for user in range(8)]
-        try:
-            yield
-        finally:
-            over.set()
-    for each in asking:
-        assert isinstance(each.exception(), OSError | http.client.HTTPException | None)
-
-
-def test_a_restore_under_load_has_what_the_backup_has_and_runs_no_once_call_twice(stack: Stack, tmp_path: Path) -> None:
-    file = tmp_path / "backup.dump"
-    with load(stack):
-        wait_until_blocking(lambda: len(rows(stack, "SELECT event_id FROM outbox")) > 3, 60, what="calls")
-        before = rows(stack, CONTENTS)
-        # What the model asks for after the restore, in a turn that waited for it, is another call.
-        calls = {json.loads(each).get("token") for each in rows(stack, "SELECT arguments FROM tool_calls")}
-        stack.make("backup", f"FILE={file}")
-        open_calls = rows(stack, "SELECT correlation_id FROM tool_calls WHERE outcome IS NULL")
-        wait_until_blocking(
-            lambda: not open_calls & rows(stack, "SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"), 60
-        )
-        stack.make("restore", f"FILE={file}")
-
-    assert rows(stack, CONTENTS) >= before
-    wait_until_blocking(lambda: not rows(stack, "SELECT turn_id FROM turns WHERE status = 'running'"), 120)
-    log = stack.compose("exec", "--no-TTY", "demo-server", "cat", "/tmp/demo-effects.log").stdout
-    effects = Counter(json.loads(line).get("token") for line in log.splitlines())
-    assert calls & effects.keys()
-    assert {token: count for token, count in effects.items() if token in calls and count > 1 and token} == {}
 
 
 def test_a_broken_dump_leaves_the_database_as_it_is(stack: Stack, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import anyio
 import pytest
 
-from deploy.local.ports import free_port
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
@@ -265,20 +264,6 @@ async def test_a_missing_letter_is_reported_and_the_empty_name_of_a_script_is_no
 async def test_wrong_arguments_are_reported(operator: Operator, words: tuple[str, ...], said: str) -> None:
     answer = await operator.dead(*words)
     assert (answer.code, said in answer.err) == (WRONG, True)
-
-
-async def test_wrong_settings_are_reported_without_their_secrets(operator: Operator) -> None:
-    answer = await operator.dead("list", REDIS_URL="http://:hunter2@redis")
-    assert answer.code == WRONG
-    assert "REDIS_URL: must begin with redis://" in answer.err
-    assert "hunter2" not in answer.err
-
-
-async def test_without_redis_it_says_so_at_once(operator: Operator) -> None:
-    answer = await operator.dead("list", REDIS_URL=f"redis://:hunter2@127.0.0.1:{free_port()}/0")
-    assert answer.code == UNREACHABLE
-    assert "connecting to 127.0.0.1" in answer.err
-    assert "hunter2" not in answer.err
 
 
 async def test_a_redis_that_is_silent_is_given_up_within_5_seconds(operator: Operator) -> None:

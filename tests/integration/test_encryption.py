@@ -263,9 +263,7 @@ async def test_a_key_is_retired_by_the_command(
     assert (await chat_with(start, "Hi")).count(MARKER) >= 4
 
 
-async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_command(
-    open_database: OpenDatabase,
-) -> None:
+async def test_every_column_with_a_text_is_encrypted_and_decrypted_by_the_command(open_database: OpenDatabase) -> None:
     cipher = cipher_of([NEW, OLD])
     async with open_database() as database:
         await write_everything(EngineStore(database))

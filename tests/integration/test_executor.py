@@ -117,9 +117,7 @@ async def test_what_the_ledger_refuses_is_the_answer_at_once(
 
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("harness", [MailboxTimes(quiet=3600)], indirect=True)  # the sweep finds nothing by itself
-async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at_once(
-    harness: Harness,
-) -> None:
+async def test_a_call_that_was_answered_before_it_was_waited_for_is_looked_up_at_once(harness: Harness) -> None:
     request, other = harness.request(), harness.request()
     waiter = harness.run(other)
     for each in (request, other):
@@ -175,9 +173,7 @@ async def test_a_step_of_redis_clock_moves_no_deadline_of_a_call_that_is_waited_
     await asyncio.wait([waiter.task])
 
 
-async def test_without_redis_every_call_is_answered_by_its_deadline_or_its_stop(
-    own_redis: LocalServer,
-) -> None:
+async def test_without_redis_every_call_is_answered_by_its_deadline_or_its_stop(own_redis: LocalServer) -> None:
     async with aclosing(Harness(own_redis.url, HASTY)) as harness:
         calls = [harness.request(SOON_MS, execution_class=each) for each in ("once", "repeatable") for _ in range(10)]
         once, again = harness.request(), harness.request(execution_class="repeatable")
@@ -290,9 +286,7 @@ async def test_a_stop_that_redis_lost_is_written_again_to_the_next_server(
     assert await harness.ledger.cancel(call, CANCELLED) == replies.AlreadyFinished(outcome)
 
 
-async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(
-    harness: Harness,
-) -> None:
+async def test_a_waiter_that_is_slow_to_end_does_not_take_the_messages_of_its_cancellation(harness: Harness) -> None:
     call = harness.request()
     await harness.ledger.enqueue(call)
     delivery, fence = await started(harness)

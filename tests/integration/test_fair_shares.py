@@ -7,23 +7,22 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
 
 import pytest
 
-from callstream_runtime.connections import blocking_client, command_client
+from callstream_runtime.connections import blocking_client
 from dialog_engine.calls.mailbox import BLOCK_SECONDS, Mailbox
-from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
-from dialog_engine.chat.outbox import DEFAULT_ROUTES, OutboxRow
+from dialog_engine.calls.subscriptions import Unpublishable
+from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.relay.publish_queue import RelayTimes
-from dialog_engine.relay.relay import BATCH, Relay
+from dialog_engine.relay.relay import BATCH
 from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
-from plugins_contract.keys import Keys
-from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.ledger import replies
 from plugins_contract.messages import decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
-from tests.integration.engines import ENGINE, MemoryOutbox, at_work, request
+from tests.integration.engines import ENGINE, at_work, request
+from tests.integration.test_relay import Bench
 from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE
 from tests.support.publishers import FakePublisher
@@ -38,31 +37,14 @@ OFTEN = RelayTimes(poll=0.1)
 SLOTS = 4
 
 
-class Noted(Subscriptions):
-    """Every call is waited for; the last report of the relay on each is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: dict[str, replies.Enqueued | Unpublishable] = {}
-
-    def enqueued(self, correlation_id: str, answer: replies.Enqueued | Unpublishable) -> bool:
-        self.answers[correlation_id] = answer
-        return True
-
-
-class Engine:
+class Engine(Bench):
     """Outbox, relay and mailbox of one engine. It reads the notifications of its calls, unless it is `deaf`."""
 
     def __init__(
         self, url: str, times: RelayTimes = OFTEN, *, name: str = ENGINE, window: int = WINDOW, limit: int = 0
     ) -> None:
-        self.keys = Keys()
-        self.redis: Any = command_client(url)
-        self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
-        self.outbox = MemoryOutbox()
+        super().__init__(url, times, backlog_limit=limit, window=window)
         self._blocking = blocking_client(url, block_seconds=BLOCK_SECONDS)
-        self.calls = Noted()
-        self.answers = self.calls.answers
         self.mailbox = Mailbox(
             self._blocking,
             self.redis,
@@ -74,33 +56,18 @@ class Engine:
             cipher=CLEAR,
         )
         self.deaf = False
-        self._times = times
         self._name = name
-        self._window = window
-        self._limit = limit
-        self.relay = self.born_again()
-
-    def born_again(self) -> Relay:
-        """Another life on the same outbox."""
-        return Relay(
-            self.outbox,
-            self.redis,
-            self.ledger,
-            self.keys,
-            DEFAULT_ROUTES,
-            self.calls,
-            backlog_limit=self._limit,
-            subject_window=self._window,
-            cipher=CLEAR,
-            times=self._times,
-        )
 
     def _unmarked(self) -> frozenset[str]:
         return self.relay.unmarked()
 
     async def aclose(self) -> None:
-        await self.redis.aclose()
+        await super().aclose()
         await self._blocking.aclose()
+
+    def last(self, row: OutboxRow) -> replies.Enqueued | Unpublishable | None:
+        """The last report of the relay on a call."""
+        return self.answers.get(row.event_id, [None])[-1]
 
     def commits(self, subject: str, count: int = 1) -> list[OutboxRow]:
         """Commit so many calls of a subject; the relay is not notified."""
@@ -232,7 +199,7 @@ async def test_a_call_that_ends_while_it_is_held_back_never_reaches_the_stream(
         await wait_until(lambda: engine.relay.held == 0)
     assert ended.event_id not in workers.of("a")
     # Its notification may look as if a reply had been lost, and then the ledger is asked; it stays off the stream.
-    assert isinstance(engine.answers.get(ended.event_id), replies.AlreadyFinished | None)
+    assert isinstance(engine.last(ended), replies.AlreadyFinished | None)
 
 
 async def test_calls_of_an_earlier_life_count_against_the_window(engine: Engine, workers: Workers) -> None:
@@ -295,7 +262,7 @@ async def test_a_request_whose_reply_was_lost_is_marked_though_it_has_begun(engi
         await engine.ledger.enqueue(decode_request(lost.payload))
         engine.relay.begun(lost.event_id)
         await wait_until(lambda: lost.event_id in engine.answers)
-        assert isinstance(engine.answers[lost.event_id], replies.AlreadyQueued)
+        assert isinstance(engine.last(lost), replies.AlreadyQueued)
         await wait_until(lambda: lost.seq not in engine.outbox.left)
 
 
@@ -306,11 +273,11 @@ async def test_above_the_backlog_limit_only_subjects_with_their_share_are_refuse
         little = engine.asks("b")
         await wait_until(lambda: little[0].event_id in engine.answers)
         await wait_until(lambda: len(engine.answers) == WINDOW + 50 + 1)
-        answers = [engine.answers.get(row.event_id) for row in much]
+        answers = [engine.last(row) for row in much]
         assert all(isinstance(answer, replies.Queued) for answer in answers[:WINDOW])
         assert answers[WINDOW:50] == [None] * 30
         assert answers[50:] == [replies.Overloaded(50)] * 50
-        assert isinstance(engine.answers[little[0].event_id], replies.Queued)
+        assert isinstance(engine.last(little[0]), replies.Queued)
         assert engine.relay.held == 30
 
 
@@ -324,4 +291,4 @@ async def test_a_request_that_has_an_answer_does_not_count_against_the_window(en
             await engine.ledger.cancel(decode_request(row.payload), over)
         engine.relay.offer(rows)
         await wait_until(lambda: len(engine.answers) == 2 * WINDOW)
-    assert isinstance(engine.answers[rows[-1].event_id], replies.Queued)
+    assert isinstance(engine.last(rows[-1]), replies.Queued)

@@ -10,12 +10,7 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from dialog_engine.errors import (
-    LLMError,
-    LLMOverloadedError,
-    LLMRateLimitedError,
-    LLMRequestError,
-)
+from dialog_engine.errors import LLMError, LLMOverloadedError, LLMRateLimitedError, LLMRequestError
 from dialog_engine.llm.bounded_reading import bound_error
 from dialog_engine.llm.openai_client import MAX_DESCRIPTION
 from dialog_engine.llm.profiles import PROFILES
@@ -162,9 +157,7 @@ async def test_an_option_is_kept_if_doing_without_it_does_not_help(provider: Pro
 
 
 @promise("text deltas and tool calls come in order, and a stream of calls alone is no error")
-async def test_a_long_call_alone_is_no_error_and_no_silence_although_nothing_of_it_is_shown(
-    provider: Provider,
-) -> None:
+async def test_a_long_call_alone_is_no_error_and_no_silence_although_nothing_of_it_is_shown(provider: Provider) -> None:
     loop = asyncio.get_running_loop()
 
     async def script(exchange: Exchange) -> None:

@@ -346,10 +346,7 @@ async def test_vertex_is_asked_for_a_model_of_a_project_with_a_token_of_its_acco
 
 @pytest.mark.parametrize(
     ("settings", "named"),
-    [
-        (bedrock, "AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID"),
-        (vertex, "GOOGLE_APPLICATION_CREDENTIALS"),
-    ],
+    [(bedrock, "AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID"), (vertex, "GOOGLE_APPLICATION_CREDENTIALS")],
 )
 async def test_without_credentials_the_error_names_the_settings(
     provider: Provider, monkeypatch: pytest.MonkeyPatch, settings: Any, named: str

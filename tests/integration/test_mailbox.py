@@ -2,19 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.subscriptions import CallMessage, Subscriptions
 from plugins_contract.outcomes import CallFinished, CallProgress, CallReply, CallStarted
 from tests.integration import executor_harness
 from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.ledger import answered
-from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.anyio
@@ -191,30 +189,3 @@ async def test_the_reader_ends_whenever_it_is_cancelled(redis_url: str) -> None:
             reader.cancel()
             _, running = await asyncio.wait([reader], timeout=3)
             assert not running
-
-
-async def test_redis_may_be_restarted_while_calls_wait(
-    own_redis: LocalServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with aclosing(Harness(own_redis.url)) as harness:
-        await harness.bench.open()
-        request = await harness.bench.request()
-        async with at_work(harness.mailbox.run):
-            await harness.reading()
-            with harness.calls.subscribed([request.correlation_id], harness.note):
-                await harness.bench.engine.enqueue(request)
-                delivery, fence = await _started(harness)
-                own_redis.kill()
-                own_redis.start()
-                await wait_until(lambda: _completed(harness, delivery, fence))
-                await wait_until(
-                    lambda: CallFinished(answered("42")) in harness.replies.get(request.correlation_id, []), 8.0
-                )
-    assert "failed and is started again" not in caplog.text
-
-
-async def _completed(harness: Harness, delivery: Any, fence: int) -> bool:
-    with suppress(RedisUnavailable):
-        await harness.bench.worker.complete(delivery, fence, answered("42"))
-        return True
-    return False

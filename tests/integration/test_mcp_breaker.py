@@ -10,7 +10,7 @@ from plugins_contract.catalog import BreakerState, ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, McpServer, McpServers, NotSent, RetryLater, TimedOut
 from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.circuit_breaker import MAX_LATE
-from tests.integration.servers import QUICK, connected, owned, ready, remote, speaking
+from tests.integration.servers import QUICK, connected, ready, remote, speaking
 from tests.integration.servers.behaviours import answer, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Request, ScriptedServer, scripted
 from tests.marks import promise
@@ -143,22 +143,6 @@ async def test_calls_that_had_little_of_their_time_at_the_server_say_nothing_abo
         for _ in range(POLICY.failure_threshold + 2):
             assert isinstance(await server.call("hang", {}, timeout_s=timeout, granted_s=granted), TimedOut)
         assert server.breaker.state is BreakerState.CLOSED
-
-
-async def test_a_server_that_stays_away_is_refused_at_once_and_closes_when_its_owner_reaches_it() -> None:
-    policy = replace(QUICK, call_wait=0.1)
-    async with scripted(LEGACY, tool=answer) as peer, owned(remote(peer.url), policy) as server:
-        await wait_until(lambda: ready(server))
-        await peer.stop()
-        await server.call("tool", {}, timeout_s=5)
-        await wait_until(lambda: server.breaker.state is BreakerState.OPEN)
-        result = await server.call("tool", {}, timeout_s=60)
-        assert isinstance(result, NotSent)
-        assert "ConnectError" in result.reason or "connection" in result.reason
-        await peer.start()
-        await wait_until(lambda: ready(server))
-        assert server.breaker.state is BreakerState.CLOSED
-        assert isinstance(await server.call("tool", {}, timeout_s=5), Answered)
 
 
 async def test_a_connection_that_takes_many_calls_along_counts_once() -> None:

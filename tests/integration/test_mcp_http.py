@@ -14,14 +14,7 @@ from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, 
 from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.http_streams import open_http
 from plugins_mcp.mcp.transport_options import Http
-from tests.integration.servers import (
-    QUICK,
-    connected,
-    owned,
-    ready,
-    remote,
-    tool_names,
-)
+from tests.integration.servers import QUICK, connected, owned, ready, remote, tool_names
 from tests.integration.servers.behaviours import FATES, answer, error, never, status
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.marks import promise

@@ -24,10 +24,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_tool_has_its_own_idle_limit() -> None:
     tools = {"hang": ToolOptions(idle_timeout_ms=200)}
-    async with (
-        scripted(hang=never) as peer,
-        connected(remote(peer.url, idle_timeout_ms=30_000, tools=tools)) as server,
-    ):
+    async with scripted(hang=never) as peer, connected(remote(peer.url, idle_timeout_ms=30_000, tools=tools)) as server:
         assert await server.call("hang", {}, timeout_s=20) == TimedOut(sent=True, quiet_s=0.2)
 
 

@@ -268,30 +268,6 @@ async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
         assert isinstance(ours.result, Answered)
 
 
-@pytest.mark.parametrize("protocol", ERAS)
-async def test_a_cancelled_call_is_cancelled_at_the_child_and_its_answer_is_discarded(
-    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trace = tmp_path / "trace"
-
-    async def cancel() -> list[dict[str, Any]]:
-        async with opened(peer(trace, protocol)) as session, asyncio.timeout(10):
-            run = {"run": "read(); report(progress=1); answer(isError=True)"}
-            call = asyncio.create_task(session.call("t", run, SendState(), print, None))
-            await wait_until(lambda: '"tools/call"' in trace.read_text())
-            call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            again = await session.call("t", {"run": "answer()"}, SendState(), print, None)
-            assert isinstance(again, Answered)
-            assert not again.result.is_error
-        return received(trace)
-
-    ours, theirs = await both_ways(cancel, monkeypatch)
-    assert ours == theirs
-    assert [message["method"] for message in ours[-3:]] == ["tools/call", "notifications/cancelled", "tools/call"]
-
-
 @pytest.mark.parametrize("anyio_backend", LOOPS, indirect=True)
 async def test_a_call_waits_unsent_while_the_child_does_not_read(tmp_path: Path) -> None:
     trace, gate = tmp_path / "trace", tmp_path / "gate"

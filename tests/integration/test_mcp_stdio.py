@@ -23,17 +23,7 @@ from plugins_mcp.mcp.servers import McpServers
 from plugins_mcp.mcp.servers_file import parse_entry
 from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Stdio
-from tests.integration.servers import (
-    QUICK,
-    connected,
-    demo_stdio,
-    owned,
-    ready,
-    remote,
-    script,
-    speaking,
-    tool_names,
-)
+from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, script, speaking, tool_names
 from tests.integration.servers.behaviours import never
 from tests.integration.servers.every_transport import over
 from tests.integration.servers.scripted import Request, scripted
@@ -145,9 +135,7 @@ async def test_a_line_without_an_end_ends_the_connection_and_the_next_one_is_as_
         assert server.generation == 2
 
 
-async def test_output_that_is_not_mcp_is_logged_once_without_secrets(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_output_that_is_not_mcp_is_logged_once_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     says = 'print("the key is hunter22 or token=hidden1"); print("again"); say(request, {"content": []})'
     async with connected(replace(speaking(says), secrets=frozenset({"hunter22"}))) as server:
         for _ in range(3):
@@ -272,10 +260,7 @@ EXITED = "the server process exited with code 3 during the handshake"
     ids=["killed after initialize", "exits", "exits when probed", "closes its input and exits"],
 )
 def test_a_child_that_dies_in_its_handshake_is_a_clear_error_and_no_internal_one(
-    source: str,
-    protocol: str,
-    error: str,
-    caplog: pytest.LogCaptureFixture,
+    source: str, protocol: str, error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """uvloop, on which the worker runs, raises other errors than asyncio when a message is written to a dead child."""
     errors: set[str | None] = set()

@@ -104,9 +104,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Generator[Watched]:
         receiver.wait_ready(lambda: "Receiver of alerts on" in receiver.output())
         jobs = {name: [ports[name]] for name in ("redis", "postgres", "disk")}
         yield Watched(
-            redis,
-            stack.enter_context(running_prometheus(folder, jobs, alertmanager=ports["alertmanager"])),
-            receiver,
+            redis, stack.enter_context(running_prometheus(folder, jobs, alertmanager=ports["alertmanager"])), receiver
         )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,9 @@ import httpx2
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.personal_data.service import ErasureTimes
-from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings, with_times
+from tests.integration.engines import Engine, Event, Model, Start, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
@@ -26,15 +24,10 @@ DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=Appr
 
 
 @pytest.fixture
-async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
-) -> AsyncGenerator[tuple[Engine, Engine]]:
+async def engines(start: Start, redis_url: str, postgres_url: str) -> AsyncGenerator[tuple[Engine, Engine]]:
     """Two engines that share a database, and offer the tool."""
     publish(redis_url, DELETE)
-    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured, times=times))
-        there = await stack.enter_async_context(running_engine(configured, times=times))
+    async with start(database_url=postgres_url) as here, start(database_url=postgres_url) as there:
         for each in (here, there):
             await wait_until(each.offers, what="the tool")
         yield here, there
@@ -158,25 +151,6 @@ async def test_a_parked_turn_is_read_and_goes_on_after_its_log_has_expired(
     assert kinds(await here.events("GET", asked.events_at))[-1] == "done"
 
 
-async def test_a_reader_that_comes_when_redis_has_lost_the_log_of_a_turn_that_went_on_gets_everything(
-    engines: tuple[Engine, Engine], model: Model, redis_url: str
-) -> None:
-    here, there = engines
-    asked = await asking(here, model)
-    model.held.clear()
-    model.will_say("So be it.")
-    async with reading(here, asked.events_at) as first:
-        assert await asked.refuse(there) == 200
-        await wait_until(lambda: "text" in kinds(first)[-1:], what="the answer")
-        with SyncRedis.from_url(redis_url) as redis:
-            redis.delete(KEYS.turn(asked.turn_id))
-        async with reading(there, asked.events_at) as late:
-            model.held.set()
-    assert kinds(first).count("reset") == 0
-    [shown] = [each.data["events"] for each in late if each.name == "reset"]
-    assert "refused" in [each["data"].get("status") for each in shown]
-
-
 @promise("any engine takes a decision on the turn of any other, also while Redis is away")
 async def test_a_parked_turn_goes_on_while_redis_is_away(tmp_path: Path, own_redis: LocalServer, model: Model) -> None:
     publish(own_redis.url, DELETE)
@@ -225,23 +199,6 @@ async def test_a_message_is_refused_with_what_is_open_or_waits_or_declines_it(
     assert (await asked.state(here))["status"] == "cancelled"
     assert (await here.events("GET", waits.json()["eventsUrl"]))[-1].name == "done", "those behind it follow"
     assert len(model.asked) == 3, "the model is not asked about what was declined"
-
-
-@with_times(EngineTimes(erasures=ErasureTimes(look=0.05, settle=0, claim=0.2)))
-async def test_an_erasure_and_a_deletion_end_parked_turns(engines: tuple[Engine, Engine], model: Model) -> None:
-    here, there = engines
-    kept, erased = await asking(here, model), await asking(here, model)
-    assert await here.status("DELETE", f"/v1/sessions/{kept.session_id}") == 409
-    assert await there.status("DELETE", f"/v1/sessions/{kept.session_id}?stop=true") == 202
-    assert await there.status("GET", f"/v1/turns/{kept.turn_id}") == 404
-    async with here.client.stream("GET", "/v1/me/data") as answer:
-        assert erased.question["correlationId"] in (await answer.aread()).decode(), "it is exported"
-    await there.client.delete("/v1/me/data")
-
-    async def gone() -> bool:
-        return await here.status("GET", f"/v1/turns/{erased.turn_id}") == 404
-
-    await wait_until(gone, what="the erasure")
 
 
 @promise("what a reply, a turn and a subject consume is limited")

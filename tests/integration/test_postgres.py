@@ -14,14 +14,11 @@ import pytest
 
 from callstream_runtime.client_waits import ClientWait, client_wait
 from deploy.local.ports import free_port
-from dialog_engine.config import load
-from dialog_engine.config.store import StoreSettings
 from dialog_engine.errors import ConfigurationError, EngineError, StorageUnavailableError
 from dialog_engine.model import Turn
-from dialog_engine.operators.encrypt import open_store
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.postgres import PostgresDatabase, open_postgres
-from dialog_engine.storage.postgres_connection import BULK_TIMES, PostgresTimes
+from dialog_engine.storage.postgres_connection import PostgresTimes
 from dialog_engine.storage.postgres_server import check_version
 from tests.chaos.faults import BLACK_HOLE, Faults
 from tests.chaos.proxy import Proxy
@@ -128,11 +125,7 @@ async def test_a_server_that_is_not_there_is_named() -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 async def test_a_start_waits_for_a_server_that_cannot_be_used_yet(
-    server: PostgresServer,
-    url: str,
-    proxy: Proxy,
-    caplog: pytest.LogCaptureFixture,
-    silent: bool,
+    server: PostgresServer, url: str, proxy: Proxy, caplog: pytest.LogCaptureFixture, silent: bool
 ) -> None:
     proxy.set(BLACK_HOLE if silent else Faults(refuse=True))
     times = PostgresTimes(connect=2)  # the shortest that libpq knows
@@ -358,13 +351,6 @@ async def test_many_large_rows_may_take_longer_than_a_server_may_be_silent(
         began = time.monotonic()
         await database.write(lambda tx: tx.execute_many("INSERT INTO meta (key, value) VALUES ($1, $2)", rows))
     assert time.monotonic() - began > SOON.answer
-
-
-async def test_a_statement_of_an_operators_command_may_take_longer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_URL", url)
-    async with open_store(load(StoreSettings)) as database:
-        assert await database.read("SHOW statement_timeout") == [("10min",)]
-    assert BULK_TIMES.answer > BULK_TIMES.statement == 600
 
 
 @promise("many rows are written in one round trip while the row of their turn is locked")

@@ -1,8 +1,6 @@
 """Messages that wait for the turns before them: the store keeps them, in order, whatever becomes of their clients."""
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +22,6 @@ def model(model: Model) -> Model:
     """It never comes to an end of its own accord."""
     model.held.clear()
     return model
-
-
-@pytest.fixture
-async def engines(
-    tmp_path: Path, redis_url: str, postgres_url: str, model: Model, times: EngineTimes
-) -> AsyncGenerator[tuple[Engine, Engine]]:
-    """Two engines that share a database."""
-    configured = settings(tmp_path, redis_url, model.url, database_url=postgres_url)
-    async with AsyncExitStack() as stack:
-        here = await stack.enter_async_context(running_engine(configured, times=times))
-        there = await stack.enter_async_context(running_engine(configured, times=times))
-        yield here, there
 
 
 NO_LOOKS = EngineTimes(turns=TurnTimes(look=3600))
@@ -181,22 +167,6 @@ async def test_after_a_stop_the_next_message_is_held_with_those_behind_it_until_
     model.held.set()
     assert await ended(here, second) == "stop"
     assert await said(here, session_id) == ["first", "held", "behind"]
-
-
-async def test_a_message_is_sent_at_once_with_the_turn_before_it_stopped(
-    engines: tuple[Engine, Engine], model: Model
-) -> None:
-    here, there = engines
-    session_id, turn_id = await running(here)
-    await queued(here, session_id, "later")
-    now = await queued(here, session_id, "now")
-
-    sent = await there.client.post(f"/v1/turns/{now}/send?stop=true")
-
-    assert (sent.status_code, sent.json()["status"]) == (202, "running")
-    assert (await state(here, turn_id))["status"] == "cancelled"
-    model.held.set()
-    assert await ended(there, now) == "stop"
 
 
 @promise("messages that wait for their session are answered in the order in which they came, on all engines")

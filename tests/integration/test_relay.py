@@ -36,8 +36,8 @@ pytestmark = pytest.mark.anyio
 SOON = RelayTimes(look_back=0.2)
 OFTEN = replace(SOON, poll=0.05)
 """The relay polls so often that a test need not wait for it."""
-FREQUENT_POLLS = pytest.mark.parametrize("relay_times", [OFTEN])
-RARE_POLLS = pytest.mark.parametrize("relay_times", [replace(SOON, poll=60.0)])
+FREQUENT_POLLS = pytest.mark.parametrize("bench", [OFTEN], indirect=True)
+RARE_POLLS = pytest.mark.parametrize("bench", [replace(SOON, poll=60.0)], indirect=True)
 """The relay finds nothing by polling within a test."""
 
 
@@ -65,16 +65,21 @@ class Bench:
         self.metrics = Metrics()
         self.answers = self.calls.answers
         self.ledger = EngineLedger(self.redis, self.keys, cipher=CLEAR)
-        self.relay = Relay(
+        self._times, self._backlog_limit, self._window = times, backlog_limit, window
+        self.relay = self.born_again()
+
+    def born_again(self) -> Relay:
+        """Another life on the same outbox."""
+        return Relay(
             self.outbox,
             self.redis,
             self.ledger,
             self.keys,
             DEFAULT_ROUTES,
             self.calls,
-            backlog_limit=backlog_limit,
-            subject_window=window,
-            times=times,
+            backlog_limit=self._backlog_limit,
+            subject_window=self._window,
+            times=self._times,
             observer=ObservedCalls(self.metrics),
             cipher=CLEAR,
         )
@@ -93,14 +98,10 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(redis_url: str, relay_times: RelayTimes) -> AsyncGenerator[Bench]:
-    async with aclosing(Bench(redis_url, relay_times)) as bench:
+async def bench(redis_url: str, request: pytest.FixtureRequest) -> AsyncGenerator[Bench]:
+    """The parameter is its times."""
+    async with aclosing(Bench(redis_url, getattr(request, "param", SOON))) as bench:
         yield bench
-
-
-@pytest.fixture
-def relay_times() -> RelayTimes:
-    return SOON
 
 
 @promise("the relay wakes on a commit")
@@ -150,7 +151,7 @@ async def test_a_row_that_becomes_visible_late_and_is_not_offered_is_found(bench
     assert await bench.backlog() == 2
 
 
-@pytest.mark.parametrize("relay_times", [replace(SOON, mark=1.0)])
+@pytest.mark.parametrize("bench", [replace(SOON, mark=1.0)], indirect=True)
 async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_deleted_in_one_commit(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +176,7 @@ async def test_the_rows_of_answered_calls_are_not_marked_and_their_facts_are_del
     assert [row.event_type for row in marked] == [TOOL_CALL_FINISHED] * len(calls)
 
 
-@pytest.mark.parametrize("relay_times", [replace(SOON, facts=0.5)])
+@pytest.mark.parametrize("bench", [replace(SOON, facts=0.5)], indirect=True)
 async def test_facts_are_published_together_to_the_streams_of_their_routes(bench: Bench) -> None:
     turn = bench.outbox.add(TURN_FINISHED, "turn-1", b'{"a": 1}')
     async with at_work(bench.relay.run):
@@ -488,9 +489,7 @@ def test_requests_go_where_workers_read_them() -> None:
         check_routes(DEFAULT_ROUTES, DEFAULT_ROUTES | {EVENT_TYPE: "events.elsewhere"})
 
 
-async def test_a_clear_request_that_waited_while_everything_was_encrypted_is_published_encrypted(
-    bench: Bench,
-) -> None:
+async def test_a_clear_request_that_waited_while_everything_was_encrypted_is_published_encrypted(bench: Bench) -> None:
     cipher = cipher_of(["n" * 32])
     cipher.strict = True
     bench.relay = Relay(bench.outbox, bench.redis, bench.ledger, bench.keys, DEFAULT_ROUTES, bench.calls, cipher=cipher)

@@ -88,14 +88,6 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SqlEngines, "release", nothing)
 
 
-async def begun(engine: Engine, text: str = "Hi", session_id: str | None = None, **fields: str) -> dict[str, str]:
-    """A turn that runs without a connection."""
-    session_id = session_id or (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    answer = await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": text, **fields})
-    assert answer.status_code == 202, answer.text
-    return answer.json()
-
-
 async def said(engine: Engine, session_id: str) -> list[str]:
     """What was said in a session, as an engine tells it."""
     answer = await engine.client.get(f"/v1/sessions/{session_id}/messages")
@@ -163,7 +155,7 @@ async def test_a_turn_is_stopped_from_the_other_engine(
         monkeypatch.setattr(ControlPublisher, "stop", lost)
     here, there = engines
     model.held.clear()
-    turn = await begun(here)
+    turn = await here.begin()
     await wait_until(lambda: model.open == 1, what="the model's stream")
     asked_at = time.monotonic()
     answer = await there.client.post(f"/v1/turns/{turn['turnId']}/cancel")
@@ -186,7 +178,7 @@ async def test_an_engine_that_goes_down_leaves_its_turns_to_the_other_at_once(
     model.held.clear()
     async with place.engine() as there:
         async with place.engine() as here:
-            turn = await begun(here)
+            turn = await here.begin()
             await wait_until(lambda: model.open == 1, what="the model's stream")
         left_at = time.monotonic()
         if flushed:
@@ -206,7 +198,7 @@ async def test_a_fenced_owner_stops_and_ends_nothing(
 ) -> None:
     here, _ = engines
     model.held.clear()
-    turn = await begun(here)
+    turn = await here.begin()
     await wait_until(lambda: model.open == 1, what="the model's stream")
     async with place.database() as database:  # as if the other one had taken it for dead
         await database.write(
@@ -277,7 +269,7 @@ async def left_behind(place: Place) -> Turn:
     model = place.model
     model.held.clear()
     async with place.engine() as engine:
-        left = await begun(engine)
+        left = await engine.begin()
         await wait_until(lambda: model.open == 1, what="the model's stream")
     await wait_until(lambda: model.open == 0, what="the end of that stream")
     [(subject,)] = place.store.rows("SELECT subject FROM sessions")
@@ -306,7 +298,7 @@ async def test_without_redis_every_session_works_at_every_engine(
             assert [each["sessionId"] for each in await listed(engine)] == [new, session_id]
 
         model.held.clear()
-        turn = await begun(here)
+        turn = await here.begin()
         stopped = await there.client.post(f"/v1/turns/{turn['turnId']}/cancel")
         assert stopped.json() == {"turnId": turn["turnId"], "status": "cancelled"}
         assert await status(here, turn["turnId"]) == "cancelled"

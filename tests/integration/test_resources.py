@@ -102,10 +102,7 @@ async def test_resources_and_prompts_are_read_by_api(start: Start, redis_url: st
         assert (template["uri"], template["template"]) == ("notes://people/{name}", True)
 
         status, read = await place.read(ann, "notes://a/one")
-        assert (status, read["contents"]) == (
-            200,
-            [{"uri": "notes://a/one", "mimeType": "text/plain", "text": "ONE"}],
-        )
+        assert (status, read["contents"]) == (200, [{"uri": "notes://a/one", "mimeType": "text/plain", "text": "ONE"}])
         assert {"ttlMs", "cacheScope"} < read.keys()
         assert (await place.read(ann, "notes://people/ada"))[1]["contents"][0]["text"] == "about ada"
         [picture] = (await place.read(ann, "notes://picture"))[1]["contents"]

@@ -15,9 +15,8 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallState
-from plugins_contract.pools import Route
-from plugins_mcp.ports import PoolFinder
 from tests.integration.demo import Demo
+from tests.integration.test_worker_consumer import Only
 from tests.marks import promise
 from tests.support.operators import Operator
 from tests.support.processes import ROOT
@@ -32,19 +31,6 @@ CHILD = {
 }
 ECHO: dict[str, Any] = {"server": "demo", "tool": "echo", "arguments": {"text": "hello"}}
 KEYS = Keys()
-
-
-class Only(PoolFinder):
-    """One pool for every call, as an engine that has not looked again."""
-
-    def __init__(self, pool: str) -> None:
-        self._pool = pool
-
-    async def find(self, server: str, version: int) -> str | None:
-        return self._pool
-
-    async def route(self, server: str, version: int) -> Route:
-        return Route(self._pool)
 
 
 class File:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -12,10 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dialog_engine.errors import (
-    StorageUnavailableError,
-    TurnRunningError,
-)
+from dialog_engine.errors import StorageUnavailableError, TurnRunningError
 from dialog_engine.model import Turn
 from dialog_engine.storage.database import Database, Transaction
 from dialog_engine.storage.sqlite import CALLS_PER_MS, MAX_GROUP
@@ -145,14 +141,6 @@ async def test_a_failed_unit_writes_nothing_and_affects_no_other(storage: Engine
     assert {type(answer) for answer in answers[1:-9:3]} == {StorageUnavailableError}
     assert all(isinstance(answer, INTEGRITY_ERRORS) for answer in answers[2:-9:3])
     assert await keys(storage.database) == [str(n) for n in range(9)]
-
-
-async def test_parameters_have_numbers_and_now_is_in_milliseconds(storage: EngineStore) -> None:
-    numbers = ", ".join(f"CAST(${number} AS TEXT)" for number in (11, 1, *range(11, 0, -1)))
-    [(*values, now)] = await storage.database.read(f"SELECT {numbers}, now_ms()", *map(str, range(1, 12)))
-
-    assert values == ["11", "1", *map(str, range(11, 0, -1))]
-    assert abs(now - time.time() * 1000) < 60_000  # the clock of the database
 
 
 async def test_a_cancelled_caller_withdraws_its_unit_only(open_database: OpenDatabase) -> None:

@@ -34,13 +34,7 @@ from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutc
 from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import (
-    EngineStore,
-    NotedOffers,
-    question,
-    requested,
-    store_of,
-)
+from tests.support.engine_stores import EngineStore, NotedOffers, question, requested, store_of
 from tests.support.long_sessions import write_session
 from tests.support.waiting import wait_until
 

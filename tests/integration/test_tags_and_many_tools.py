@@ -8,9 +8,7 @@ import pytest
 from dialog_engine.model import ToolCall
 from tests.integration.engines import Event, Model, publish, running_engine, settings
 from tests.marks import promise
-from tests.support.fakes import (
-    tool,
-)
+from tests.support.fakes import tool
 from tests.support.tags import DIALECTS
 from tests.support.waiting import wait_until
 

@@ -21,8 +21,7 @@ KEYS = Keys()
 
 def catalog(server: str) -> ServerCatalog:
     return ServerCatalog(
-        server=server,
-        tools=(ToolEntry(name=f"{server}__add", server=server, tool="add", input_schema={}),),
+        server=server, tools=(ToolEntry(name=f"{server}__add", server=server, tool="add", input_schema={}),)
     )
 
 

@@ -3,28 +3,19 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import pytest
 
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.wiring.times import EngineTimes
-from tests.integration.engines import Engine, Model, running_engine, settings
+from tests.integration.engines import Engine, Model, with_times
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, with_times(EngineTimes(streams=StreamTimes(unread=0.5)))]
 
 PIECES, PIECE = 70, "x" * 50_000
 """More than the kernel keeps for a client."""
-
-
-@pytest.fixture
-async def engine(tmp_path: Path, redis_url: str, model: Model) -> AsyncGenerator[Engine]:
-    times = EngineTimes(streams=StreamTimes(unread=0.5))
-    async with running_engine(settings(tmp_path, redis_url, model.url), times=times) as engine:
-        yield engine
 
 
 @promise("a frozen client is dropped and affects no other")
@@ -33,8 +24,7 @@ async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(
 ) -> None:
     model.replies = [[{"content": PIECE}] * PIECES]
     model.held.clear()
-    session = (await engine.client.post("/v1/sessions")).json()["sessionId"]
-    turn = (await engine.client.post(f"/v1/sessions/{session}/turns", json={"message": "Hi"})).json()
+    turn = await engine.begin()
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.setblocking(False)
@@ -42,17 +32,13 @@ async def test_it_is_dropped_and_counted_and_its_turn_ends_completely(
         await loop.sock_connect(client, ("127.0.0.1", int(engine.url.rpartition(":")[2])))
         await loop.sock_sendall(client, f"GET {turn['eventsUrl']} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
         model.held.set()
-        await wait_until(lambda: dropped(engine), what="a dropped client")
+        await wait_until(lambda: engine.metric("dialog_clients_dropped_total 1.0"), what="a dropped client")
 
     await wait_until(lambda: ended(engine, turn["turnId"]), what="the end of the turn")
-    [*_, answer] = (await engine.client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
+    [*_, answer] = (await engine.client.get(f"/v1/sessions/{turn['sessionId']}/messages")).json()["messages"]
     assert answer["content"] == PIECES * PIECE
     assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def ended(engine: Engine, turn_id: str) -> bool:
     return (await engine.client.get(f"/v1/turns/{turn_id}")).json()["status"] == "done"
-
-
-async def dropped(engine: Engine) -> bool:
-    return "dialog_clients_dropped_total 1.0" in (await engine.client.get("/metrics")).text

@@ -107,12 +107,7 @@ class Crew:
 
     @asynccontextmanager
     async def consuming(
-        self,
-        name: str = "b",
-        *,
-        concurrency: int = 4,
-        times: LeaseTimes = OFTEN,
-        turn_seconds: float = TURN_SECONDS,
+        self, name: str = "b", *, concurrency: int = 4, times: LeaseTimes = OFTEN, turn_seconds: float = TURN_SECONDS
     ) -> AsyncGenerator[tuple[Consumer, Gate]]:
         """A consumer that runs for as long as the block, and then waits for what it has in hand."""
         redis, reader = command_client(self.url), blocking_client(self.url, block_seconds=BLOCK_SECONDS)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState, TextBlock
+from plugins_mcp.mcp.echo import NAME, TOOL
 from plugins_mcp.pins import PinKeeper
 from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
@@ -66,27 +66,6 @@ async def publish(caller: Caller, seen: ServerCatalog) -> None:
     """What another worker does."""
     fields = {"catalog": msgspec.json.encode(seen), "version": "1"}
     await caller.redis.hset(KEYS.catalog_of(seen.server), mapping=fields)
-
-
-async def test_a_call_is_run_and_answered(
-    redis_url: str, config: Path, caller: Caller, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    request = await caller.call("add", a=20, b=22)
-    async with ready(redis_url, config, caller):
-        outcome = await caller.outcome(request)
-        assert (outcome.state, outcome.attempts) == (CallState.SUCCEEDED, 1)
-        assert isinstance(outcome.content[0], TextBlock)
-        assert "42" in outcome.content[0].text
-        slow = await caller.call("slow_job", seconds=0.8, steps=4)
-        assert (await caller.outcome(slow)).state is CallState.SUCCEEDED
-        progress = await caller.progress(slow)
-        assert progress
-        assert progress == sorted(progress)
-    assert await caller.backlog() == 0
-    assert await caller.consumers() == {}
-    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings == ["REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis"]
 
 
 async def test_the_catalog_is_published_with_what_the_operator_trusts_and_taken_back_at_the_end(
@@ -221,3 +200,18 @@ async def test_a_cancel_by_the_control_channel_reaches_the_mcp_server(
         await caller.redis.publish(KEYS.control, notice)
         assert (await caller.outcome(request)).state is CallState.CANCELLED
         await wait_until(lambda: demo.statuses("control") == ["started", "cancelled"])
+
+
+@pytest.mark.parametrize("switched_on", [True, False])
+async def test_the_development_echo_is_offered_only_where_it_is_switched_on(
+    redis_url: str, tmp_path: Path, caller: Caller, caplog: pytest.LogCaptureFixture, *, switched_on: bool
+) -> None:
+    config = written(tmp_path, none={"command": "none", "disabled": True})
+    async with working(redis_url, config, development_echo=switched_on):
+        await wait_until(lambda: caller.command("SISMEMBER", KEYS.catalog, "none"), what="the catalog")
+        assert bool(await caller.command("SISMEMBER", KEYS.catalog, NAME)) is switched_on
+        assert ("DEVELOPMENT_ECHO is set" in caplog.text) is switched_on
+        assert "'none' is not used" not in caplog.text  # its operator's wish is no warning
+        if switched_on:
+            outcome = await caller.outcome(await caller.call(TOOL, server=NAME, text="hello"))
+            assert (outcome.state, outcome.content) == (CallState.SUCCEEDED, (TextBlock("hello"),))

@@ -29,6 +29,7 @@ class Caller(Bench):
         server: str = "demo",
         execution_class: str = "once",
         expires_in_ms: int = 60_000,
+        subject: str = "somebody",
         **arguments: Any,
     ) -> ToolCallRequested:
         request = msgspec.structs.replace(
@@ -36,6 +37,7 @@ class Caller(Bench):
             server=server,
             tool=tool,
             tool_name=f"{server}__{tool}",
+            subject=subject,
             arguments=arguments or {"text": "hello"},
         )
         await self.engine.enqueue(request)

@@ -8,8 +8,7 @@ import httpx2
 
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import CallState
-from tests.chaos.agreement import disagreements
-from tests.chaos.followed import engines_at
+from tests.chaos.followed import disagreements, engines_at
 from tests.chaos.history import Call, History
 from tests.chaos.invariants import of_effects
 from tests.chaos.pairs.stack import PairStack

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from dialog_engine.http.services import LARGE_AT_ONCE
-from tests.chaos.kill import CrashingReplica, Kill, Recovery
+from tests.chaos.kill import TRANSITIONS, CrashingReplica, Kill, Recovery, Transition
 from tests.chaos.load import Work
 from tests.chaos.report import Report, Size
 from tests.chaos.tools import ASKING, SERVER, mcp_config
-from tests.chaos.transitions import TRANSITIONS, Transition
 from tests.chaos.trial import in_lanes, quantile, trial
 from tests.support.replicas import Replica
 from tests.support.store import Kind

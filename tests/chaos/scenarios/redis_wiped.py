@@ -57,10 +57,7 @@ class Form:
 # More calls than the workers have room for: some wait in the stream, some run, some have just been answered.
 WORK = Work(calls_per_turn=10, open_calls=40, shortest_ms=200, longest_ms=2_500)
 ROOM = {"WORKER_CONCURRENCY": "8"}
-FORMS = {
-    Size.SHORT: Form((flush, flush_and_recreate), 3.0),
-    Size.FULL: Form((flush, flush_and_recreate) * 5, 20.0),
-}
+FORMS = {Size.SHORT: Form((flush, flush_and_recreate), 3.0), Size.FULL: Form((flush, flush_and_recreate) * 5, 20.0)}
 
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:

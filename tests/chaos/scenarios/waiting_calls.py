@@ -5,6 +5,7 @@ another, so that always as many wait. Latency is from before COMPLETE is sent un
 """
 
 import asyncio
+import json
 import resource
 import statistics
 import time
@@ -18,14 +19,41 @@ from redis import Redis
 
 from benchmarks.pair import Parts, engine_parts
 from callstream_runtime.garbage import tune_gc
+from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
+from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
-from tests.chaos.calls_through import Caller, caller
 from tests.chaos.report import Report, Size
 from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
+from tests.support.beginnings import begin
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class Caller:
+    """One turn that makes one call after the other."""
+
+    parts: Parts
+    turn: Turn
+
+    async def call(self, tool: ToolEntry, arguments: dict[str, Any]) -> tuple[ToolOutcome, float]:
+        """One call, from its commit to the commit of its result: the outcome, and the monotonic time when it came."""
+        call = ToolCall("call_1", new_id(), tool.name, json.dumps(arguments))
+        request = self.parts.executor.request(self.turn, call, tool, arguments)
+        await self.parts.calls.add_round(self.turn, AssistantMessage("", (call,)), [request], {})
+        async for update in self.parts.executor.run([request]):
+            if isinstance(update, CallAnswered):
+                at = time.monotonic()
+                await self.parts.calls.add_result(self.turn, call, update.outcome)
+                return update.outcome, at
+        raise RuntimeError("the call ended without an answer")
+
+
+async def caller(parts: Parts, subject: str) -> Caller:
+    return Caller(parts, await begin(parts.turns, subject, None, "a question"))
+
 
 CONNECTIONS = 8
 LOST_NOTIFICATION_SECONDS = 5.0

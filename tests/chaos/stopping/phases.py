@@ -98,9 +98,5 @@ PHASES = (
     # The calls of a round come to the worker together: while one of them works, the other one waits there.
     Phase("waiting for its server", _calls("progress"), [(NARROW, OBEYS), (NARROW, OBEYS)], late_ms=(10, 30)),
     Phase("waiting for approval", _calls("asked"), [(ASKING, ONCE)]),
-    Phase(
-        "several at once",
-        _calls("progress", 3),
-        [(SERVER, OBEYS), (SERVER, IGNORES), (SERVER, ONCE)],
-    ),
+    Phase("several at once", _calls("progress", 3), [(SERVER, OBEYS), (SERVER, IGNORES), (SERVER, ONCE)]),
 )
