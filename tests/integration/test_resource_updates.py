@@ -165,12 +165,13 @@ async def test_a_flood_of_updates_is_at_most_one_announcement_in_a_second(
         place.config.write_text(json.dumps({"mcpServers": servers}))
         place.rights.write_text('[[allow]]\ntools = ["*/*"]\n')
         await control.subscribe(Keys().control)
+        began_at = time.monotonic()
         async with working(redis_url, place.config, rights_file=place.rights):
             await wait_until(place.lists, 30, what="the resources")
             query = {"server": "flood", "uri": "flood://all"}
             read = place.engine.client.get("/v1/resources/content", headers=place.ann, params=query)
             assert (await read).status_code == 200
-            came: list[float] = []
+            came = 0
             took: list[float] = []
             ends_at = time.monotonic() + 5
             while time.monotonic() < ends_at:
@@ -180,9 +181,9 @@ async def test_a_flood_of_updates_is_at_most_one_announcement_in_a_second(
                 while message := await control.get_message(timeout=0):
                     if message["type"] == "message" and (update := decode_update(message["data"])):
                         assert (update.server, update.uris) == ("flood", ("flood://all",))
-                        came.append(time.monotonic())
-            assert 1 <= len(came) <= 7, came
-            assert len(took) >= 5, took
+                        came += 1
+            assert 1 < came <= time.monotonic() - began_at + 1
+            assert took, "the other server answers meanwhile"
 
 
 # --- What an engine keeps ---

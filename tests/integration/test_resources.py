@@ -61,9 +61,17 @@ class Place:
 
 @asynccontextmanager
 async def serving(
-    start: Start, redis_url: str, folder: Path, number: int = 3, rules: str = RULES, *, process: bool = False
+    start: Start,
+    redis_url: str,
+    folder: Path,
+    number: int = 3,
+    rules: str = RULES,
+    *,
+    process: bool = False,
+    engine_checks: bool = True,
 ) -> AsyncGenerator[Place]:
-    """A worker that has the server with so many more resources, in a process of its own or not, and an engine."""
+    """A worker that has the server with so many more resources, in a process of its own or not, and an engine, which
+    has the file of rights or not."""
     config, rights = folder / "mcp.json", folder / "rights.toml"
     command = {"command": sys.executable, "args": [str(SERVER), str(number)]}
     config.write_text(json.dumps({"mcpServers": {"notes": command}}))
@@ -78,7 +86,8 @@ async def serving(
             stack.callback(worker.close)
         else:
             await stack.enter_async_context(working(redis_url, config, rights_file=rights))
-        engine = await stack.enter_async_context(start(api_keys_file=keys, rights_file=rights))
+        checks = {"rights_file": rights} if engine_checks else {}
+        engine = await stack.enter_async_context(start(api_keys_file=keys, **checks))
         place = Place(engine, ann, bob, worker)
 
         async def listed() -> bool:
@@ -160,15 +169,32 @@ async def test_what_a_sender_has_no_right_to_is_not_there_for_them(
         shown = json.dumps((await place.get("/v1/tools", place.bob)).json())
         assert "notes://a/one" in shown
         assert "secret" not in shown
-    with closing(sqlite3.connect(tmp_path / "engine.sqlite3")) as store:
-        refused = store.execute("SELECT subject, server, tool FROM audit WHERE action = 'read.refused'").fetchall()
     names = [
         ("ann", "resource:notes://secret/key"),
         ("bob", "resource:notes://secret/key"),
         ("bob", "prompt:summary"),
         ("bob", "resource:notes://people/{name}"),
     ]
-    assert refused == [(subject, "notes", name) for subject, name in names]
+    assert refused_reads(tmp_path) == names
+
+
+def refused_reads(folder: Path) -> list[tuple[str, str]]:
+    """What the audit says of them: who, and what of the server."""
+    with closing(sqlite3.connect(folder / "engine.sqlite3")) as store:
+        rows = store.execute("SELECT subject, tool FROM audit WHERE action = 'read.refused' AND server = 'notes'")
+        return rows.fetchall()
+
+
+@promise("a resource or prompt that a sender has no right to is neither listed nor found nor read")
+async def test_what_the_worker_alone_refuses_is_not_there_either(start: Start, redis_url: str, tmp_path: Path) -> None:
+    async with serving(start, redis_url, tmp_path, engine_checks=False) as place:
+        for who, status in ((place.ann, 200), (place.bob, 200)):
+            assert (await place.read(who, "notes://a/one"))[0] == status
+        status, body = await place.read(place.bob, "notes://secret/key")
+        assert (status, body["code"]) == (404, "RESOURCE_NOT_FOUND")
+        status, body = await place.post("/v1/prompts/get", place.bob, name="summary", arguments={"text": "x"})
+        assert (status, body["code"]) == (404, "PROMPT_NOT_FOUND")
+    assert refused_reads(tmp_path) == [("bob", "resource:notes://secret/key"), ("bob", "prompt:summary")]
 
 
 @promise("a resource of 100 MB is refused with its code, in bounded memory of the worker")
