@@ -106,7 +106,7 @@ class _Requests(httpx2.AsyncBaseTransport):
             return _no_answer(502, str(error))
 
     async def _other(self, request: httpx2.Request) -> httpx2.Response:
-        """Open or close a stream of events. A session whose stream cannot be opened again announces nothing any more: it
+        """Open or close a stream of events. A session whose stream cannot be opened again announces nothing more: it
         counts as lost."""
         in_session = request.method == "GET" and "mcp-session-id" in request.headers
         try:
