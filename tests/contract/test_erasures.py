@@ -139,10 +139,10 @@ async def test_a_session_that_somebody_else_has_deleted_is_not_waited_for(store:
 async def test_what_servers_keep_for_a_deleted_conversation_or_subject_is_ended(redis: Any, redis_url: str) -> None:
     traces, leases = RedisEraser(redis, Keys(), []), SessionLeases(redis, Keys(), own_pool("a"), lease_ms=10_000)
     gone = [owner(SessionMode.CONVERSATION, "s"), owner(SessionMode.SUBJECT, "ada")]
-    answers = [await leases.hold("notes", each) for each in (*gone, "other")]
+    answers = [await leases.hold("notes", each, "1") for each in (*gone, "other")]
     held = [each.lease for each in answers if isinstance(each, Holding)]
     await traces.erase([ErasedSession("s", 0)])
-    await traces.erase_subject("ada")
+    await traces.end_state("ada")
     with SyncRedis.from_url(redis_url) as thread:
         assert leases.keep(thread, held) == held[:2]
 

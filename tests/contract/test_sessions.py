@@ -6,6 +6,7 @@ import pytest
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
+from plugins_contract.ledger.replies import Loss
 from plugins_contract.ledger.session_leases import (
     HeldElsewhere,
     Holding,
@@ -13,6 +14,7 @@ from plugins_contract.ledger.session_leases import (
     SessionLeases,
     forget_sessions,
 )
+from plugins_contract.messages import ToolCallRequested, new_id
 from plugins_contract.pools import Route, own_pool
 from plugins_contract.sessions import SessionMode, owner, owner_of
 from tests.support.ledger import LEASE_MS, Bench
@@ -41,10 +43,13 @@ async def opened(bench: Bench) -> None:
         await bench.command("XGROUP", "CREATE", KEYS.requests_of(pool), GROUP, "0", "MKSTREAM")
 
 
-async def asked(bench: Bench, pool: str, *, subject: str = "somebody", mode: SessionMode | None = None) -> None:
+async def asked(
+    bench: Bench, pool: str, *, subject: str = "somebody", mode: SessionMode | None = None
+) -> ToolCallRequested:
     chosen = Chosen(pool, mode or SessionMode.CONVERSATION)
     request = msgspec.structs.replace(await bench.request(), subject=subject)
     await EngineLedger(bench.redis, bench.keys, pools=chosen, cipher=CLEAR).enqueue(request)
+    return request
 
 
 async def lengths(bench: Bench) -> tuple[int, int, int]:
@@ -57,8 +62,8 @@ def worker(bench: Bench, pool: str, lease_ms: int = LEASE_MS) -> SessionLeases:
     return SessionLeases(bench.redis, bench.keys, pool, lease_ms=lease_ms)
 
 
-async def holding(bench: Bench, pool: str, lease_ms: int = LEASE_MS) -> Holding:
-    held = await worker(bench, pool, lease_ms).hold("demo", OWNER)
+async def holding(bench: Bench, pool: str, lease_ms: int = LEASE_MS, *, token: str = "") -> Holding:
+    held = await worker(bench, pool, lease_ms).hold("demo", OWNER, token or new_id())
     assert isinstance(held, Holding)
     return held
 
@@ -69,8 +74,16 @@ async def test_two_first_calls_go_to_one_worker_whichever_the_engines_name(bench
     await asked(bench, A)
     await asked(bench, B)
     assert await lengths(bench) == (2, 0, 0)
-    assert await worker(bench, B).hold("demo", OWNER) == HeldElsewhere(A)
+    assert await worker(bench, B).hold("demo", OWNER, new_id()) == HeldElsewhere(A)
     assert not (await holding(bench, A)).lost
+
+
+async def test_an_audit_finds_a_call_in_the_stream_of_a_holder(bench: Bench) -> None:
+    await opened(bench)
+    request = await asked(bench, A)
+    assert await bench.audit(request) == [None]
+    await bench.redis.delete(KEYS.requests_of(A))
+    assert await bench.audit(request) == [Loss.VANISHED]
 
 
 async def test_other_owners_are_held_by_themselves(bench: Bench) -> None:
@@ -113,7 +126,7 @@ async def test_a_lease_is_renewed_until_another_worker_holds_the_session(bench: 
     await opened(bench)
     lease = (await holding(bench, A, lease_ms=0)).lease
     assert worker(bench, A).keep(bench.thread, [lease]) == []
-    assert await worker(bench, B).hold("demo", OWNER) == HeldElsewhere(A)
+    assert await worker(bench, B).hold("demo", OWNER, new_id()) == HeldElsewhere(A)
     await worker(bench, A).close([lease])
     assert (await holding(bench, B)).lost
     assert worker(bench, A).keep(bench.thread, [lease]) == [lease]
@@ -125,7 +138,7 @@ async def test_what_redis_has_lost_of_a_session_is_restored(bench: Bench) -> Non
     await bench.redis.flushall()
     await opened(bench)
     assert worker(bench, A).keep(bench.thread, [lease]) == []
-    assert await worker(bench, B).hold("demo", OWNER) == HeldElsewhere(A)
+    assert await worker(bench, B).hold("demo", OWNER, new_id()) == HeldElsewhere(A)
 
 
 @pytest.mark.guard("keep", " or forgotten", "")
@@ -135,6 +148,16 @@ async def test_a_deleted_owner_is_kept_by_nobody_and_may_come_again(bench: Bench
     await forget_sessions(bench.redis, bench.keys, [OWNER])
     assert worker(bench, A).keep(bench.thread, [lease]) == [lease]
     assert not (await holding(bench, B)).lost
+
+
+@pytest.mark.guard("hold", " or opened == token")
+@pytest.mark.guard("hold", "opened == '0' or opened == token", "opened == '0' or opened ~= '1'")
+async def test_hold_asked_again_after_a_lost_reply_finds_no_earlier_session(bench: Bench) -> None:
+    await opened(bench)
+    first, again = [await holding(bench, A, token="1a") for _ in range(2)]
+    assert (first.lost, again.lost) == (False, False)
+    assert (await holding(bench, A, token="2b")).lost
+    assert (await holding(bench, A, token="2b")).lost
 
 
 async def test_a_session_that_was_never_opened_is_not_lost(bench: Bench) -> None:
@@ -148,7 +171,7 @@ async def test_a_worker_ends_no_lease_but_its_own(bench: Bench) -> None:
     await opened(bench)
     await holding(bench, A)
     await worker(bench, B).close([SessionLease("demo", OWNER, 1)])
-    assert await worker(bench, B).hold("demo", OWNER) == HeldElsewhere(A)
+    assert await worker(bench, B).hold("demo", OWNER, new_id()) == HeldElsewhere(A)
 
 
 async def test_a_call_of_a_shared_server_leaves_no_trace_of_a_session(bench: Bench) -> None:

@@ -5,12 +5,15 @@ import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
+from redis import Redis
 
 from dialog_engine.storage import schemas
 from dialog_engine.storage.postgres import open_postgres
+from plugins_contract.keys import Keys
 from tests.e2e.chat_page import ChatPage
 from tests.marks import exhaustive, promise
 from tests.support import previous_release
@@ -133,6 +136,36 @@ def test_the_turn_of_an_engine_that_is_replaced_ends_at_one_of_the_other_release
         assert [effect["status"] for effect in stack.effects("moved")] == ["started", "finished"]
         leaving.close()
         staying.close()
+
+
+def test_beside_an_engine_of_the_last_release_nothing_is_parked_and_no_question_is_declared(
+    previous: PreviousRelease,
+) -> None:
+    with parts(engine=previous.engine) as stack:
+        assert stack.engine
+        new = Replica(stack, "new")
+        new.wait_for_tools()
+        _, turn = new.begin("Delete everything, with token parked")
+        state = f"/v1/turns/{turn}"
+        wait_until_blocking(lambda: new.http.get("/v1/me/pending").json()["approvals"], 60, what="the question")
+        assert declares_questions(stack, new, "beside") is False
+        assert "parked" not in new.http.get(state).json()
+        assert stack.engine.stop() == 0
+        wait_until_blocking(lambda: new.http.get(state).json().get("parked"), 60, what="the parked turn")
+        assert declares_questions(stack, new, "alone") is True
+        new.close()
+
+
+def declares_questions(stack: Stack, engine: Replica, token: str) -> bool:
+    """Whether a request of the engine says that questions of the server are answered."""
+    engine.begin(f"Run a slow job for 3 seconds, with token {token}")
+    stack.wait_for_effect(token)
+    with Redis.from_url(stack.redis.url) as redis:
+        client: Any = redis
+        streams = [Keys().requests, *client.scan_iter(Keys().requests_of("*"))]
+        events = [fields[b"event"] for each in streams for _, fields in client.xrange(each)]
+    [event] = [each for each in events if token.encode() in each]
+    return b'"mayAsk":true' in event
 
 
 @promise("parts of the last release and of this one work together", only_in_test_all="the same")

@@ -14,7 +14,7 @@ from dialog_engine.peers.control import ControlListener
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import decode_reply
-from plugins_mcp.control import listen_for_cancels
+from plugins_mcp.control import listen_for_control
 from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.waiting import wait_until
@@ -35,7 +35,7 @@ Listener = Callable[[Redis, Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
 async def worker(redis: Redis, receive: Callable[[str], None]) -> None:
-    await listen_for_cancels(redis, KEYS, receive)
+    await listen_for_control(redis, KEYS, receive, lambda owners: receive(owners[0]))
 
 
 async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
@@ -47,6 +47,7 @@ async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
     ("listen", "channel", "message"),
     [
         (worker, KEYS.control, {"kind": "cancel", "correlationId": "x"}),
+        (worker, KEYS.control, {"kind": "forget", "owners": ["x"]}),
         (engine, KEYS.engines, {"kind": "stop", "turnId": "x"}),
     ],
 )

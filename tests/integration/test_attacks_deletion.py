@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import aclosing, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.service import ErasureTimes
 from dialog_engine.storage.erasures import DELETED_AT_ONCE
 from dialog_engine.wiring.times import EngineTimes
+from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.sessions import SessionMode, owner
 from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.fakes import tool
@@ -155,6 +158,27 @@ async def test_an_error_after_the_commit_of_an_erasure_is_not_the_answer_and_it_
                 assert (answer.status_code, answer.json()) == (202, left_over(traces=1))
     async with start() as engine:
         await wait_until_is(lambda: engine.status("DELETE", f"/v1/sessions/{session}"), 404)
+
+
+@promise("the deletion of a conversation or of a subject ends what MCP servers keep for it")
+@with_times(EngineTimes(erasures=ErasureTimes(settle=3_600)))
+async def test_workers_are_notified_at_once_of_a_deletion(start: Start, redis: Any) -> None:
+    owners = set[str]()
+
+    async def are_notified(*expected: str) -> bool:
+        message = await control.get_message(ignore_subscribe_messages=True)
+        owners.update(msgspec.json.decode(message["data"]).get("owners", ()) if message else ())
+        return owners == {*expected}
+
+    async with start() as engine, redis.pubsub() as control:
+        await control.subscribe(Keys().control)
+        one, other = [(await engine.chat("Hi"))[0].data["sessionId"] for _ in range(2)]
+        of_one, of_other = [owner(SessionMode.CONVERSATION, each) for each in (one, other)]
+        await engine.client.delete(f"/v1/sessions/{one}")
+        await wait_until(partial(are_notified, of_one), 20, what="the deletion")
+        await engine.client.delete("/v1/me/data")
+        everything = (of_one, of_other, owner(SessionMode.SUBJECT, "local"))
+        await wait_until(partial(are_notified, *everything), 20, what="the erasure")
 
 
 @promise("an erasure costs one pass over each stream, whatever the number of sessions")

@@ -3,16 +3,20 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import psycopg
 import pytest
 from redis import Redis as SyncRedis
 
+from dialog_engine.chat.ownership import OwnershipTimes
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
-from tests.integration.engines import Engine, Event, Model, Start, publish, running_engine, settings
+from tests.integration.engines import Engine, Event, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
 from tests.support.fakes import tool
 from tests.support.servers import LocalServer
@@ -49,15 +53,15 @@ class Asking:
         return (await engine.client.get(f"/v1/turns/{self.turn_id}")).json()
 
 
+async def is_parked(engine: Engine, turn_id: str) -> bool:
+    return (await engine.client.get(f"/v1/turns/{turn_id}")).json().get("parked", False)
+
+
 async def asking(engine: Engine, model: Model) -> Asking:
     """A turn that asks its user, and is parked."""
     model.will_call(DELETE.name)
     turn = await engine.begin("Delete it")
-
-    async def is_parked() -> bool:
-        return (await engine.client.get(f"/v1/turns/{turn['turnId']}")).json().get("parked", False)
-
-    await wait_until(is_parked, what="the parked turn")
+    await wait_until(partial(is_parked, engine, turn["turnId"]), what="the parked turn")
     [pending] = [
         each
         for each in (await engine.client.get("/v1/me/pending")).json()["approvals"]
@@ -168,6 +172,26 @@ async def test_a_parked_turn_goes_on_while_redis_is_away(tmp_path: Path, own_red
 
 async def send(engine: Engine, session_id: str, **fields: str) -> httpx2.Response:
     return await engine.client.post(f"/v1/sessions/{session_id}/turns", json={"message": "This instead", **fields})
+
+
+@promise("nothing is parked while an engine of a release that does not know it shares the store")
+@with_times(EngineTimes(ownership=OwnershipTimes(lease=120.0)))
+async def test_a_turn_that_waits_beside_an_engine_of_an_earlier_release_is_parked_when_that_is_gone(
+    engines: tuple[Engine, Engine], model: Model, postgres_url: str
+) -> None:
+    here, there = engines
+    with psycopg.connect(postgres_url, autocommit=True) as store:
+        store.execute("INSERT INTO engines (engine_id, lease_until, release, started_at) VALUES ('old', 1, '0.1.0', 1)")
+        model.will_call(DELETE.name)
+        turn = await here.begin("Delete it")
+        async with here.stream("GET", f"/v1/turns/{turn['turnId']}/events") as stream:
+            while (await stream.until("control")).data["type"] != "waiting":
+                pass
+        assert not await is_parked(here, turn["turnId"])
+        assert await here.metric("dialog_turns_running 1.0")
+        store.execute("UPDATE engines SET lease_until = 0 WHERE engine_id = 'old'")  # it has ended
+    await wait_until(partial(is_parked, there, turn["turnId"]), what="the parked turn")
+    await wait_until(lambda: here.metric("dialog_turns_running 0.0"), what="no running turn")
 
 
 @promise("a message may decline what a turn asks, and begins after it")

@@ -1,112 +1,33 @@
 """Servers that keep state: each conversation or subject has a session of its own, in one worker."""
 
 import json
-import os
-import signal
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from callstream_runtime.clock import RedisClock
-from callstream_runtime.pool_directory import PoolDirectory
 from deploy.local.ports import free_port
-from plugins_contract.encryption import CLEAR
 from plugins_contract.errors import ErrorCode
-from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.session_leases import forget_sessions
-from plugins_contract.messages import ToolCallRequested
-from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.pools import OWN_POOL
 from plugins_contract.sessions import SessionMode, owner
 from tests.marks import promise
-from tests.support.processes import ROOT, Process
+from tests.support.notes import Notes, config, text, workers
+from tests.support.processes import Process
+from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
 pytestmark = pytest.mark.anyio
 
 
-class Notes:
-    """The engine's side of the stateful server."""
-
-    def __init__(self, caller: Caller) -> None:
-        self.caller = caller
-        self.redis = caller.redis
-        self.keys = caller.keys
-        self._directory = PoolDirectory(caller.redis, caller.keys, RedisClock())
-        self.engine = EngineLedger(caller.redis, caller.keys, cipher=CLEAR, pools=self._directory)
-        self.old_engine = caller.engine
-
-    async def ask(
-        self, conversation: str, tool: str = "note", *, subject: str = "ann", old: bool = False, **arguments: Any
-    ) -> ToolCallRequested:
-        request = msgspec.structs.replace(
-            await self.caller.request(),
-            session_id=conversation,
-            subject=subject,
-            server="notes",
-            tool=tool,
-            arguments=arguments,
-        )
-        await (self.old_engine if old else self.engine).enqueue(request)
-        return request
-
-    async def result(self, conversation: str, tool: str = "note", **how: Any) -> str:
-        return text(await self.caller.outcome(await self.ask(conversation, tool, **how)))
-
-    async def outcome(self, conversation: str, tool: str = "note", **how: Any) -> ToolOutcome:
-        return await self.caller.outcome(await self.ask(conversation, tool, **how))
-
-    async def children(self) -> int:
-        """How many processes of the server the workers say they have."""
-        fields = await self.redis.hgetall(self.keys.catalog_of("notes"))
-        return sum(
-            msgspec.json.decode(beat).get("children", 0) for name, beat in fields.items() if name[:7] == b"worker:"
-        )
-
-    async def ready(self, workers: int) -> None:
-        async def announced() -> bool:
-            rows = await self.redis.hgetall(self.keys.pools)
-            return sum(bool(msgspec.json.decode(row).get("sessions")) for row in rows.values()) >= workers
-
-        await wait_until(announced, 20)
-        await wait_until(partial(self.redis.hexists, self.keys.catalog_of("notes"), "version"), 20)
-
-
-def text(outcome: ToolOutcome) -> str:
-    assert outcome.state is CallState.SUCCEEDED, outcome
-    return " ".join(block.text for block in outcome.content if isinstance(block, TextBlock))
-
-
 @pytest.fixture
 def notes(caller: Caller) -> Notes:
     return Notes(caller)
-
-
-def config(folder: Path, **options: Any) -> Path:
-    path = folder / "mcp.json"
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "tests.integration.servers.notes"],
-        "env": {"PYTHONPATH": str(ROOT), "FILE": "/notes/{session}"},
-        "callstream": {"session": "conversation"} | options,
-    }
-    path.write_text(json.dumps({"mcpServers": {"notes": server}}))
-    return path
-
-
-@asynccontextmanager
-async def workers(notes: Notes, url: str, path: Path, count: int) -> AsyncGenerator[None]:
-    async with AsyncExitStack() as stack:
-        for _ in range(count):
-            await stack.enter_async_context(working(url, path))
-        await notes.ready(count)
-        yield
 
 
 @promise("two conversations do not see each other's state at a server that keeps it, with any number of workers")
@@ -123,6 +44,8 @@ async def test_conversations_do_not_see_each_others_state(
                 outcome = await notes.caller.outcome(request)
                 assert text(outcome) == " ".join(f"{name}{n}" for n in range(step + 1))
                 assert not outcome.state_lost
+        streams = await notes.directory.streams()  # those that metrics count
+        assert sum(OWN_POOL in each for each in streams) == count
 
 
 async def test_a_session_of_a_trusted_server_may_call_what_was_accepted_for_all_and_nothing_else(
@@ -165,72 +88,6 @@ async def test_the_conversations_of_a_subject_share_its_state_and_no_other_subje
         assert mine != theirs
 
 
-@asynccontextmanager
-async def processes(notes: Notes, url: str, path: Path, count: int) -> AsyncGenerator[None]:
-    """Workers in processes."""
-    env = {**os.environ, "REDIS_URL": url, "MCP_CONFIG": str(path), "HEALTH_PORT": "0"}
-    argv = [sys.executable, "-m", "tests.support.quick_worker", "--patient"]
-    started = [Process(argv, env=env) for _ in range(count)]
-    try:
-        await notes.ready(count)
-        yield
-    finally:
-        for each in started:
-            each.close()
-
-
-async def holder(notes: Notes, conversation: str) -> int:
-    """The process id of the worker that holds the session of a conversation."""
-    row = await notes.redis.hget(notes.keys.session(owner(SessionMode.CONVERSATION, conversation)), "notes")
-    rows = await notes.redis.hgetall(notes.keys.pools)
-    (worker,) = [name for name, each in rows.items() if row.endswith(msgspec.json.decode(each)["own"].encode())]
-    return int(worker.rsplit(b"-", 2)[1])
-
-
-@promise("a worker that holds sessions is killed: model and user are told that state is lost, once, and nobody else is")
-async def test_a_holder_is_killed(notes: Notes, redis_url: str, tmp_path: Path) -> None:
-    async with processes(notes, redis_url, config(tmp_path), 2):
-        names = ["one", "two", "three", "four"]
-        for name in names:
-            assert await notes.result(name, text="a") == "a"
-        held = {name: await holder(notes, name) for name in names}
-        assert len({*held.values()}) == 2, "the sessions are spread"
-        running = await notes.ask("one", text="b", seconds=60)
-        await notes.caller.started(running)
-        os.kill(held["one"], signal.SIGKILL)
-        assert (await notes.caller.outcome(running, 30)).state is CallState.UNKNOWN
-        for name in names:
-            first, second = [await notes.outcome(name, text=each) for each in "cd"]
-            lost = held[name] == held["one"]
-            assert (first.state_lost, second.state_lost) == (lost, False)
-            assert text(second) == ("c d" if lost else "a c d")
-
-
-async def test_a_child_that_dies_loses_the_state_of_its_session_alone(
-    notes: Notes, redis_url: str, tmp_path: Path
-) -> None:
-    async with workers(notes, redis_url, config(tmp_path), 1):
-        for name in ("one", "two"):
-            await notes.result(name, text="a")
-        assert (await notes.outcome("one", "die")).state is CallState.UNKNOWN
-        first = await notes.outcome("one", text="b")
-        assert (text(first), first.state_lost) == ("b", True)
-        other = await notes.outcome("two", text="b")
-        assert (text(other), other.state_lost) == ("a b", False)
-
-
-async def test_a_worker_that_stops_leaves_its_sessions_to_others(notes: Notes, redis_url: str, tmp_path: Path) -> None:
-    path = config(tmp_path)
-    async with working(redis_url, path) as stopping:
-        await notes.ready(1)
-        await notes.result("one", text="a")
-        async with working(redis_url, path):
-            await notes.ready(2)
-            stopping.set()
-            again = await notes.outcome("one", text="b")
-            assert (text(again), again.state_lost) == ("b", True)
-
-
 @promise("a session that nobody uses is ended, and its process too")
 async def test_idle_sessions_end(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with workers(notes, redis_url, config(tmp_path, sessionIdleMs=400), 2):
@@ -245,10 +102,26 @@ async def test_a_deleted_conversation_keeps_no_process(notes: Notes, redis_url: 
     async with workers(notes, redis_url, config(tmp_path), 1):
         await notes.result("one", text="a")
         await notes.result("two", text="a")
-        await forget_sessions(notes.redis, notes.keys, [owner(SessionMode.CONVERSATION, "one")])
+        await deleted(notes, "one")
         await wait_until(partial(has_children, notes, 1), 20)
         assert await notes.result("two", text="b") == "a b"
         assert await notes.result("one", text="b") == "b"
+
+
+@promise("the deletion of a conversation or of a subject ends what MCP servers keep for it")
+async def test_a_deletion_ends_a_session_before_its_lease_is_renewed(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    seldom = replace(QUICK, renew=60.0)
+    async with working(redis_url, config(tmp_path), seldom):
+        await notes.ready(1)
+        await notes.result("one", text="a")
+        await deleted(notes, "one")
+        await wait_until(partial(has_children, notes, 0), 20)
+
+
+async def deleted(notes: Notes, conversation: str) -> None:
+    await forget_sessions(notes.redis, notes.keys, [owner(SessionMode.CONVERSATION, conversation)])
 
 
 @promise("a thousand conversations that want a session of their own are bounded, refused by name, and hurt no other")
@@ -267,12 +140,29 @@ async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, re
         assert await notes.children() <= 3
 
 
+async def test_more_sessions_than_a_worker_may_have_of_all_servers_are_refused(
+    notes: Notes, redis_url: str, tmp_path: Path
+) -> None:
+    path = config(tmp_path)
+    entry = json.loads(path.read_text())["mcpServers"]["notes"]
+    path.write_text(json.dumps({"mcpServers": {"notes": entry, "other": entry}}))
+    async with working(redis_url, path, worker_max_sessions=2):
+        await notes.ready(1)
+        assert await notes.result("one", text="a") == "a"
+        assert await notes.result("one", text="b", server="other") == "b"
+        full = (await notes.outcome("two", text="a", subject="bob")).error
+        assert full is not None
+        assert full.code is ErrorCode.OVERLOADED
+        assert "too many open sessions of all MCP servers (2); try again" in full.message
+        assert await notes.result("one", text="c") == "a c"
+
+
 async def test_what_was_refused_is_not_said_to_be_lost_later(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with workers(notes, redis_url, config(tmp_path, maxSessions=1), 1):
         await notes.result("one", text="a")
         refused = [await notes.ask("two", text="a") for _ in range(5)]
         assert all([(await notes.caller.outcome(each)).error for each in refused])
-        await forget_sessions(notes.redis, notes.keys, [owner(SessionMode.CONVERSATION, "one")])
+        await deleted(notes, "one")
 
         async def has_room() -> ToolOutcome | None:
             outcome = await notes.outcome("two", text="b")

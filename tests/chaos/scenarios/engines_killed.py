@@ -44,6 +44,7 @@ FORMS = {
             (_NAMED["the round is committed, the relay does not have it"], Recovery.TAKEOVER),
             (_NAMED["the end is committed, not sent"], Recovery.TAKEOVER),
             (_NAMED["the approval is committed, not sent"], Recovery.RESTART),
+            (_NAMED["the turn is parked"], Recovery.TAKEOVER),
         ],
         turns=2,
         lanes=2,

@@ -27,7 +27,7 @@ from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
-from tests.support.waiting import wait_until
+from tests.support.locks import blocked
 
 pytestmark = pytest.mark.anyio
 
@@ -119,22 +119,6 @@ async def test_what_no_end_has_begun_is_begun_by_one_engine(storage: EngineStore
     assert await storage.waiting.waiting([turn.turn_id]) == set()
 
 
-async def blocked(storage: EngineStore, number: int) -> None:
-    """Wait until so many units wait for the lock of a session; in SQLite they wait in their order in any case."""
-    waiting_for_locks = (
-        "SELECT count(*) AS units FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-
-    async def wait() -> bool:
-        [row] = await storage.database.read(waiting_for_locks)
-        return row.units == number
-
-    if "Postgres" in type(storage.database).__name__:
-        await wait_until(wait, what=f"{number} units that wait")
-    else:
-        await asyncio.sleep(0)
-
-
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")
 @pytest.mark.parametrize(
     ("order", "reason", "becomes"),
@@ -167,7 +151,7 @@ async def test_an_end_and_a_message_at_the_same_time_do_not_miss_each_other(
             else other.turns.begin(sent, "Next", queue=True)
         )
         tasks.append(asyncio.create_task(work))
-        await blocked(storage, number)
+        await blocked(storage.database, number)
     go_on.set()
     await asyncio.gather(holder, *tasks)
 

@@ -84,7 +84,7 @@ class Keys:
 
     @property
     def control(self) -> str:
-        """Pub/sub: cancel requests and catalog changes. A lost message costs latency only."""
+        """Pub/sub: cancel requests, deleted owners of sessions, catalog changes. A lost message costs latency only."""
         return f"{self.prefix}plugins.control"
 
     @property

@@ -38,6 +38,11 @@ class Settings(ServiceSettings):
         description="Name of this worker's pool, whose stream an autoscaler can read: all of it have the same servers.",
     )
     worker_concurrency: int = Field(32, ge=1, le=1000, description="Calls that one worker runs at the same time.")
+    worker_max_sessions: int = Field(
+        64,
+        ge=1,
+        description="Sessions that one worker has open at MCP servers that keep state, over all of them.",
+    )
     result_max_bytes: int = Field(
         1_048_576,
         ge=1024,

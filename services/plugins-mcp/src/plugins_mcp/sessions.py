@@ -7,7 +7,8 @@ request: what stands in Redis decides only which worker runs the call.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,8 @@ class SessionKeeper(Sessions):
         self._times = times
         self._held: dict[tuple[str, str], _Held] = {}
         """By server and owner."""
+        self._asked: dict[tuple[str, str], str] = {}
+        """The tokens of those HOLD to which no answer has come."""
         self._opening = asyncio.Lock()
         self._closed = False
 
@@ -61,15 +64,16 @@ class SessionKeeper(Sessions):
             if owner in own and held and time.monotonic() - held.renewed_at < self._times.give_up:
                 return None
             asked_at = time.monotonic()
-            answer = await self._leases.hold(request.server, owner)
+            answer = await self._leases.hold(request.server, owner, self._asked.setdefault(key, uuid.uuid4().hex))
             if isinstance(answer, HeldElsewhere):
                 self._drop(key)
                 return answer.pool
-            if owner not in own and not own.make_room(request.subject):
+            if has_room := owner in own or own.make_room(request.subject):
+                self._held[key] = _Held(answer.lease, asked_at)
+            else:
                 await self._leases.close([answer.lease], opened=answer.lost)
-                return None
-            self._held[key] = _Held(answer.lease, asked_at)
-            if owner not in own:
+            self._asked.pop(key, None)
+            if has_room and owner not in own:
                 own.open(owner, request.subject, lost=answer.lost)
             return None
 
@@ -91,6 +95,11 @@ class SessionKeeper(Sessions):
         if (session := own.get(owner)) is not None:
             return await session.run(call)
         return Rejected(ErrorCode.OVERLOADED, f"{own.refusal(request.subject)}; it was not run")
+
+    def forget(self, owners: Sequence[str]) -> None:
+        """End the sessions of deleted owners, after their calls."""
+        for key in [(server, owner) for server in self._servers.stateful for owner in owners]:
+            self._drop(key)
 
     def rooms(self) -> Mapping[str, Room]:
         """The servers that keep state, and how many more sessions this worker can open; nothing once it is closed."""
@@ -142,6 +151,7 @@ class SessionKeeper(Sessions):
 
     def _drop(self, key: tuple[str, str]) -> None:
         self._held.pop(key, None)
+        self._asked.pop(key, None)
         server, owner = key
         if self._is_open(server, owner):
             self._servers.stateful[server].end(owner)

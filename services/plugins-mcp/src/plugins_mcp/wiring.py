@@ -28,7 +28,7 @@ from plugins_mcp.adoption import CatalogToolLookup, RequestAdopter
 from plugins_mcp.catalog import CatalogPublisher
 from plugins_mcp.config import Settings
 from plugins_mcp.consumer import BLOCK_SECONDS, Consumer
-from plugins_mcp.control import listen_for_cancels
+from plugins_mcp.control import listen_for_control
 from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
@@ -85,7 +85,12 @@ async def run_worker(
         changed = asyncio.Event()
         updates = Updates()
         servers = McpServers(
-            configured.servers, configured.broken, changed=lambda _: changed.set(), policy=policy, updates=updates
+            configured.servers,
+            configured.broken,
+            changed=lambda _: changed.set(),
+            policy=policy,
+            updates=updates,
+            max_sessions=settings.worker_max_sessions,
         )
         if settings.development_echo:
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
@@ -192,7 +197,7 @@ async def run_worker(
             keeper.run,
             sessions.run,
             ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
-            partial(listen_for_cancels, control, keys, handler.cancel),
+            partial(listen_for_control, control, keys, handler.cancel, sessions.forget),
             watch.run,
             facts.observe_loop,
             partial(

@@ -1,7 +1,8 @@
 """Turns that are parked: they wait for people only, and nothing of them is in any engine.
 
 An answer, a Stop and *decline and send* give such a turn to the engine that commits them. What nobody commits each
-engine looks for once a second: a question that has expired, a revoked key, an erasure.
+engine looks for once a second: a question that has expired, a revoked key, an erasure. Turns that were not parked
+because an engine of an earlier release lived are parked when the last of these is gone.
 """
 
 import asyncio
@@ -109,16 +110,20 @@ class ParkedTurns:
         control: Control,
         *,
         now_ms: Callable[[], int],
+        may_park: Callable[[], bool] = lambda: True,
         look_seconds: float = 1.0,
         note: Callable[[ApprovalStatus], None] = lambda _: None,
     ) -> None:
-        """`now_ms` is the clock of Redis. `note` is called with each decision that is committed here."""
+        """`now_ms` is the clock of Redis. `may_park`: whether no engine of an earlier release lives. `note` is called
+        with each decision that is committed here."""
         self._store = store
         self._turns = turns
         self._limits = limits
         self._credentials = credentials
         self._control = control
         self._now_ms = now_ms
+        self._may_park = may_park
+        self._could_park = True
         self._look_seconds = look_seconds
         self._note = note
         self._checked = ""
@@ -142,6 +147,9 @@ class ParkedTurns:
                 self._outages.worked()
 
     async def _look(self) -> None:
+        if (may_park := self._may_park()) and not self._could_park:
+            await self._turns.park_again()
+        self._could_park = may_park
         for turn_id, stop in await self._store.due(self._now_ms(), TAKEN_AT_ONCE):
             await run_shielded(self._take_up(turn_id, stop))
         found = await self._store.credentials(self._checked, CREDENTIALS_AT_ONCE)

@@ -101,6 +101,8 @@ class RunningTurn(SideBand):
         self._draft = Draft.of(turn)
         self._next_in = next_in
         self._park = park
+        self._shown: Mapping[str, str] | None = None
+        """What the turn waited for when it was to be parked last."""
         self._unseen = unseen
         self._said = said
         self._read = ReadResources()
@@ -122,11 +124,16 @@ class RunningTurn(SideBand):
         await self._committed
 
     async def park(self, shown: Mapping[str, str]) -> None:
-        if self._park is None or self._log is None:
-            return
-        await self._log.settle()
-        if await self._park(self.turn, shown, self._draft.ttft_ms):
+        self._shown = shown
+        if await self.is_parked():
             raise TurnParkedError(self.turn.turn_id)
+
+    async def is_parked(self) -> bool:
+        """Park the turn, if it waits for people only. Raises as `ParkedStore.park`."""
+        if self._park is None or self._log is None or self._shown is None:
+            return False
+        await self._log.settle()
+        return await self._park(self.turn, self._shown, self._draft.ttft_ms)
 
     def emit(self, event: TurnEvent | ChatEvent) -> None:
         """Update the draft, and append the event to the log, if users see events of its kind."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
 from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes, Unseen
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
-from dialog_engine.errors import CredentialRevokedError, EngineError
+from dialog_engine.errors import CredentialRevokedError, EngineError, TurnFencedError
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
@@ -142,8 +142,7 @@ class RunningTurns:
 
     async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> Turn | None:
         with self.committing(turn.turn_id):
-            begun = await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id)
-            if begun:
+            if begun := await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id):
                 self.run(begun)
             return begun
 
@@ -234,9 +233,15 @@ class RunningTurns:
         This does not wait for their tasks, which a shielded commit may hold for longer than a lease; `close` does.
         """
         for turn in turns:
-            running = self._running.get(turn.turn_id)
-            if running is not None and running.turn.epoch == turn.epoch:
+            if (running := self._running.get(turn.turn_id)) and running.turn.epoch == turn.epoch:
                 self._fence(running)
+
+    async def park_again(self) -> None:
+        """Park the turns that wait for people only, and were not parked. Raises StorageUnavailableError."""
+        for running in [*self._running.values()]:
+            with suppress(TurnFencedError):  # its task finds that, too
+                if await running.is_parked():
+                    self.drop([running.turn])
 
     def _fence(self, running: RunningTurn) -> None:
         """Fence a turn and cancel its task. From now on it does not run here."""
@@ -292,9 +297,9 @@ class RunningTurns:
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         running = self._tasks.pop(task)
-        turn = running.turn
+        turn_id = running.turn.turn_id
         if not task.cancelled() and (error := task.exception()):
-            log.error("the task of turn %s failed", turn.turn_id, exc_info=error)
-        if self._running.get(turn.turn_id) is running:  # otherwise the turn was adopted again meanwhile
-            del self._running[turn.turn_id]
+            log.error("the task of turn %s failed", turn_id, exc_info=error)
+        if self._running.get(turn_id) is running:  # otherwise the turn was adopted again meanwhile
+            del self._running[turn_id]
         running.finish()

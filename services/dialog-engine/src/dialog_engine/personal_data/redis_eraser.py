@@ -56,11 +56,16 @@ class RedisEraser(Traces):
         self._outages.worked()
         return clean
 
-    async def erase_subject(self, subject: str) -> None:
+    async def end_state(self, subject: str = "", session_ids: Sequence[str] = ()) -> bool:
+        owners = [owner(SessionMode.SUBJECT, subject)] if subject else []
+        owners += [owner(SessionMode.CONVERSATION, each) for each in session_ids]
         try:
-            await forget_sessions(self._redis, self._keys, [owner(SessionMode.SUBJECT, subject)])
+            for some in _in_pages(owners):
+                await forget_sessions(self._redis, self._keys, some)
         except RedisUnavailable as error:
             self._outages.failed(error)
+            return False
+        return True
 
     async def _erase(self, sessions: Sequence[ErasedSession]) -> Collection[str]:
         calls = {call: session.session_id for session in sessions for call in session.correlation_ids}

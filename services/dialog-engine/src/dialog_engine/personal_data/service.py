@@ -90,8 +90,8 @@ class Traces(Protocol):
         more: not of one with a call that still runs, and of none while it cannot be done."""
         ...
 
-    async def erase_subject(self, subject: str) -> None:
-        """End what MCP servers keep for a subject, if it can be done now; else that ends when it is not used."""
+    async def end_state(self, subject: str = "", session_ids: Sequence[str] = ()) -> bool:
+        """End what MCP servers keep for a subject and for sessions. False when that cannot be done now."""
         ...
 
 
@@ -109,16 +109,25 @@ class PersonalData:
         self._traces = traces
         self._audit = audit
         self._wake = asyncio.Event()
+        self._subjects = set[str]()
+        """Those whose state at MCP servers could not be ended yet. If this engine dies, it ends when it is not used."""
         self._outages = OutageLog(log, "the store for erasures")
 
     async def delete(self, subject: str, session_id: str, *, key_id: str = "") -> Left:
         """Erase a session. Raises the errors of `Erasures.delete`."""
-        return await self._erasures.delete(subject, session_id, key_id=key_id)
+        left = await self._erasures.delete(subject, session_id, key_id=key_id)
+        await self._traces.end_state(session_ids=[session_id])  # with its other traces, if it cannot be done now
+        return left
 
     async def erase(self, subject: str, *, key_id: str = "") -> Left:
         """Erase every session of the subject; one with a running turn when that has ended."""
         left = await self._erasures.erase(subject, key_id=key_id)
-        await self._traces.erase_subject(subject)
+        if not await self._traces.end_state(subject):
+            self._subjects.add(subject)
+        last = ""
+        while page := await self._sessions.ids(subject, after=last, limit=PAGE):
+            await self._traces.end_state(session_ids=[each for each in page if each not in left.running])
+            last = page[-1]
         self._wake.set()
         return left
 
@@ -126,6 +135,9 @@ class PersonalData:
         """Go on with the erasures of all engines, until cancelled."""
         while True:
             self._wake.clear()
+            for subject in [*self._subjects]:
+                if await self._traces.end_state(subject):
+                    self._subjects.discard(subject)
             try:
                 if (due := await self._erasures.due()) and (clean := await self._traces.erase(due)):
                     await self._erasures.done(clean)

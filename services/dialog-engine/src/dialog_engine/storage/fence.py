@@ -1,7 +1,8 @@
 """The fence of a turn: only its owner writes it, in its current epoch.
 
 Each write of a turn begins with an update of its row. A fenced engine matches no row and writes nothing. On PostgreSQL
-the lock of the row also serialises the writes of one turn.
+the lock of the row also serialises the writes of one turn, those of its calls and questions among them. The lock of the
+session comes after that of a running turn of it, in every transaction with both: the other order would deadlock.
 """
 
 from typing import Any

@@ -122,7 +122,7 @@ class SqlParked(ParkedStore):
             if client_message_id:
                 note_sent(tx, sender, text, client_message_id)
             running = tx.execute(_RUNNING, sender.session_id)
-            # The turn's row is locked before that of its session, as by each decision.
+            # The turn's row is locked before that of its session: see `fence`.
             if not running or not (found := tx.execute(_STOPPED, running[0].turn_id)):
                 raise _NothingOpenError
             message = in_session(tx, sender, text)

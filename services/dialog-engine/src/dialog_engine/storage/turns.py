@@ -79,7 +79,6 @@ class SqlTurns(TurnStore):
         candidate: Candidate | None = None,
     ) -> Ended:
         def unit(tx: StoreTransaction) -> Ended:
-            tx.change_session(turn.session_id, _TOUCHED)  # its lock first, as for a message that comes meanwhile
             ended = tx.execute(
                 _FINISH,
                 status=_status(done.reason),
@@ -99,6 +98,8 @@ class SqlTurns(TurnStore):
             if not ended:
                 _check_ended_here(tx, turn)
                 return Ended(None)
+            # After this lock, a message that came meanwhile is found by `begin_next`; a later one finds the turn ended.
+            tx.change_session(turn.session_id, _TOUCHED)
             number = insert_message(tx, turn, "assistant", message).number if message else None
             [row] = ended
             tx.publish(self._fact(tx, turn, message, done, at=row.finished_at))

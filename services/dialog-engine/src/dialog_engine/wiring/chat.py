@@ -146,6 +146,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         credentials,
         control,
         now_ms=base.clock.now_ms,
+        may_park=lambda: base.releases.may_ask.allowed,
         look_seconds=times.turns.look,
         note=base.facts.approval_decided,
     )

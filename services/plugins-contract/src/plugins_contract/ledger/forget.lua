@@ -1,4 +1,5 @@
--- FORGET: remove what is known of the sessions of deleted owners, whose workers end them when they renew their leases.
+-- FORGET: remove what is known of the sessions of deleted owners. Their workers are notified, and end them at the latest when
+-- they renew their leases.
 -- -> {'OK'}
 
 for _, session in ipairs(sessions) do
@@ -7,4 +8,5 @@ for _, session in ipairs(sessions) do
     redis.call('PEXPIREAT', session, now_ms() + silent_ms)
   end
 end
+redis.call('PUBLISH', control, message)
 return {'OK'}

@@ -52,21 +52,26 @@ class SessionLeases:
         self._stream = keys.requests_of(pool)
         self._lease_ms = lease_ms
 
-    async def hold(self, server: str, owner: str) -> Holding | HeldElsewhere:
-        """Hold a session before it is opened, unless another worker does."""
+    async def hold(self, server: str, owner: str, token: str) -> Holding | HeldElsewhere:
+        """Hold a session before it is opened, unless another worker does.
+
+        Ask with the same `token` (`new_id`) until an answer comes, so that what this worker holds by a lost reply is
+        not taken for an earlier session.
+        """
         prefix = self._keys.requests_of(OWN_POOL)
         answer = await self._scripts.run(
             steps.hold(
                 session=self._keys.session(owner),
                 stream=self._stream,
                 server=server,
+                token=token,
                 lease_ms=self._lease_ms,
                 streams=prefix,
             )
         )
         match answer:
-            case [b"HELD", fence, opened]:
-                return Holding(SessionLease(server, owner, fence), bool(opened))
+            case [b"HELD", fence, lost]:
+                return Holding(SessionLease(server, owner, fence), bool(lost))
             case [b"OTHER", stream]:
                 return HeldElsewhere(OWN_POOL + stream.decode().removeprefix(prefix))
             case _:
@@ -104,7 +109,14 @@ class SessionLeases:
 
 async def forget_sessions(redis: Redis, keys: Keys, owners: Sequence[str]) -> None:
     """Remove what is known of the sessions of deleted owners, whose workers then end them. Raises what redis raises."""
-    await Scripts(redis).run(steps.forget(silent_ms=FORGOTTEN_MS, sessions=[*map(keys.session, owners)]))
+    await Scripts(redis).run(
+        steps.forget(
+            silent_ms=FORGOTTEN_MS,
+            control=keys.control,
+            message=msgspec.json.encode({"kind": "forget", "owners": owners}),
+            sessions=[*map(keys.session, owners)],
+        )
+    )
 
 
 def _in_pages(leases: Sequence[SessionLease]) -> list[Sequence[SessionLease]]:

@@ -1,11 +1,11 @@
 -- Which worker keeps the state of a server for one owner, a subject or a conversation. Shared by ENQUEUE, HOLD, KEEP and CLOSE.
 --
 -- The hash `session` has a field for each server: '<fence> <end of the lease, ms> <opened> <stream>'. The stream is that of
--- the holder's own pool. `opened` is 1 once a worker has opened a session, whose state is lost when another one is opened.
--- '*forgotten' is there after FORGET.
+-- the holder's own pool. `opened` is 0 while no worker has opened a session; the token of the HOLD for the first one; and 1
+-- later. '*forgotten' is there after FORGET.
 
 local function holding(session, server)
-  local fence, till, opened, stream = string.match(redis.call('HGET', session, server) or '', '^(%d+) (%d+) ([01]) (.+)$')
+  local fence, till, opened, stream = string.match(redis.call('HGET', session, server) or '', '^(%d+) (%d+) (%S+) (.+)$')
   return tonumber(fence or 0), tonumber(till or 0), opened or '0', stream
 end
 

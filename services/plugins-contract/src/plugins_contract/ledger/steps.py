@@ -84,8 +84,8 @@ def complete(
 
 
 @script
-def hold(*, session: Key, stream: Key, server: str, lease_ms: int, streams: str) -> None:
-    """`stream` is that of the worker's own pool; `streams` is as in ENQUEUE."""
+def hold(*, session: Key, stream: Key, server: str, token: str, lease_ms: int, streams: str) -> None:
+    """`stream` is that of the worker's own pool; `streams` is as in ENQUEUE. `token` has no spaces."""
 
 
 @script
@@ -99,7 +99,8 @@ def close(*, session: Key, server: str, mine: int, opened: str) -> None:
 
 
 @script
-def forget(*, silent_ms: int, sessions: Sequence[Key]) -> None: ...
+def forget(*, silent_ms: int, control: str, message: bytes, sessions: Sequence[Key]) -> None:
+    """`message` is published to the channel `control`."""
 
 
 @script

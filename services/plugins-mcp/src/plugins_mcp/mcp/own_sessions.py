@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -58,6 +58,17 @@ class OwnSession:
         return result
 
 
+@dataclass(frozen=True, slots=True)
+class SessionsOfWorker:
+    """All sessions of a worker: those of each of its `servers`, by name. It opens at most `most`."""
+
+    most: int
+    servers: "dict[str, OwnSessions]" = field(default_factory=dict[str, "OwnSessions"])
+
+    def __len__(self) -> int:
+        return sum(map(len, self.servers.values()))
+
+
 class OwnSessions(dict[str, OwnSession]):
     """The open sessions of one server, by owner. `run` owns them.
 
@@ -71,11 +82,13 @@ class OwnSessions(dict[str, OwnSession]):
         run: Callable[[McpServer], Coroutine[Any, Any, None]],
         policy: ConnectionPolicy,
         updates: Updates,
+        worker: SessionsOfWorker,
     ) -> None:
-        """`run` runs the server of one session."""
+        """`run` runs the server of one session. `worker` has all sessions, these among them."""
         super().__init__()
         self._updates = updates
         self._listed = listed
+        self._worker = worker
         self._run_one = run
         self._spec = listed.spec
         self._options = listed.spec.options
@@ -92,7 +105,7 @@ class OwnSessions(dict[str, OwnSession]):
     @property
     def free(self) -> int:
         """How many more can be opened."""
-        return max(0, self._options.max_sessions - len(self))
+        return max(0, min(self._options.max_sessions - len(self), self._worker.most - len(self._worker)))
 
     async def run(self) -> None:
         """Own the sessions until `stop`, and end those that nobody uses."""
@@ -122,19 +135,21 @@ class OwnSessions(dict[str, OwnSession]):
         """
         for sessions, most in self._limits(subject):
             if len(sessions) >= most:
-                owner, session = max(sessions.items(), key=lambda item: item[1].unused_for)
-                if session.unused_for < SPARED_SECONDS:
+                server, owner = max(sessions, key=lambda each: each[0][each[1]].unused_for)
+                if server[owner].unused_for < SPARED_SECONDS:
                     return False
-                self.end(owner)
+                server.end(owner)
         return True
 
     def refusal(self, subject: str) -> str:
         """Why no session can be opened for a subject; '' when one can."""
-        mine, all_ = ([len(sessions) >= most, most] for sessions, most in self._limits(subject))
-        what = f"the MCP server {self._spec.name!r} has too many open sessions"
-        if mine[0]:
-            return f"{what} of this user ({mine[1]}); end a conversation that uses it, or try again in some minutes"
-        return f"{what} ({all_[1]}); try again in some minutes" if all_[0] else ""
+        theirs, server, worker = (most if len(sessions) >= most else 0 for sessions, most in self._limits(subject))
+        what, later = f"the MCP server {self._spec.name!r} has too many open sessions", "try again in some minutes"
+        if theirs:
+            return f"{what} of this user ({theirs}); delete a conversation that uses it, or {later}"
+        if server:
+            return f"{what} ({server}); {later}"
+        return f"its worker has too many open sessions of all MCP servers ({worker}); {later}" if worker else ""
 
     def open(self, owner: str, subject: str, *, lost: bool) -> None:
         """Open a session. Calls wait until it is connected. Call it only while `run` runs."""
@@ -157,9 +172,12 @@ class OwnSessions(dict[str, OwnSession]):
             name = f"mcp-server:{self._spec.name}, session {owner[:8]} ends"
             self._owners.create_task(_stop_when_idle(session.server), name=name)
 
-    def _limits(self, subject: str) -> Iterable[tuple[Mapping[str, OwnSession], int]]:
-        theirs = {owner: session for owner, session in self.items() if session.subject == subject}
-        return (theirs, self._options.max_sessions_per_subject), (self, self._options.max_sessions)
+    def _limits(self, subject: str) -> Iterable[tuple[Sequence[tuple["OwnSessions", str]], int]]:
+        """The sessions that count for each limit, as they are when it is looked at."""
+        theirs = [(self, owner) for owner, session in self.items() if session.subject == subject]
+        yield theirs, self._options.max_sessions_per_subject
+        yield [(self, owner) for owner in self], self._options.max_sessions
+        yield [(each, owner) for each in self._worker.servers.values() for owner in each], self._worker.most
 
     def _spec_of(self, owner: str) -> ServerSpec:
         """The server of one owner, whose session is its own."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from plugins_contract.catalog import BreakerState, ServerCatalog, ServerState
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
-from plugins_mcp.mcp.own_sessions import OwnSessions
+from plugins_mcp.mcp.own_sessions import OwnSessions, SessionsOfWorker
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
@@ -53,16 +53,21 @@ class McpServers(dict[str, McpServer]):
         changed: Callable[[str], None] = lambda server: None,
         policy: ConnectionPolicy | None = None,
         updates: Updates | None = None,
+        max_sessions: int = 64,
     ) -> None:
         """`changed` is called with a server's name after its state or its catalog changed; it must not block. `updates`
-        gets what they say of resources."""
+        gets what they say of resources.
+
+        At most `max_sessions` are open at those servers that keep state, over all of them.
+        """
         super().__init__()
         self._updates = updates or Updates()
         self._broken = {server.name: server for server in broken}
         self._changed = changed
         self._policy = policy or ConnectionPolicy()
         self._starting = asyncio.Semaphore(self._policy.starting_children)
-        self.stateful: dict[str, OwnSessions] = {}
+        self._sessions = SessionsOfWorker(max_sessions)
+        self.stateful = self._sessions.servers
         """The sessions of those that keep state, which run their calls."""
         for spec in specs:
             self._add(spec)
@@ -98,7 +103,7 @@ class McpServers(dict[str, McpServer]):
         watched = Watched(spec.name, self._updates)
         server = self[spec.name] = McpServer(spec, changed=self._changed, policy=self._policy, watched=watched)
         if spec.keeps_state:
-            self.stateful[spec.name] = OwnSessions(server, self._run, self._policy, self._updates)
+            self.stateful[spec.name] = OwnSessions(server, self._run, self._policy, self._updates, self._sessions)
         return server
 
     def _retire(self, server: McpServer) -> None:
