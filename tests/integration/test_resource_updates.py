@@ -299,7 +299,9 @@ async def test_what_reads_for_a_model_is_killed(redis_url: str, tmp_path: Path, 
             turn = (await client.get(f"/v1/turns/{begun['turnId']}")).json()
             return turn if turn["status"] != "running" else None
 
-        assert (await wait_until(ended, 60, what="the end of the turn"))["status"] == "done"
+        turn = await wait_until(ended, 60, what="the end of the turn")
+        assert turn
+        assert turn["status"] == "done"
         said = (await client.get(f"/v1/sessions/{session}/messages")).json()["messages"]
         assert [call["status"] for message in said for call in message["toolCalls"]] == ["succeeded"]
         assert said[-1]["content"] == "I have read it."
