@@ -24,7 +24,7 @@ from dialog_engine.chat.service import Draft
 from dialog_engine.event_log.turn_log import LiveLog
 from plugins_contract.catalog import ApprovalPolicy
 from tests.integration.engines import Engine, Model, publish, running_engine, settings
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.postgres import PostgresServer
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until

@@ -23,8 +23,6 @@ from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 async def connected_clients(url: str) -> int:
     with thread_client(url) as observer:

@@ -13,7 +13,7 @@ from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.marks import promise
 from tests.support.ledger import DONE, LEASE_MS, MINUTE_MS, Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, "begun 2 times")
 

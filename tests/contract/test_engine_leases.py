@@ -2,8 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -14,52 +13,9 @@ from dialog_engine.tool_calls.values import Decision
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.engine_stores import (
-    DIALECTS,
-    LEASE_MS,
-    OUTCOME,
-    EngineStore,
-    OpenDatabase,
-    mailbox_of,
-    opener,
-    requested,
-    tool_call,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.engine_stores import LEASE_MS, OUTCOME, EngineStore, mailbox_of, requested, tool_call
 
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
-
-
-@pytest.fixture(params=DIALECTS)
-def open_database(request: pytest.FixtureRequest, tmp_path: Path) -> OpenDatabase:
-    return opener(request.param, tmp_path / "engine.sqlite3", request)
-
-
-@pytest.fixture
-async def engines(open_database: OpenDatabase) -> AsyncGenerator[Callable[[str], EngineStore]]:
-    """Engines on one database, by their ids."""
-    async with open_database(pool_size=6) as database:
-        yield lambda engine_id: EngineStore(database, engine_id)
-
-
-@pytest.fixture
-async def a(engines: Callable[[str], EngineStore]) -> EngineStore:
-    return await registered(engines("a"))
-
-
-@pytest.fixture
-async def b(engines: Callable[[str], EngineStore]) -> EngineStore:
-    return await registered(engines("b"))
-
-
-async def registered(store: EngineStore) -> EngineStore:
-    await store.engines.register(LEASE_MS)
-    return store
-
-
-async def change(store: EngineStore, sql: str, *values: object) -> None:
-    await store.database.write(lambda tx: tx.execute(sql, *values))
 
 
 async def taken_over(dead: EngineStore, by: EngineStore) -> Turn:
@@ -146,7 +102,7 @@ async def test_no_more_turns_are_adopted_at_once_than_asked_for_and_the_oldest_f
 ) -> None:
     turns = [await begin(a.turns, "ada", None, f"Hi {n}") for n in range(7)]
     for n, turn in enumerate(turns):
-        await change(a, "UPDATE turns SET created_at = $1 WHERE turn_id = $2", n, turn.turn_id)
+        await a.change("UPDATE turns SET created_at = $1 WHERE turn_id = $2", n, turn.turn_id)
     seen, adopted = await b.seen(a), list[str]()
 
     while some := await b.engines.adopt(seen, 3):
@@ -160,7 +116,7 @@ async def test_each_turn_is_adopted_by_exactly_one_of_several_engines_that_adopt
     a: EngineStore, engines: Callable[[str], EngineStore]
 ) -> None:
     turns = {(await begin(a.turns, "ada", None, "Hi")).turn_id for _ in range(60)}
-    others = [await registered(engines(f"other {n}")) for n in range(4)]
+    others = [await engines(f"other {n}").registered() for n in range(4)]
     seen = await others[0].seen(a)
 
     async def adopt_all(store: EngineStore) -> list[str]:
@@ -214,9 +170,9 @@ async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineS
     assert await next_life() == 1
     assert await next_life(released=True) == 0
     assert [await next_life() for _ in range(2)] == [1, 2]
-    await change(a, "UPDATE turns SET owned_since = now_ms() - $1", LONG_MS)
+    await a.change("UPDATE turns SET owned_since = now_ms() - $1", LONG_MS)
     assert await next_life() == 0
-    await change(a, "UPDATE turns SET crashes = 3, owned_since = now_ms() - $1", LONG_MS - 10_000)
+    await a.change("UPDATE turns SET crashes = 3, owned_since = now_ms() - $1", LONG_MS - 10_000)
     assert await next_life() == 4
 
 
@@ -232,7 +188,7 @@ async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b
     other = await begin(a.turns, "ada", None, "Another")
     await a.add_round(other, left := tool_call())
 
-    await change(a, "UPDATE turns SET created_at = created_at - 1000 WHERE turn_id = $1", turn.turn_id)
+    await a.change("UPDATE turns SET created_at = created_at - 1000 WHERE turn_id = $1", turn.turn_id)
     [adopted] = await b.engines.adopt(await b.seen(a), 1)
 
     assert adopted.turn.turn_id == turn.turn_id
@@ -249,7 +205,7 @@ async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b
 async def test_a_request_that_this_release_cannot_read_moves_as_it_is(a: EngineStore, b: EngineStore) -> None:
     turn = await begin(a.turns, "ada", None, "Hi")
     await a.add_round(turn, tool_call())
-    await change(a, "UPDATE outbox SET payload = $1", b"{}")
+    await a.change("UPDATE outbox SET payload = $1", b"{}")
     [adopted] = await b.engines.adopt(await b.seen(a), 1)
     assert [row.payload for row in adopted.rows] == [b"{}"]
 

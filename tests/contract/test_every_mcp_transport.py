@@ -26,7 +26,7 @@ from tests.marks import promise
 from tests.support.certificates import make_certificates
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", TRANSPORTS)]
+pytestmark = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 @asynccontextmanager

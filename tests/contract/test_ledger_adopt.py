@@ -12,7 +12,7 @@ from plugins_contract.outcomes import CallFinished, CallStarted, CallState
 from tests.marks import promise
 from tests.support.ledger import DONE, EXPIRED, MINUTE_MS, Bench, above
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 DAY_MS = 24 * 60 * MINUTE_MS
 
@@ -24,9 +24,9 @@ async def submitted(bench: Bench, execution_class: str = "once", *, deadline: in
     return await bench.deliver("a")
 
 
-async def adopted(bench: Bench, delivery: Delivery, *, timeout_ms: int = MINUTE_MS) -> Delivery:
+async def adopted(bench: Bench, delivery: Delivery) -> Delivery:
     """The same with what is frozen."""
-    answer = await bench.adopt(delivery, timeout_ms=timeout_ms)
+    answer = await bench.adopt(delivery)
     assert isinstance(answer, replies.Adopted)
     request = msgspec.structs.replace(
         delivery.request, deadline=answer.deadline, execution_class=answer.execution_class
@@ -229,7 +229,7 @@ async def test_a_refusal_without_a_correlation_id_is_written_to_the_channel_alon
 
 @pytest.mark.guard("bury", "and enqueued == 0")
 async def test_a_broken_request_whose_ledger_was_lost_is_left_to_its_engine(bench: Bench) -> None:
-    await bench.engine.enqueue(request := await bench.request())
+    request = await bench.queued()
     delivery = await bench.deliver()
     await bench.forget(request)
     await bench.worker.bury(delivery.entry, "broken", b"{", request.correlation_id)

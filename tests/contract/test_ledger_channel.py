@@ -8,7 +8,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallStarted, C
 from tests.marks import promise
 from tests.support.ledger import DONE, LOST, UNKNOWN, Bench, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 LARGE = answered("x" * 100_000)
 
@@ -33,7 +33,7 @@ async def test_the_end_of_a_call_that_did_not_run_names_its_call_too(bench: Benc
     await bench.engine.lose(lost, replies.Loss.MISSING, LOST)
     await bench.engine.enqueue(overdue)
     await bench.start(await bench.deliver())
-    await bench.engine.enqueue(buried := await bench.request())
+    buried = await bench.queued()
     delivery = await bench.deliver()
     await bench.worker.bury(delivery.entry, "broken", b"{", buried.correlation_id, tool_call_id="call_1")
 

@@ -14,7 +14,7 @@ from plugins_contract.outcomes import CallFinished, CallProgress, CallState, Too
 from tests.marks import promise
 from tests.support.ledger import DONE, ENGINE, LEASE_MS, LOST, UNKNOWN, Bench, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 INLINE_BYTES = 16 * 1024
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.NETWORK_ERROR, "It was tried three times.")
@@ -211,8 +211,7 @@ async def test_an_entry_that_cannot_be_read_is_buried_once(bench: Bench) -> None
 
 @pytest.mark.guard("bury", "if its_call then", "if false then")
 async def test_the_call_of_a_buried_entry_is_answered(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-    delivery = await bench.deliver()
+    delivery = await bench.read()
     await bench.worker.bury(delivery.entry, "version 2", b"{}", delivery.request.correlation_id)
 
     assert (await bench.ledger(delivery.request))["state"] == "dead"

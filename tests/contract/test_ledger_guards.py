@@ -18,7 +18,7 @@ from plugins_contract.ledger import scripts
 from tests.marks import exhaustive, promise, smoke
 from tests.support.ledger import Bench
 
-pytestmark = [pytest.mark.anyio, exhaustive("tests of the ledger that are run again, each without one guard")]
+pytestmark = [exhaustive("tests of the ledger that are run again, each without one guard")]
 
 LUA = Path(scripts.__file__).parent
 

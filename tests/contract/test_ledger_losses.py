@@ -8,28 +8,20 @@ from plugins_contract.keys import GROUP
 from plugins_contract.ledger import AUDIT_BYTES, Delivery, encode_reply, replies
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.ledger.scripts import Scripts
-from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress
 from tests.marks import promise
 from tests.support.ledger import CANCELLED, DONE, LEASE_MS, LOST, UNKNOWN, Bench, above, answered
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 AT_ONCE = -1
 """As silence in milliseconds: any worker counts as silent."""
 
 
-async def queued(bench: Bench, execution_class: str = "once") -> ToolCallRequested:
-    request = await bench.request(execution_class)
-    await bench.engine.enqueue(request)
-    return request
-
-
-async def forgotten_start(bench: Bench, execution_class: str = "once") -> tuple[Delivery, int]:
+async def forgotten_start(bench: Bench) -> tuple[Delivery, int]:
     """A call that runs; the ledger is as it was before: a failover to a replica that had not heard of the START."""
-    await queued(bench, execution_class)
-    delivery = await bench.deliver("a")
+    delivery = await bench.read()
     call = bench.keys.call(delivery.request.correlation_id)
     before = await bench.command("DUMP", call)
     fence = await bench.run(delivery)
@@ -131,7 +123,7 @@ async def test_the_fences_of_a_new_life_are_above_those_of_the_old(bench: Bench)
     await bench.engine.enqueue(delivery.request)
 
     assert await bench.run(await bench.deliver("b")) > fence
-    assert int((await bench.ledger(await queued(bench)))["fence"]) > fence
+    assert int((await bench.ledger(await bench.queued()))["fence"]) > fence
 
 
 # --- COMPLETE with the truth in hand ---
@@ -161,7 +153,7 @@ async def test_a_result_from_before_the_loss_ends_the_call_that_was_published_an
 
 @pytest.mark.guard("common", "fence > 0 and")
 async def test_a_worker_that_found_no_ledger_does_not_end_a_call_that_is_published_anew(bench: Bench) -> None:
-    request = await queued(bench, "repeatable")
+    request = await bench.queued("repeatable")
     first = await bench.deliver()
     await bench.forget(request)
     assert await bench.start(first) == replies.NoLedger()
@@ -227,7 +219,7 @@ async def test_a_call_that_a_new_group_delivers_after_its_lease_is_abandoned(ben
 @pytest.mark.guard("loss", "not later(entry, delivered) and")
 async def test_the_audit_finds_nothing_lost_of_calls_that_wait_or_run(bench: Bench) -> None:
     delivery, _ = await bench.running()
-    read, waiting = await queued(bench), await queued(bench)
+    read, waiting = await bench.queued(), await bench.queued()
     await bench.deliver()
 
     assert await bench.audit(delivery.request, read, waiting) == [None, None, None]
@@ -250,7 +242,7 @@ async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(
         outcome = answered("x" * (AUDIT_BYTES * tenths // 10))
         await bench.worker.complete(delivery, fence, outcome)
         finished.append((delivery.request.correlation_id, encode_reply(CallFinished(outcome))))
-    waiting, first, last = await queued(bench), await bench.request(), await bench.request()
+    waiting, first, last = await bench.queued(), await bench.request(), await bench.request()
     asked = [first.correlation_id, *dict(finished), waiting.correlation_id, last.correlation_id]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Scripts, "run", recorded)
@@ -267,7 +259,7 @@ async def test_large_replies_are_read_by_several_audits_and_no_call_is_left_out(
     "return false",
 )
 async def test_a_call_whose_request_was_deleted_or_was_delivered_and_is_not_pending_has_vanished(bench: Bench) -> None:
-    read, passed, deleted, kept = [await queued(bench) for _ in range(4)]
+    read, passed, deleted, kept = [await bench.queued() for _ in range(4)]
     await bench.deliver("b")
     await bench.deliver("a")
     for request in (read, deleted):
@@ -281,7 +273,7 @@ async def test_a_call_whose_request_was_deleted_or_was_delivered_and_is_not_pend
 
 @pytest.mark.guard("loss", "return a_ms > b_ms or (a_ms == b_ms and a_seq > b_seq)", "return a > b")
 async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench: Bench) -> None:
-    requests = [await queued(bench) for _ in range(4)]
+    requests = [await bench.queued() for _ in range(4)]
     entries = ["5-2", "5-10", "40-1", "40-0"]
     await bench.redis.delete(bench.keys.requests)
     for entry in sorted(entries, key=lambda entry: [int(part) for part in entry.split("-")]):
@@ -301,7 +293,7 @@ async def test_undelivered_entries_are_recognised_by_their_whole_entry_ids(bench
 @pytest.mark.guard("loss", "return delivered and", "delivered = delivered or '99999999999999-0' return")
 async def test_a_call_whose_group_was_lost_will_be_delivered_again(bench: Bench) -> None:
     delivery, _ = await bench.running()
-    read = await queued(bench)
+    read = await bench.queued()
     await bench.deliver()
     await bench.redis.xgroup_destroy(bench.keys.requests, GROUP)
     assert await bench.audit(delivery.request, read, silent_ms=AT_ONCE) == [None, None]
@@ -330,7 +322,7 @@ async def test_a_running_call_without_a_request_is_stranded_once_its_worker_is_s
 
 
 async def test_a_call_that_is_still_lost_ends(bench: Bench) -> None:
-    missing, vanished = await queued(bench), await queued(bench)
+    missing, vanished = await bench.queued(), await bench.queued()
     await bench.forget(missing)
     await bench.redis.xdel(bench.keys.requests, (await bench.ledger(vanished))["entry"])
 

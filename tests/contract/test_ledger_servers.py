@@ -9,7 +9,7 @@ from plugins_contract.outcomes import CallState
 from tests.marks import promise
 from tests.support.ledger import CANCELLED, EXPIRED, LOST, MINUTE_MS, UNKNOWN, Bench, above, answered
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
 """The run id of an earlier server."""
@@ -19,8 +19,7 @@ ABANDONED = replies.Abandoned(above(0), starts=0)
 
 async def from_elsewhere(bench: Bench, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> Delivery:
     """A call that was enqueued at an earlier server, as consumer `a` reads it at this one."""
-    await bench.engine.enqueue(await bench.request(execution_class, expires_in_ms=expires_in_ms))
-    delivery = await bench.deliver("a")
+    delivery = await bench.read(execution_class, expires_in_ms=expires_in_ms)
     await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "runId", ELSEWHERE)
     return delivery
 

@@ -11,13 +11,7 @@ from plugins_contract.outcomes import CallFinished, CallStarted
 from tests.marks import promise
 from tests.support.ledger import DONE, ENGINE, EXPIRED, MINUTE_MS, Bench, above
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
-
-
-async def queued(bench: Bench, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> Delivery:
-    """A call that consumer `a` has read and not started."""
-    await bench.engine.enqueue(await bench.request(execution_class, expires_in_ms=expires_in_ms))
-    return await bench.deliver("a")
+pytestmark = pytest.mark.every_redis
 
 
 async def duplicate_entry(bench: Bench, request: ToolCallRequested) -> Delivery:
@@ -47,7 +41,7 @@ async def test_the_lease_runs_from_the_start_and_the_same_token_again_gets_the_s
     bench: Bench,
 ) -> None:
     """Else a call that waited long for its turn is taken from its worker before the first renewal."""
-    delivery = await queued(bench)
+    delivery = await bench.read()
     answers: list[replies.Started] = []
     for _ in range(2):
         await bench.age(delivery)
@@ -60,7 +54,7 @@ async def test_the_lease_runs_from_the_start_and_the_same_token_again_gets_the_s
 @pytest.mark.guard("start", "if owner ~= consumer", "if false")
 @pytest.mark.guard("start", "if owner ~= consumer then", "if owner ~= consumer and known[6] ~= token then")
 async def test_only_the_owner_of_the_entry_may_start_it_also_with_the_token_of_its_start(bench: Bench) -> None:
-    delivery = await queued(bench)
+    delivery = await bench.read()
     await bench.claim(delivery, "b")
     assert await bench.start(delivery) == replies.NothingToDo("another worker has it")
     assert (await bench.ledger(delivery.request))["state"] == "published"
@@ -74,7 +68,7 @@ async def test_only_the_owner_of_the_entry_may_start_it_also_with_the_token_of_i
 @pytest.mark.guard("start", "if now_ms() >= deadline", "if false")
 @pytest.mark.guard("start", "if limit > 0 then deadline = math.min(deadline or limit, limit) end")
 async def test_past_its_deadline_a_call_is_answered_and_not_run_also_with_an_edited_ledger(bench: Bench) -> None:
-    delivery = await queued(bench, expires_in_ms=-1)
+    delivery = await bench.read(expires_in_ms=-1)
     later = await bench.now_ms() + MINUTE_MS
     await bench.redis.hset(bench.keys.call(delivery.request.correlation_id), "deadline", later)
 
@@ -169,7 +163,7 @@ async def test_a_finished_call_is_not_run_and_its_answer_is_sent_again(bench: Be
 
 @pytest.mark.guard("start", "if known[8] ~= entry", "if false")
 async def test_a_second_entry_of_the_same_call_is_dropped(bench: Bench) -> None:
-    first = await queued(bench)
+    first = await bench.read()
     second = await duplicate_entry(bench, first.request)
 
     assert await bench.start(second) == replies.NothingToDo("another worker has it")

@@ -16,7 +16,7 @@ from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 SILENT_MS = 300
 
@@ -49,8 +49,7 @@ async def _only_me(bench: Bench) -> bool:
 @promise("consumers leave the group without taking work along")
 @pytest.mark.guard("tidy", "info.pending == 0 and")
 async def test_a_consumer_that_holds_something_is_never_taken_out(bench: Bench) -> None:
-    request = await bench.request()
-    await bench.engine.enqueue(request)
+    await bench.queued()
     delivery = await bench.deliver("killed")
     assert await tidy(bench, silent_ms=0) == []
     assert await bench.consumers() == {"killed": 1}

@@ -2,8 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -13,19 +12,11 @@ from dialog_engine.storage.database import Transaction
 from dialog_engine.tool_calls.values import Asked
 from plugins_contract.messages import new_id
 from tests.contract.test_parked_turns import REFUSED, asking
-from tests.support.engine_stores import EngineStore, opener
-from tests.support.fakes import failed
+from tests.support.engine_stores import EngineStore
+from tests.support.fakes.worker import failed
 from tests.support.locks import blocked
 
-pytestmark = pytest.mark.anyio
-
 Act = Callable[[EngineStore, Turn, Asked], Awaitable[object]]
-
-
-@pytest.fixture
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
-    async with opener("postgres", tmp_path, request)(pool_size=6) as database:
-        yield EngineStore(database)
 
 
 async def decides(store: EngineStore, turn: Turn, asked: Asked) -> object:
@@ -40,13 +31,14 @@ async def declines(store: EngineStore, turn: Turn, asked: Asked) -> object:
     return await store.parked.decline(Turn(new_id(), turn.session_id, "ada"), "Rather this", REFUSED)
 
 
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
 @pytest.mark.parametrize("act", [decides, closes, declines])
 @pytest.mark.parametrize("first", ["end", "act"])
 async def test_the_end_of_a_turn_and_a_decision_do_not_deadlock(
-    store: EngineStore, monkeypatch: pytest.MonkeyPatch, first: str, act: Act
+    storage: EngineStore, monkeypatch: pytest.MonkeyPatch, first: str, act: Act
 ) -> None:
     """Each waits for the session, or for the other one's turn, when a third transaction lets the session go."""
-    turn, [asked] = await asking(store)
+    turn, [asked] = await asking(storage)
     locked, go_on = threading.Event(), threading.Event()
 
     def holding(tx: Transaction) -> None:
@@ -54,9 +46,9 @@ async def test_the_end_of_a_turn_and_a_decision_do_not_deadlock(
         locked.set()
         go_on.wait(30)
 
-    holder = asyncio.create_task(store.database.write(holding))
+    holder = asyncio.create_task(storage.database.write(holding))
     await asyncio.to_thread(locked.wait, 30)
-    write, attempts = store.database.write, list[object]()
+    write, attempts = storage.database.write, list[object]()
 
     async def counted(unit: Callable[[Transaction], Any], *rest: Any) -> Any:
         def attempt(tx: Transaction) -> Any:
@@ -65,7 +57,7 @@ async def test_the_end_of_a_turn_and_a_decision_do_not_deadlock(
 
         return await write(attempt, *rest)
 
-    monkeypatch.setattr(store.database, "write", counted)
+    monkeypatch.setattr(storage.database, "write", counted)
     done = Done(turn.turn_id, DoneReason.STOP, Usage(), None)
 
     async def ends(store: EngineStore, turn: Turn, _: Asked) -> object:
@@ -73,8 +65,8 @@ async def test_the_end_of_a_turn_and_a_decision_do_not_deadlock(
 
     tasks: list[asyncio.Future[object]] = []
     for number, work in enumerate([ends, act] if first == "end" else [act, ends], 1):
-        tasks.append(asyncio.ensure_future(work(store, turn, asked)))
-        await blocked(store.database, number)
+        tasks.append(asyncio.ensure_future(work(storage, turn, asked)))
+        await blocked(storage.database, number)
     go_on.set()
     await asyncio.gather(holder, *tasks, return_exceptions=True)
     assert len(attempts) == 2, "one of them was the victim of a deadlock, and was done again"

@@ -20,7 +20,7 @@ from tests.support.ledger import Bench
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 USER, SECRET = "limited", "s3cr3t-of-mine"
 

@@ -1,8 +1,7 @@
 """Turns that wait for people only: parked, and given to the engine that lets them go on. On both databases."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -13,44 +12,11 @@ from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, decode_request, new_id
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
-from tests.support.engine_stores import (
-    DIALECTS,
-    LEASE_MS,
-    OUTCOME,
-    EngineStore,
-    mailbox_of,
-    opener,
-    question,
-    requested,
-    tool_call,
-)
-from tests.support.fakes import failed
-
-pytestmark = pytest.mark.anyio
+from tests.support.engine_stores import LEASE_MS, OUTCOME, EngineStore, mailbox_of, question, requested, tool_call
+from tests.support.fakes.worker import failed
 
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
 REFUSED = Decision(status=ApprovalStatus.REFUSED, at=1, reason="no")
-
-
-@pytest.fixture(params=DIALECTS)
-async def engines(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Callable[[str], EngineStore]]:
-    """Engines on one database, by their ids."""
-    async with opener(request.param, tmp_path / "engine.sqlite3", request)(pool_size=6) as database:
-        yield lambda engine_id: EngineStore(database, engine_id)
-
-
-@pytest.fixture
-async def a(engines: Callable[[str], EngineStore]) -> EngineStore:
-    store = engines("a")
-    await store.engines.register(LEASE_MS)
-    return store
-
-
-@pytest.fixture
-async def b(engines: Callable[[str], EngineStore]) -> EngineStore:
-    store = engines("b")
-    await store.engines.register(LEASE_MS)
-    return store
 
 
 async def asking(
@@ -87,10 +53,6 @@ async def owner(store: EngineStore, turn: Turn) -> tuple[str, int]:
     return row.owner, row.epoch
 
 
-async def change(store: EngineStore, sql: str, *values: object) -> None:
-    await store.database.write(lambda tx: tx.execute(sql, *values))
-
-
 @promise("a turn that waits for people only is parked: no engine has it, and none adopts it")
 async def test_a_parked_turn_has_no_owner_and_is_adopted_by_nobody(a: EngineStore, b: EngineStore) -> None:
     turn, _ = await parked(a)
@@ -111,7 +73,7 @@ async def test_a_decision_gives_a_parked_turn_and_its_request_to_the_engine_that
     a: EngineStore, b: EngineStore
 ) -> None:
     turn, [asked] = await parked(a)
-    await change(a, "UPDATE turns SET crashes = 4 WHERE turn_id = $1", turn.turn_id)
+    await a.change("UPDATE turns SET crashes = 4 WHERE turn_id = $1", turn.turn_id)
     committed = await b.approvals.decide(turn.turn_id, asked, APPROVED, request_of(asked), None)
 
     assert committed is not None
@@ -152,7 +114,7 @@ async def test_a_turn_is_not_parked_while_anything_else_of_it_can_happen(a: Engi
     assert [*await a.parked.open_questions(turn.turn_id)] == []
     await a.calls.add_result(turn, running, OUTCOME)
     assert [*await a.parked.open_questions(turn.turn_id)] == asked
-    await change(a, "UPDATE turns SET stop_requested = 1 WHERE turn_id = $1", turn.turn_id)
+    await a.change("UPDATE turns SET stop_requested = 1 WHERE turn_id = $1", turn.turn_id)
     assert not await a.parked.park(turn, shown(asked), None), "its user has stopped it"
     assert await owner(a, turn) == ("a", 1)
 
@@ -163,9 +125,9 @@ async def test_nothing_is_parked_beside_an_engine_of_an_earlier_release(
     a: EngineStore, b: EngineStore, release: str
 ) -> None:
     turn, asked = await asking(a)
-    await change(a, "UPDATE engines SET release = $1 WHERE engine_id = 'b'", release)
+    await a.change("UPDATE engines SET release = $1 WHERE engine_id = 'b'", release)
     assert not await a.parked.park(turn, shown(asked), None)
-    await change(a, "UPDATE engines SET lease_until = 0 WHERE engine_id = 'b'")
+    await a.change("UPDATE engines SET lease_until = 0 WHERE engine_id = 'b'")
     assert await a.parked.park(turn, shown(asked), None), "it was shut down"
 
 
@@ -180,7 +142,7 @@ async def test_an_engine_of_the_release_before_that_starts_later_adopts_a_parked
         " AND owner NOT IN (SELECT engine_id FROM engines)"
     )
     assert [row.owner for row in await a.database.read(others, "b")] == [""]
-    await change(a, "UPDATE turns SET owner = 'b', epoch = epoch + 1 WHERE owner = '' AND status = 'running'")
+    await a.change("UPDATE turns SET owner = 'b', epoch = epoch + 1 WHERE owner = '' AND status = 'running'")
 
     now = Turn(turn.turn_id, turn.session_id, "ada", epoch=2)
     assert [*await b.approvals.waiting(now)] == asked

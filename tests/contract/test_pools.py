@@ -17,14 +17,14 @@ from tests.support.handling import StoppedClock
 from tests.support.ledger import DONE, LEASE_MS, LOST, Bench
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 POOL = "browser"
 STREAM = Keys().requests_of(POOL)
 
 
-def member(*servers: str, at: int = 1_000_000, pools: tuple[str, ...] = (POOL,), reads: int = NEWEST_VERSION) -> Member:
-    return Member(at=at, servers=servers, pools=pools, reads=reads)
+def member(*servers: str, at: int = 1_000_000, pools: tuple[str, ...] = (POOL,)) -> Member:
+    return Member(at=at, servers=servers, pools=pools, reads=NEWEST_VERSION)
 
 
 def directory(bench: Bench) -> PoolDirectory:
@@ -47,8 +47,7 @@ def engine(bench: Bench) -> EngineLedger:
 async def moved(bench: Bench, execution_class: str = "once") -> ToolCallRequested:
     """A call that worker `a` has read from `events.plugins`, and has moved to the pool."""
     await opened(bench)
-    request = await bench.request(execution_class)
-    await bench.engine.enqueue(request)
+    request = await bench.queued(execution_class)
     assert await bench.worker.pass_on(await bench.deliver("a"), to=POOL, lease_ms=LEASE_MS)
     return request
 
@@ -93,8 +92,7 @@ async def test_a_call_in_the_hands_of_the_wrong_worker_moves_with_everything_it_
 @pytest.mark.guard("pass", "and redis.call('EXISTS', to) == 1")
 @pytest.mark.guard("pass", "'RETRYCOUNT', 0, ")
 async def test_nothing_moves_to_a_pool_without_a_stream_and_the_next_worker_takes_nothing_over(bench: Bench) -> None:
-    await bench.engine.enqueue(await bench.request())
-    delivery = await bench.deliver("a")
+    delivery = await bench.read()
     assert await bench.worker.pass_on(delivery, to=POOL, lease_ms=LEASE_MS)
     assert await bench.sweep("b") == [delivery.entry]
     await bench.claim(delivery, "b")
@@ -104,8 +102,7 @@ async def test_nothing_moves_to_a_pool_without_a_stream_and_the_next_worker_take
 @pytest.mark.guard("pass", "and known[4] and", "and")
 async def test_nothing_moves_of_an_engine_that_would_not_find_it(bench: Bench) -> None:
     await opened(bench)
-    request = await bench.request()
-    await bench.engine.enqueue(request)
+    request = await bench.queued()
     await bench.redis.hdel(bench.keys.call(request.correlation_id), "stream")
     delivery = await bench.deliver("a")
     assert await bench.worker.pass_on(delivery, to=POOL, lease_ms=LEASE_MS)

@@ -7,19 +7,13 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.ledger.replies import Loss
-from plugins_contract.ledger.session_leases import (
-    HeldElsewhere,
-    Holding,
-    SessionLease,
-    SessionLeases,
-    forget_sessions,
-)
+from plugins_contract.ledger.session_leases import HeldElsewhere, Holding, SessionLease, SessionLeases, forget_sessions
 from plugins_contract.messages import ToolCallRequested, new_id
 from plugins_contract.pools import Route, own_pool
 from plugins_contract.sessions import SessionMode, owner, owner_of
 from tests.support.ledger import LEASE_MS, Bench
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 A, B = own_pool("a"), own_pool("b")
 KEYS = Keys()

@@ -20,7 +20,6 @@ from tests.support.nginx import CONFIG, running_nginx
 from tests.support.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.skipif(nginx.missing() is not None, reason=nginx.missing() or ""),
     exhaustive("needs nginx"),
 ]

@@ -27,7 +27,6 @@ from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.marks import promise
 
 pytestmark = [
-    pytest.mark.anyio,
     # The engine runs in this process and uses `random`, while Hypothesis makes requests in a thread.
     pytest.mark.filterwarnings("ignore:Do not use the `random` module"),
 ]

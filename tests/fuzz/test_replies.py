@@ -60,7 +60,6 @@ def test_whatever_a_provider_sends_a_reply_or_an_error_comes_of_it_however_it_is
         decode(random)
 
 
-@pytest.mark.anyio
 @settings(CONNECTED, max_examples=3 * TIMES)
 @given(random=st.randoms(use_true_random=True))
 async def test_the_whole_client_has_a_reply_or_an_error_too(provider: Attempt, random: Random) -> None:

@@ -29,8 +29,6 @@ from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
-pytestmark = pytest.mark.anyio
-
 OWN = RequestKeys(["o" * 32])
 FOREIGN = RequestKeys(["f" * 32])
 BATCH = 20

@@ -27,8 +27,6 @@ from tests.integration.servers.scripted import LEGACY, MODERN, Request, Scripted
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 Json = dict[str, Any]
 
 CALL_SECONDS = 2.0

@@ -30,7 +30,7 @@ from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
 from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
-from tests.support.fakes import MemoryStore
+from tests.support.fakes.stores import MemoryStore
 from tests.support.waiting import wait_until
 
 ENGINE = "engine-1"

@@ -15,11 +15,10 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, Start, publish
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 DELETE = tool("files__delete", SCHEMA, title="Delete", approval=ApprovalPolicy.ALWAYS)

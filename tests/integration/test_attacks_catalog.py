@@ -25,8 +25,6 @@ from tests.support.operators import Operator
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 KEYS = Keys()
 SERVER = """
 import json, sys, pathlib

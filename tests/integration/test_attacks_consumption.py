@@ -24,8 +24,6 @@ from tests.integration.test_attacks_deletion import FIND
 from tests.marks import promise
 from tests.support.waiting import wait_until, wait_until_is
 
-pytestmark = pytest.mark.anyio
-
 KEYS = "ann:" + "a" * 40 + ",bob:" + "b" * 40
 
 

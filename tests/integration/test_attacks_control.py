@@ -19,8 +19,6 @@ from tests.integration.engines import at_work
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 KEYS = Keys()
 UNREADABLE = (
     b"",

@@ -21,13 +21,11 @@ from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.sessions import SessionMode, owner
 from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until, wait_until_is
-
-pytestmark = pytest.mark.anyio
 
 SECRET = "the-hidden-marzipan"
 FIND = tool("demo__find")

@@ -25,8 +25,6 @@ from tests.integration.engines import Start
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 LIMITS = ConnectionLimits(
     connections=20, connections_per_address=5, head_bytes=32_768, head_seconds=0.3, body_seconds=0.3
 )

@@ -30,8 +30,6 @@ from tests.marks import promise
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 Headers = dict[str, str]
 ORIGIN = "http://127.0.0.1"
 OPEN = {"/", "/assets/{name}", "/healthz", "/readyz", "/sign-in", "/sign-in/callback"}

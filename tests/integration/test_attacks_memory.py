@@ -15,7 +15,7 @@ from tests.marks import exhaustive
 from tests.support.processes import ROOT, running
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, exhaustive("measures the memory of a thousand connections")]
+pytestmark = exhaustive("measures the memory of a thousand connections")
 
 ENGINE = Path(sys.executable).with_name("dialog-engine")
 CONNECTIONS = 1_000

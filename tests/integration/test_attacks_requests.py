@@ -21,8 +21,6 @@ from tests.marks import promise
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
-pytestmark = pytest.mark.anyio
-
 OLD, NEW, FOREIGN = "o" * 32, "n" * 32, "f" * 32
 KEYS = Keys()
 

@@ -21,8 +21,6 @@ from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, OpenDatabase, question, requested, tool_call
 
-pytestmark = pytest.mark.anyio
-
 REFUSED = ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, "marker-in-a-result")
 INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 

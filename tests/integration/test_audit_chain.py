@@ -26,8 +26,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, OpenDatabase, opener, store_of
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 DAY_MS = 86_400_000
 UNGUARDED = {
     "sqlite": [

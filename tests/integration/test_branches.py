@@ -11,8 +11,6 @@ from tests.integration.engines import SHORT_LEASES, Engine, Model, Start
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 async def sent(engine: Engine, **fields: Any) -> tuple[str, str]:
     """A whole turn: its session and itself."""

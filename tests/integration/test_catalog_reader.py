@@ -34,8 +34,6 @@ from tests.marks import exhaustive, promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 class Hall:
     """A reader, and workers that publish."""

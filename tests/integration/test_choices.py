@@ -2,15 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from tests.integration.engines import Model, Start, publish
 from tests.integration.test_approvals import requested
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 CHOSEN = {"model": "openai:other", "toolMode": "tool_use"}
 

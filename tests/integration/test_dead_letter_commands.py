@@ -22,8 +22,6 @@ from tests.support.stack import BIN
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import Caller, calling, working
 
-pytestmark = pytest.mark.anyio
-
 REASON = "it was started 3 times, and each time its worker was lost"
 EXHAUSTED = ToolOutcome.failure(CallState.DEAD, ErrorCode.UNKNOWN_ERROR, REASON)
 DONE, NOT_DONE, WRONG, UNREACHABLE = 0, 1, 2, 3

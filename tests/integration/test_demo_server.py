@@ -17,7 +17,7 @@ from examples.demo_server.effects import EffectLog
 from examples.demo_server.server import build_server
 from tests.marks import exhaustive, promise, smoke
 
-pytestmark = [pytest.mark.anyio, exhaustive("the example's own tools")]
+pytestmark = exhaustive("the example's own tools")
 
 
 @pytest.fixture

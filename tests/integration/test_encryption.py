@@ -48,8 +48,6 @@ from tests.support.processes import ROOT
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import working
 
-pytestmark = pytest.mark.anyio
-
 MARKER = "the-hidden-marzipan"
 LARGE = MARKER * 3000
 """More than a model is shown, and than a notification holds."""

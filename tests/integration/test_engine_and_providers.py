@@ -10,12 +10,11 @@ from dialog_engine.context import NOTE
 from tests.integration.engines import Engine, Event, Start, publish
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 DONE = (
     b'data: {"choices":[{"delta":{"content":"All is said."},"finish_reason":"stop"}]}\n\n'
     b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\ndata: [DONE]\n\n'

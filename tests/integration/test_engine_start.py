@@ -15,8 +15,6 @@ from tests.integration.engines import Model
 from tests.marks import promise
 from tests.support.processes import Process, running
 
-pytestmark = pytest.mark.anyio
-
 ENGINE = Path(sys.executable).with_name("dialog-engine")
 SECRET = "hunter2hunter2"
 

@@ -23,8 +23,6 @@ from tests.support.ledger import CANCELLED, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SOON_MS = 300
 HASTY = ExecutorTimes(grace=0.1, cancel=0.3, ask=0.3)
 

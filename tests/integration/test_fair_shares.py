@@ -30,8 +30,6 @@ from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
 
-pytestmark = pytest.mark.anyio
-
 WINDOW = 20
 OFTEN = RelayTimes(poll=0.1)
 SLOTS = 4

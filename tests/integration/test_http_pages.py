@@ -11,8 +11,6 @@ from tests.integration.engines import Engine, Start
 from tests.marks import promise
 from tests.support.engine_stores import DIALECTS, opener
 
-pytestmark = pytest.mark.anyio
-
 MADE = 200
 MOMENT_MS = 1_700_000_000_123
 MOMENT = "2023-11-14T22:13:20.123Z"

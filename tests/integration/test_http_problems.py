@@ -15,8 +15,6 @@ from dialog_engine.http.requests import MAX_BODY_BYTES
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 
-pytestmark = pytest.mark.anyio
-
 JSON = {"content-type": "application/json"}
 
 

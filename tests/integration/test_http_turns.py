@@ -27,8 +27,6 @@ from tests.support.servers import LocalServer
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 def words(events: list[Any]) -> str:
     return "".join(event.data["delta"] for event in events if event.name == "text")

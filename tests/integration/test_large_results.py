@@ -26,7 +26,6 @@ from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 MARKER = "canary-of-a-large-result"
 TEXT = MARKER + "x" * 900_000
 OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock(TEXT), MediaBlock("image/png", "iVBORyBub3QgcmVhbGx5")))

@@ -24,8 +24,6 @@ from tests.support.protocols import PROTOCOLS, Model, Protocol
 from tests.support.scripted_provider import Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(params=PROTOCOLS)
 def protocol(request: pytest.FixtureRequest) -> Protocol:

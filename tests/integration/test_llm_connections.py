@@ -33,8 +33,6 @@ from tests.support.longest_turn import short_turns
 from tests.support.scripted_provider import CutError, Exchange, Provider, Script, answer, refusal, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:

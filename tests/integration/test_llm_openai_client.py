@@ -33,8 +33,6 @@ from tests.support.protocols import openai_sse as sse
 from tests.support.scripted_provider import Exchange, Provider, answer, refusal, serving
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})
 
 DONE = b"data: [DONE]\n\n"

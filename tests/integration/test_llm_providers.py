@@ -35,8 +35,6 @@ from tests.support.hello import REQUEST, TURN
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2hunter2"
 PREFIXES = (
     "OPENAI_",

@@ -27,13 +27,11 @@ from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
 from tests.support.corpus import CORPUS, stream_bytes
-from tests.support.fakes import read_all
+from tests.support.fakes.engine import read_all
 from tests.support.hello import KEY, TURN
 from tests.support.llm_clients import AnthropicModel
 from tests.support.protocols import PROTOCOLS
 from tests.support.scripted_provider import Provider, Script, answer, refusal, serving
-
-pytestmark = pytest.mark.anyio
 
 REQUEST = ChatRequest((SystemMessage("Be brief."), UserMessage("Hi")), TURN)
 TOOL = ToolEntry(name="clock__now", server="clock", tool="now", input_schema={"type": "object", "properties": {}})

@@ -22,8 +22,6 @@ from tests.integration.engines import Engine, Model, running_engine, settings
 from tests.support.engine_stores import EngineStore, OpenDatabase
 from tests.support.long_sessions import CountedReads, write_session
 
-pytestmark = pytest.mark.anyio
-
 TURNS = 1_000
 IMAGE = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(20_000)).decode()
 MEMORY = Memory(40, 1_000_000)

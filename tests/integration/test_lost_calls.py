@@ -34,8 +34,6 @@ from tests.support.ledger import Bench, answered
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 CERTAIN_SECONDS = 0.6
 OFTEN = LeaseTimes(renew=0.2, renew_again=0.05)
 LOST_UNKNOWN = (CallState.UNKNOWN, ErrorCode.LOST)

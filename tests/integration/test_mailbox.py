@@ -15,8 +15,6 @@ from tests.marks import promise
 from tests.support.ledger import answered
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 FOUND_WITHIN = 5.0
 """The bound for a reply whose notification was lost."""
 

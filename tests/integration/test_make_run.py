@@ -31,8 +31,6 @@ from tests.support.oidc_provider import AUDIENCE, OidcProvider
 from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 QUESTION = "What time is it in Tokyo and in Paris?"
 UNSET: dict[str, str] = dict.fromkeys(
     (

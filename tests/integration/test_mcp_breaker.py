@@ -16,8 +16,6 @@ from tests.integration.servers.scripted import LEGACY, MODERN, Request, Scripted
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 POLICY = replace(QUICK, failure_threshold=3, first_delay=0.3, longest_delay=0.6, min_counted_timeout=0.05)
 PATIENT = replace(POLICY, first_delay=5.0, longest_delay=5.0)
 ERAS = [MODERN, LEGACY]

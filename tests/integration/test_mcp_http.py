@@ -20,7 +20,6 @@ from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Reques
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 ERAS = [MODERN, LEGACY]
 
 

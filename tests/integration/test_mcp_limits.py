@@ -19,8 +19,6 @@ from tests.integration.servers.scripted import LEGACY, MODERN, Request, scripted
 from tests.support.longest_turn import short_turns
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_tool_has_its_own_idle_limit() -> None:
     tools = {"hang": ToolOptions(idle_timeout_ms=200)}

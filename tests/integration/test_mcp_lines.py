@@ -29,7 +29,6 @@ from plugins_mcp.mcp.watched import Updates, Watched
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 ERAS = ["auto", "legacy"]
 LOOPS = ["asyncio", "uvloop"]
 """They notice closed pipes at different times. The worker runs on uvloop."""

@@ -31,8 +31,6 @@ from tests.integration.servers.behaviours import answer
 from tests.integration.servers.scripted import LEGACY, MODERN, Behaviour, Request, ScriptedServer, scripted
 from tests.support.certificates import make_certificates
 
-pytestmark = pytest.mark.anyio
-
 ARGUMENTS: dict[str, Any] = {"text": "Grüße 🦊 \u2028", "region": "eu", "deep": [{"a": None, "b": 10**30, "c": 1.5}]}
 SCHEMA = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 META = {"traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-00"}

@@ -24,8 +24,6 @@ from tests.marks import promise
 from tests.support.handling import Bench, hangs
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
 CLASSES = [ONCE, REPEATABLE]
 

@@ -30,8 +30,6 @@ from tests.integration.servers.scripted import Request, scripted
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module", params=["auto", "legacy"])
 async def demo(request: pytest.FixtureRequest) -> AsyncGenerator[McpServer]:

@@ -29,8 +29,6 @@ from tests.support.long_sessions import write_session
 from tests.support.store import Store
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 LETTER = "the-hidden-marzipan"
 
 

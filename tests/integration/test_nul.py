@@ -16,10 +16,8 @@ from tests.integration.test_http_problems import JSON, check
 from tests.integration.test_http_turns import worker
 from tests.marks import promise
 from tests.support.engine_stores import DIALECTS
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 __all__ = ["worker"]
 ASKED = tool("files__write", {"type": "object"}, approval=ApprovalPolicy.ALWAYS)

@@ -26,8 +26,6 @@ from tests.marks import promise
 from tests.support.hand_clock import HandClock
 from tests.support.oidc_provider import AUDIENCE, CLIENT_ID, CLIENT_SECRET, OidcProvider, SigningKey
 
-pytestmark = pytest.mark.anyio
-
 RULE = RoleRule("roles", "operator")
 
 

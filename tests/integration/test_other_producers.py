@@ -29,8 +29,6 @@ from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 KEYS = Keys()
 Fields = dict[str, str]
 

@@ -18,11 +18,10 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Event, Model, Start, publish, running_engine, settings, with_times
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=ApprovalPolicy.ALWAYS)
 

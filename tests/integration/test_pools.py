@@ -20,8 +20,6 @@ from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 NO_SWEEPS = replace(QUICK, sweep=30.0, announce=30.0)
 """What one worker leaves to others lies until the end of the test: it arrives only if it moves."""
 

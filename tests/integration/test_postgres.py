@@ -28,8 +28,6 @@ from tests.support.engine_stores import EngineStore, tool_call
 from tests.support.postgres import PASSWORD, PostgresServer, database_of
 from tests.support.waiting import wait_until, wait_until_blocking
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "hunter2"
 
 

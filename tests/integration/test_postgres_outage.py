@@ -17,8 +17,6 @@ from tests.support.postgres import PostgresServer
 from tests.support.stack import running_stack
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 CLIENTS = 16
 WITHIN_SECONDS = 1.0
 

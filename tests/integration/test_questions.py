@@ -18,7 +18,6 @@ from tests.support.hidden import files_with, keys_with
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
-pytestmark = pytest.mark.anyio
 WHEN: dict[str, Any] = {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}
 
 

@@ -14,8 +14,6 @@ from tests.marks import promise
 from tests.support.servers import LocalServer, embedded_binary
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def model(model: Model) -> Model:

@@ -179,7 +179,6 @@ async def said_by(url: str) -> str:
 
 @promise("both services start without Redis, say why it does not answer, and connect when it does")
 @smoke
-@pytest.mark.anyio
 async def test_a_port_for_tls_is_distinguished_from_one_without(redis_url: str, tls_redis: str) -> None:
     hint = "REDIS_URL must begin with rediss:// for TLS and with redis:// without"
     assert hint in await said_by(tls_redis.replace("rediss://", "redis://"))
@@ -396,7 +395,6 @@ def test_a_connection_whose_master_became_a_replica_asks_the_sentinels_again(tmp
     sentinels.close()
 
 
-@pytest.mark.anyio
 async def test_more_callers_than_connections_wait_for_one_to_the_master(tmp_path: Path) -> None:
     """The Sentinel pool of redis-py alone raises an error when all its connections are in use."""
     with closing(Sentinels(embedded_binary(), tmp_path)) as sentinels:

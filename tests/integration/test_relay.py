@@ -31,8 +31,6 @@ from tests.marks import promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 SOON = RelayTimes(look_back=0.2)
 OFTEN = replace(SOON, poll=0.05)
 """The relay polls so often that a test need not wait for it."""

@@ -11,7 +11,7 @@ from benchmarks.relay.measures import Load, Seen, first_tokens, growth, relayed
 from benchmarks.relay.relays import Relay, callstream, naive, provider
 from tests.marks import exhaustive, promise
 
-pytestmark = [pytest.mark.anyio, exhaustive("a benchmark, to see that it runs")]
+pytestmark = exhaustive("a benchmark, to see that it runs")
 
 TIMES_NAIVE = 10
 TRIES = 3

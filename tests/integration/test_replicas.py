@@ -22,13 +22,12 @@ from plugins_contract.messages import new_id
 from tests.integration.engines import SHORT_LEASES, Engine, Model, running_engine, settings
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore
-from tests.support.fakes import FakeWorker, tool
+from tests.support.fakes.worker import FakeWorker, tool
 from tests.support.postgres import PostgresServer
 from tests.support.servers import LocalServer
 from tests.support.store import Store
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 KEYS = Keys()
 """For tests that have to wait for the end of one."""
 

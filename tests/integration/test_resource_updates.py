@@ -26,8 +26,6 @@ from tests.support.stack import QUICK_WORKER
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
-pytestmark = pytest.mark.anyio
-
 ENGINE = Path(sys.executable).with_name("dialog-engine")
 FLOODING = ROOT / "tests" / "integration" / "servers" / "flooding.py"
 ONE, TWO, SECRET = "doc://one", "doc://two", "doc://secret"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from dialog_engine.identity.api_keys import add_key
 from tests.integration.engines import Engine, Start
@@ -20,8 +19,6 @@ from tests.support.processes import ROOT, Process
 from tests.support.stack import QUICK_WORKER
 from tests.support.waiting import wait_until
 from tests.support.working import working
-
-pytestmark = pytest.mark.anyio
 
 MOST_MB = 128
 """Twice the longest answer that is read, and what reading it takes."""

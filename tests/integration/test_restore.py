@@ -20,11 +20,8 @@ from plugins_contract.messages import ExecutionClass
 from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.integration.test_approvals import Waiting, requested, statuses
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
-
 
 QUICK = EngineTimes(mailbox=MailboxTimes(0.2, 0.1, 0.2, dict.fromkeys(Loss, 0.6)))
 """Losses are found in a tenth of the time."""

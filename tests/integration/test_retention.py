@@ -22,8 +22,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 RULES = Retention.of([("guest-*", 7), ("legal-*", 0), ("*", 90)])
 
 

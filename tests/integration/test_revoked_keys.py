@@ -19,7 +19,6 @@ from tests.integration.test_approvals import DELETE, requested
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 REASON = "the key or token that sent this message was revoked"
 
 

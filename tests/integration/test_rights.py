@@ -13,10 +13,8 @@ from plugins_contract.catalog import ApprovalPolicy
 from tests.integration.engines import Engine, Model, publish, running_engine, settings
 from tests.integration.test_approvals import requested
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 READ = tool("files__read", {"type": "object"})
 DELETE = tool("files__delete", {"type": "object"}, approval=ApprovalPolicy.ALWAYS)

@@ -23,7 +23,6 @@ from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
 CHILD = {
     "command": sys.executable,
     "args": ["-m", "examples.demo_server", "--transport", "stdio"],

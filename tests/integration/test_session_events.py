@@ -11,10 +11,8 @@ import pytest
 
 from tests.integration.engines import Engine, Event, Model, Stream, publish, running_engine, settings
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.servers import LocalServer
-
-pytestmark = pytest.mark.anyio
 
 
 async def next_of(stream: Stream, *names: str) -> Event:

@@ -22,8 +22,6 @@ from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def notes(caller: Caller) -> Notes:

@@ -21,8 +21,6 @@ from tests.support.notes import Notes, config, holder, processes, text, workers
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def notes(caller: Caller) -> Notes:

@@ -24,8 +24,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, OpenDatabase, tool_call
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 INTEGRITY_ERRORS = (sqlite3.IntegrityError, psycopg.IntegrityError)
 
 

@@ -25,8 +25,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, mailbox_of, question, requested
 from tests.support.processes import ROOT
 
-pytestmark = pytest.mark.anyio
-
 T = TypeVar("T")
 OLD_ENGINE = "the-engine"
 FIRST_SCHEMA = (

@@ -38,8 +38,6 @@ from tests.support.engine_stores import EngineStore, NotedOffers, question, requ
 from tests.support.long_sessions import write_session
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 MARKER = "the-hidden-marzipan"
 IN_BASE64 = base64.b64encode(MARKER.encode()).decode()
 CIPHER = cipher_of(["k" * 32])

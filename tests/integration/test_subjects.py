@@ -30,8 +30,6 @@ from tests.integration.engines import Model, running_engine, settings
 from tests.marks import promise
 from tests.support.hand_clock import HandClock
 
-pytestmark = pytest.mark.anyio
-
 
 def by_name(report: Report) -> dict[str, Use]:
     return {use.subject: use for use in report.uses}

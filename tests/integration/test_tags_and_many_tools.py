@@ -8,11 +8,9 @@ import pytest
 from dialog_engine.model import ToolCall
 from tests.integration.engines import Event, Model, publish, running_engine, settings
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 from tests.support.tags import DIALECTS
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FORECAST = tool("weather__forecast", CITY, description="Tells what the days will be like.")

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 from redis.asyncio import Redis
 
 from callstream_runtime.clock import RedisClock
@@ -13,8 +12,6 @@ from plugins_contract.keys import Keys
 from plugins_contract.signing import RequestKeys
 from plugins_mcp.adoption import CatalogToolLookup
 from plugins_mcp.mcp import McpServers
-
-pytestmark = pytest.mark.anyio
 
 KEYS = Keys()
 

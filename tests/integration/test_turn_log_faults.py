@@ -37,8 +37,6 @@ from plugins_contract.keys import Keys
 from tests.marks import exhaustive, promise
 from tests.support.transcript import Transcript
 
-pytestmark = pytest.mark.anyio
-
 CLIENTS = 6
 MORE = exhaustive("the same with other faults")
 STEPS = 60

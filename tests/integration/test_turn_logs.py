@@ -22,8 +22,6 @@ from tests.marks import promise
 from tests.support.servers import LocalServer
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 TURN = Turn("turn", "session", "ann")
 DONE = Done("turn", DoneReason.STOP, Usage(), None)
 

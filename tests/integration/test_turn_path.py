@@ -17,8 +17,6 @@ from benchmarks.turn_path import (
 )
 from tests.marks import exhaustive
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_through() -> None:
     """After a change of the files: `python -m benchmarks.turn_path --write`."""

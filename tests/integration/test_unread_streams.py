@@ -12,7 +12,7 @@ from tests.integration.engines import Engine, Model, with_times
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.anyio, with_times(EngineTimes(streams=StreamTimes(unread=0.5)))]
+pytestmark = with_times(EngineTimes(streams=StreamTimes(unread=0.5)))
 
 PIECES, PIECE = 70, "x" * 50_000
 """More than the kernel keeps for a client."""

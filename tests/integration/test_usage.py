@@ -45,8 +45,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import DIALECTS, EngineStore, opener
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 TODAY = Wanted.between(None, None, datetime.now(UTC).date())
 RAN = ToolOutcome(CallState.SUCCEEDED, attempts=1)
 EXPIRED = ToolOutcome.failure(CallState.FAILED, ErrorCode.TIMEOUT, "no worker has started it")

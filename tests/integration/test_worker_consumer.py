@@ -34,7 +34,7 @@ from tests.support.ledger import DONE, LEASE_MS
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
 
-pytestmark = [pytest.mark.anyio, pytest.mark.every_redis]
+pytestmark = pytest.mark.every_redis
 
 OFTEN = LeaseTimes(lease=LEASE_MS / 1000, sweep=0.02)
 

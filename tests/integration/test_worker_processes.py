@@ -16,8 +16,6 @@ from tests.support.stack import BIN, Stack, running_stack
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallRequested
@@ -16,7 +15,6 @@ from tests.marks import promise
 from tests.support.processes import ROOT
 from tests.support.working import Caller, calling, working
 
-pytestmark = pytest.mark.anyio
 ASKING = ROOT / "tests" / "integration" / "servers" / "asking.py"
 KEY = "k" * 32
 WHEN = {"when": {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}}

@@ -24,8 +24,6 @@ from tests.integration.demo import Demo
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-pytestmark = pytest.mark.anyio
-
 KEYS = Keys()
 
 

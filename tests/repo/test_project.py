@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from plugins_contract.keys import ROUTED, Keys
+from tests import layers
 from tests.support.processes import ROOT
 
 SERVICES = ROOT / "services"
@@ -229,3 +230,15 @@ def sleeps_in(path: Path) -> list[ast.Call]:
         for call in calls
         if re.fullmatch(r"((time|asyncio|anyio)\.)?sleep", ast.unparse(call.func)) and ast.unparse(call.args[0]) != "0"
     ]
+
+
+def test_the_documents_have_the_parts_and_layers_as_they_are() -> None:
+    for path, content in layers.documents().items():
+        assert path.read_text() == content, "run: python -m tests.layers"
+        assert content.count("`python -m tests.layers`: -->") == 1, path
+
+
+def test_each_part_says_what_it_does() -> None:
+    assert len(layers.layers("dialog_engine")) > 5
+    for package in ("dialog_engine", "plugins_mcp", "plugins_contract", "callstream_runtime"):
+        assert " |  |" not in layers.table(package)

@@ -32,4 +32,5 @@ def test_a_provider_is_used_when_what_selects_it_is_set(
     for setting in (*kind.selected_by, kind.model_setting, *kind.needs):
         url = setting.endswith(("_url", "_endpoint"))
         monkeypatch.setenv(setting.upper(), "https://model.example" if url else "a-value")
-    assert load(ModelSettings).default_model == f"{name}:a-value"
+    settings = load(ModelSettings)
+    assert (settings.default_model, settings.every_model) == (f"{name}:a-value", (f"{name}:a-value",))

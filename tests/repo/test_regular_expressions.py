@@ -133,15 +133,7 @@ def _expressions() -> Iterator[tuple[str, str | bytes]]:
 
 
 @pytest.mark.parametrize(
-    "pattern",
-    [
-        r"\s*(?:(?!x).)*\s*y",
-        r"(a+)+b",
-        r"(?:a|b+)*c",
-        r"\w*\s*\n(.*)\n\s*z",
-        r".*,.*;",
-        rb'"(?:[^"]*x?)*"',
-    ],
+    "pattern", [r"\s*(?:(?!x).)*\s*y", r"(a+)+b", r"(?:a|b+)*c", r"\w*\s*\n(.*)\n\s*z", r".*,.*;", rb'"(?:[^"]*x?)*"']
 )
 def test_expressions_that_backtrack_are_found(pattern: str | bytes) -> None:
     assert backtracks(pattern, re.DOTALL)

@@ -4,13 +4,10 @@ These files are the tutorial. Read them in order: each shows one concept. `FakeE
 model, the storage and the workers in this process; everything between them is the real code.
 """
 
-import pytest
-
 from dialog_engine.model import DoneReason, MessageFinished, TextDelta, TurnStarted, Usage, UserMessage
 from tests.marks import promise
-from tests.support.fakes import FakeEngine, ScriptedModel, done_of, says, text_of
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, text_of
+from tests.support.fakes.models import ScriptedModel, says
 
 
 async def test_an_answer_streams_word_by_word_and_is_then_stored_as_one_message() -> None:

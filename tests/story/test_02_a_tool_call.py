@@ -1,24 +1,11 @@
 """A tool call: the model asks for it, the user sees every step, and the model continues with the result."""
 
-import pytest
-
 from dialog_engine.model import AssistantMessage, MessageFinished, RoundComplete, ToolMessage, ToolStatus, ToolStep
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
-from tests.support.fakes import (
-    Execution,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, succeeded, tool
 
 CATALOG = FakeCatalog(tool("time__now", title="What time is it?"))
 

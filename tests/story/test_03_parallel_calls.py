@@ -2,24 +2,11 @@
 
 import asyncio
 
-import pytest
-
 from dialog_engine.model import RoundComplete, ToolMessage, ToolStatus, ToolStep
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    gives,
-    is_step,
-    says,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, is_step
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 
 @promise("parallel calls run at once")

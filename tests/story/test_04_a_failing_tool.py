@@ -4,22 +4,9 @@ import pytest
 
 from dialog_engine.model import DoneReason, ToolMessage, ToolStatus, ToolStep
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    done_of,
-    failed,
-    gives,
-    says,
-    steps_of,
-    text_of,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, steps_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, failed, gives, tool
 
 
 @promise("a tool's failure goes to the model and the turn goes on")

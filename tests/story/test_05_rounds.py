@@ -1,12 +1,10 @@
 """Rounds: the model may call tools repeatedly, up to a limit. Then it has to answer with what it has."""
 
-import pytest
-
 from dialog_engine.model import DoneReason, FinishReason, RoundComplete, StreamEnd, ToolCallEvent, Usage
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, text_of, tool
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 CATALOG = FakeCatalog(tool("web__search"))
 AGAIN = asks(("web__search", ""))

@@ -2,28 +2,12 @@
 
 import asyncio
 
-import pytest
-
 from dialog_engine.model import AssistantMessage, DoneReason, MessageFinished, TextDelta, ToolStatus
 from dialog_engine.tool_calls.normalise import NO_REPLY
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    done_of,
-    gives,
-    is_step,
-    is_text,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, is_step, is_text, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 
 @promise("stop closes the stream at the provider and keeps the partial text")

@@ -2,8 +2,6 @@
 
 import asyncio
 
-import pytest
-
 from dialog_engine.model import (
     DoneReason,
     MessageFinished,
@@ -17,24 +15,9 @@ from dialog_engine.model import (
     TurnStarted,
 )
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    done_of,
-    gives,
-    is_step,
-    is_text,
-    says,
-    steps_of,
-    succeeded,
-    text_of,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, is_step, is_text, steps_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 
 @promise("a reset names its cause")

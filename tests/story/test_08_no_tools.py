@@ -1,13 +1,10 @@
 """ENABLE_MCP=false: no tools are offered, and a call that the model makes all the same is answered with an error."""
 
-import pytest
-
 from dialog_engine.model import DoneReason, ToolStatus
 from dialog_engine.peers.catalog import DisabledTools
 from tests.marks import promise
-from tests.support.fakes import FakeEngine, ScriptedModel, asks, done_of, says, steps_of
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
 
 
 @promise("with ENABLE_MCP=false every call is answered DISABLED and the turn goes on")

@@ -1,6 +1,5 @@
 """The ledger: the states of one call in Redis, on a real server. Engine and worker share nothing else."""
 
-import pytest
 from redis.asyncio import Redis
 
 from plugins_contract.encryption import CLEAR
@@ -9,8 +8,6 @@ from plugins_contract.ledger import EngineLedger, WorkerLedger
 from plugins_contract.ledger.replies import AlreadyFinished, Completed, Queued, Run
 from plugins_contract.outcomes import CallFinished, CallState
 from tests.support.ledger import DONE, EXPIRED, MAX_STARTS, Bench
-
-pytestmark = pytest.mark.anyio
 
 
 async def test_the_ledger_states_of_one_call(bench: Bench, redis: Redis, keys: Keys) -> None:

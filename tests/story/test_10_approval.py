@@ -1,34 +1,20 @@
 """Approval: a tool that needs one is not run before a person approves it. Until then no request exists."""
 
-import pytest
-
-from dialog_engine.model import ApprovalStatus, ApprovalStep, ToolStatus, TurnEvent
+from dialog_engine.model import ApprovalStatus, ToolStatus
 from dialog_engine.tool_calls.values import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, steps_of, tool
-from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 CATALOG = FakeCatalog(tool("files__delete", approval=ApprovalPolicy.DESTRUCTIVE))
 ASKS = asks(("files__delete", '{"path": "/tmp/a"}'))
 
 
-async def question(engine: FakeEngine, turn_id: str) -> ApprovalStep:
-    """The question that the user sees."""
-
-    def asked() -> list[ApprovalStep]:
-        events: list[TurnEvent] = engine.logs.lives[turn_id][-1].events
-        return [event for event in events if isinstance(event, ApprovalStep)]
-
-    [step] = await wait_until(asked, what="the question")
-    return step
-
-
 async def test_the_call_waits_until_it_is_approved() -> None:
     async with FakeEngine(ScriptedModel(ASKS, says("Done.")), tools=CATALOG) as engine:
         turn = await engine.turns.start("ada", None, "Delete it.")
-        step = await question(engine, turn.turn_id)
+        step = await engine.question(turn)
         assert step.details["arguments"] == {"path": "/tmp/a"}
         assert engine.store.requests() == []
         assert engine.worker.executed == []
@@ -43,7 +29,7 @@ async def test_a_person_may_refuse_and_the_model_reads_the_reason() -> None:
     model = ScriptedModel(ASKS, says("Then not."))
     async with FakeEngine(model, tools=CATALOG) as engine:
         turn = await engine.turns.start("ada", None, "Delete it.")
-        step = await question(engine, turn.turn_id)
+        step = await engine.question(turn)
 
         decision = await engine.decide(step.call.correlation_id, Refuse("I still need it."))
 

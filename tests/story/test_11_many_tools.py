@@ -1,24 +1,11 @@
 """Many tools: when there are too many to offer all, a gateway or a search is offered. Users see no difference."""
 
-import pytest
-
 from dialog_engine.model import AssistantMessage, ToolMessage
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    gives,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 CATALOG = FakeCatalog(
     *(tool(f"shop__{what}", description=f"About {what}.") for what in ("prices", "orders", "opening_hours"))

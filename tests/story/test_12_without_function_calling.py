@@ -1,27 +1,12 @@
 """A model without function calling writes its calls as tags in the text. Everything else works as before."""
 
-import pytest
-
 from dialog_engine.model import AssistantMessage, DoneReason, SystemMessage, ToolStatus, TurnStarted, UserMessage
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
 from dialog_engine.tool_calls.prompt_mode.tool_use import TOOL_USE
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    ScriptedModel,
-    asks,
-    done_of,
-    gives,
-    says,
-    steps_of,
-    succeeded,
-    text_of,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, steps_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 CALL = '<tool_use>\n<name>files__read</name>\n<arguments>{"name": "a"}</arguments>\n</tool_use>'
 

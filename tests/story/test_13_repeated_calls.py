@@ -6,20 +6,9 @@ import pytest
 
 from dialog_engine.model import DoneReason, TextDelta, ToolMessage, ToolStatus, ToolStep
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    ScriptedModel,
-    asks,
-    done_of,
-    is_text,
-    says,
-    steps_of,
-    text_of,
-    tool,
-)
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.engine import FakeEngine, done_of, is_text, steps_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 CATALOG = FakeCatalog(tool("job__status"))
 AGAIN = asks(("job__status", '{"job": 7}'))

@@ -8,7 +8,6 @@ none; the number falls no lower than the highest wish of the stabilization windo
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -21,8 +20,10 @@ SYNC_SECONDS = 15
 TOLERANCE = 0.1
 
 
-def scaled_object(file: Path = SCALED_OBJECT) -> dict[str, Any]:
-    return next(each["spec"] for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "ScaledObject")
+def scaled_object() -> dict[str, Any]:
+    return next(
+        each["spec"] for each in yaml.safe_load_all(SCALED_OBJECT.read_text()) if each["kind"] == "ScaledObject"
+    )
 
 
 def targets(spec: Mapping[str, Any]) -> dict[str, int]:

@@ -28,9 +28,6 @@ KINDS = {
     "deployment": "Deployment", "statefulset": "StatefulSet", "cronjob": "CronJob", "job": "Job", "secret": "Secret",
     "persistentvolumeclaim": "PersistentVolumeClaim", "scaledobject": "ScaledObject",
 }  # fmt: skip
-SELECTED = ("pod", "pods")
-WITHOUT_NAMES = {"create", "apply", "get", "logs", "describe", "wait"}
-"""Commands that may name no object: they have a file, a folder or a selector."""
 
 
 def check(program: str, *argv: str) -> None:

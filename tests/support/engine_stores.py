@@ -134,6 +134,15 @@ class EngineStore:
         self.engines = SqlEngines(store)
         self.large = SqlLargeResults(store)
 
+    async def registered(self) -> "EngineStore":
+        """The same, when the engine has a lease."""
+        await self.engines.register(LEASE_MS)
+        return self
+
+    async def change(self, sql: str, *values: object) -> None:
+        """Run a statement beside all units of the engine."""
+        await self.database.write(lambda tx: tx.execute(sql, *values))
+
     async def add_round(self, turn: Turn, *calls: ToolCall, asked: Sequence[ToolCall] = ()) -> int:
         """Commit a round of calls; those that are `asked` about wait for an approval and have no request."""
         return await self.calls.add_round(

@@ -224,7 +224,6 @@ class Bench(ToolServers, PoolFinder, Sessions):
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
     shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
-    pools: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
     handler: CallHandler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -242,7 +241,7 @@ class Bench(ToolServers, PoolFinder, Sessions):
         )
 
     async def find(self, server: str, version: int) -> str | None:
-        return self.pools.get((server, version))
+        return None
 
     async def elsewhere(self, request: ToolCallRequested) -> str | None:
         return None

@@ -112,6 +112,17 @@ class Bench:
             subject="somebody",
         )
 
+    async def queued(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
+        """A new call that stands in the stream."""
+        request = await self.request(execution_class, expires_in_ms=expires_in_ms)
+        await self.engine.enqueue(request)
+        return request
+
+    async def read(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> Delivery:
+        """A new call that consumer `a` has read and not started."""
+        await self.queued(execution_class, expires_in_ms=expires_in_ms)
+        return await self.deliver("a")
+
     async def next_delivery(self, consumer: str, stream: str = "") -> Delivery | None:
         """The next undelivered request of the stream, delivered to `consumer`."""
         rows = await self.redis.xreadgroup(GROUP, consumer, {stream or self.keys.requests: ">"}, count=1)
@@ -160,7 +171,7 @@ class Bench:
 
     async def running(self, execution_class: str = "once", consumer: str = "a") -> tuple[Delivery, int]:
         """A new call that `consumer` has started, and its fence."""
-        await self.engine.enqueue(await self.request(execution_class))
+        await self.queued(execution_class)
         delivery = await self.deliver(consumer)
         return delivery, await self.run(delivery)
 

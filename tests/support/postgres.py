@@ -148,14 +148,6 @@ class PostgresServer:
                 connection.execute(sql.SQL(statement).format(name))
         self._emptied.append(url)
 
-    def connections(self, url: str | None = None) -> int:
-        """How many clients are connected, to this database or at all; the one that asks is not counted."""
-        clients = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        others = sql.SQL(clients + " AND pid <> pg_backend_pid()")
-        if url is not None:
-            others += sql.SQL(" AND datname = {}").format(sql.Literal(database_of(url)))
-        return int(self._ask(others))
-
     def _ask(self, statement: Any) -> Any:
         """The first value of the answer; None without one."""
         with closing(psycopg.connect(self.url, autocommit=True, connect_timeout=CONNECT_SECONDS)) as connection:

@@ -25,7 +25,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
 from plugins_contract.outcomes import ToolError
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = tool("files__delete", SCHEMA, description="Deletes", approval=ApprovalPolicy.DESTRUCTIVE)

@@ -25,23 +25,9 @@ from dialog_engine.tool_calls.values import Approve, Asked, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
-from tests.support.fakes import (
-    Execution,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    Line,
-    ScriptedModel,
-    asks,
-    breathe,
-    done_of,
-    gives,
-    is_step,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_asked, is_step, steps_of
+from tests.support.fakes.models import Line, ScriptedModel, asks, says
+from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 DELETE = tool(
@@ -56,22 +42,13 @@ def a_stage(*replies: Sequence[Line], **options: Any) -> FakeEngine:
     return FakeEngine(model, tools=FakeCatalog(DELETE, READ), **options)
 
 
-def is_asked(event: TurnEvent) -> bool:
-    return isinstance(event, ApprovalStep) and event.status is ApprovalStatus.ASKED
-
-
 def approvals_of(events: Sequence[TurnEvent]) -> list[ApprovalStatus]:
     return [event.status for event in events if isinstance(event, ApprovalStep)]
 
 
 async def waiting_turn(engine: FakeEngine) -> tuple[Turn, ApprovalStep]:
     turn = await engine.turns.start("someone", None, "Delete it.")
-    return turn, await question(engine, turn)
-
-
-async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
-    await engine.until(turn, is_asked)
-    return [event for event in engine.logs.lives[turn.turn_id][-1].events if isinstance(event, ApprovalStep)][-1]
+    return turn, await engine.question(turn)
 
 
 def approve(step: ApprovalStep, arguments: dict[str, object] | None = None) -> Approve:
@@ -226,7 +203,7 @@ async def test_after_a_tool_has_changed_only_the_new_question_can_be_approved() 
             await engine.decide(old.call.correlation_id, approve(old))
         log = engine.logs.lives[turn.turn_id][-1]
         await wait_until(lambda: len(approvals_of(log.events)) == 2, what="the new question")
-        new = await question(engine, turn)
+        new = await engine.question(turn)
         assert new.details["hash"] != old.details["hash"]
         await engine.decide(new.call.correlation_id, approve(new))
 

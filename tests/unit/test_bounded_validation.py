@@ -155,13 +155,7 @@ def listed(schema: dict[str, Any]) -> ServerCatalog:
     return to_catalog(ServerSpec("s", Stdio("x")), found)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        doubling(16),
-        {"type": "object", "$ref": "#"},
-    ],
-)
+@pytest.mark.parametrize("schema", [doubling(16), {"type": "object", "$ref": "#"}])
 def test_a_worker_puts_a_tool_in_quarantine_whose_references_double(schema: dict[str, Any]) -> None:
     catalog = listed(schema)
     assert not catalog.tools

@@ -58,7 +58,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolOutcome
 from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 from tests.marks import promise
-from tests.support.fakes import succeeded, tool
+from tests.support.fakes.worker import succeeded, tool
 
 PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
 

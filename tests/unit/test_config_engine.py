@@ -94,10 +94,7 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
             "AZURE_OPENAI_ENDPOINT is set: set AZURE_OPENAI_API_VERSION and AZURE_OPENAI_DEPLOYMENT too",
         ),
         ({"BEDROCK_MODEL": "anthropic.claude-v1:0"}, "BEDROCK_MODEL is set: set AWS_REGION too"),
-        (
-            {"VERTEX_MODEL": "claude"},
-            "VERTEX_MODEL is set: set ANTHROPIC_VERTEX_PROJECT_ID and CLOUD_ML_REGION too",
-        ),
+        ({"VERTEX_MODEL": "claude"}, "VERTEX_MODEL is set: set ANTHROPIC_VERTEX_PROJECT_ID and CLOUD_ML_REGION too"),
         ({"OPENAI_EXTRA_BODY": "{"}, "OPENAI_EXTRA_BODY: is not valid JSON"),
         ({"OPENAI_CUSTOM_HEADERS": "hunter2"}, "OPENAI_CUSTOM_HEADERS: must be name: value"),
         ({"ANTHROPIC_CUSTOM_HEADERS": "a: b\nmy key: hunter2"}, "ANTHROPIC_CUSTOM_HEADERS: must be name: value"),
@@ -132,33 +129,6 @@ def test_the_configured_provider_answers_and_openai_if_both_are(monkeypatch: pyt
     assert load(monkeypatch, LLM_PROVIDER="anthropic").models.default_model == "anthropic:claude"
     monkeypatch.delenv("LLM_PROVIDER")
     assert load(monkeypatch, OPENAI_API_KEY="").models.default_model == "anthropic:claude"
-
-
-@pytest.mark.parametrize(
-    ("values", "model"),
-    [
-        (
-            {
-                "AZURE_OPENAI_ENDPOINT": "https://r.openai.azure.com",
-                "AZURE_OPENAI_API_KEY": "k",
-                "AZURE_OPENAI_API_VERSION": "2024-10-21",
-                "AZURE_OPENAI_DEPLOYMENT": "d",
-            },
-            "azure:d",
-        ),
-        ({"BEDROCK_MODEL": "anthropic.claude-v1:0", "AWS_REGION": "us-east-1"}, "bedrock:anthropic.claude-v1:0"),
-        (
-            {"VERTEX_MODEL": "claude@1", "ANTHROPIC_VERTEX_PROJECT_ID": "p", "CLOUD_ML_REGION": "global"},
-            "vertex:claude@1",
-        ),
-    ],
-)
-def test_a_cloud_provider_answers_when_it_is_the_only_one(
-    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], model: str
-) -> None:
-    settings = load(monkeypatch, OPENAI_API_KEY="", **values)
-    assert settings.models.default_model == model
-    assert settings.models.every_model == (model,)
 
 
 def test_the_models_that_may_answer_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

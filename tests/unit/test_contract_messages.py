@@ -1,16 +1,20 @@
-"""The request on the wire, the catalog, the keys."""
+"""The request on the wire, the catalog, the keys, the names, and the arguments of scripts."""
 
 import re
+from importlib.resources import files
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from plugins_contract.catalog import ServerCatalog, ToolEntry
+from plugins_contract import ledger
+from plugins_contract.catalog import MAX_NAME_LENGTH, ServerCatalog, ToolEntry, exposed_name
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import decode_reply, encode_reply
-from plugins_contract.messages import UnsupportedEventError, arguments_hash, decode_request, encode_request
+from plugins_contract.ledger import decode_reply, encode_reply, scripts, steps
+from plugins_contract.messages import UnsupportedEventError, arguments_hash, decode_request, encode_request, new_id
 from plugins_contract.outcomes import (
     CallFinished,
     CallProgress,
@@ -22,6 +26,7 @@ from plugins_contract.outcomes import (
     TextBlock,
     ToolOutcome,
 )
+from tests.marks import promise
 from tests.support.handling import delivery
 from tests.support.processes import ROOT
 
@@ -77,8 +82,7 @@ def test_the_hash_tells_requests_apart(one: tuple[str, Any], other: tuple[str, A
 
 
 OUTCOME = ToolOutcome(
-    state=CallState.SUCCEEDED,
-    content=(TextBlock("x"), MediaBlock("image/png", "AA=="), LinkBlock("file:///x", "x")),
+    state=CallState.SUCCEEDED, content=(TextBlock("x"), MediaBlock("image/png", "AA=="), LinkBlock("file:///x", "x"))
 )
 
 
@@ -145,3 +149,70 @@ def test_every_final_state_is_in_the_table_of_the_wire_page() -> None:
     table = (ROOT / "docs" / "wire.md").read_text().split("| `state` | |\n")[1].split("\n\n")[0]
 
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == {state for state in CallState if state.terminal}
+
+
+# --- Names: what a model calls a tool, and what each call is called ---
+
+
+ACCEPTED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+@pytest.mark.parametrize(
+    ("server", "tool", "name"),
+    [
+        ("time", "convert_time", "time__convert_time"),
+        ("s", "t" * 61, "s__" + "t" * 61),
+        ("demo", "a__b", "demo__a__b"),
+        ("github.com", "search", "github_com__search_a0ac03fd"),
+    ],
+)
+def test_a_name_that_fits_is_server_and_tool_and_never_changes(server: str, tool: str, name: str) -> None:
+    assert exposed_name(server, tool) == name
+
+
+@promise("tool names are stable, at most 64 characters and never collide")
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_every_name_is_one_that_providers_accept(server: str, tool: str) -> None:
+    name = exposed_name(server, tool)
+
+    assert ACCEPTED.fullmatch(name)
+    assert len(name) <= MAX_NAME_LENGTH
+
+
+@promise("tool names are stable, at most 64 characters and never collide")
+@given(st.lists(st.tuples(st.text("ab_.", min_size=1), st.text("ab_.", min_size=1)), unique=True))
+def test_two_tools_never_share_a_name(pairs: list[tuple[str, str]]) -> None:
+    assert len({exposed_name(*pair) for pair in pairs}) == len(pairs)
+
+
+def test_ids_are_unique_and_sort_by_the_millisecond_they_were_made_in() -> None:
+    ids = [new_id() for _ in range(1_000)]
+
+    assert len(set(ids)) == len(ids)
+    assert [name[:13] for name in ids] == sorted(name[:13] for name in ids)
+
+
+# --- Scripts of the ledger read what their functions name, and nothing else ---
+
+
+TEXTS = {file.name.removesuffix(".lua"): file.read_text() for file in files(ledger).iterdir() if ".lua" in file.name}
+SHARED = {"common", "letters", "loss", "sessions", "workers"}
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS.keys() - SHARED))
+def test_a_script_reads_each_key_and_argument_by_its_name(name: str) -> None:
+    given = re.findall(r"^local (\w+) = .*(?:KEYS|ARGV)", scripts.load(name), re.MULTILINE)
+    assert given
+    assert len(given) == len(set(given))
+    # A group of names is given as a whole, also to a script that needs some of them only.
+    whole = {"call", "channel", "mailbox", "id", "tool_call_id", "requests", "entry", "consumer"}
+    text = re.sub("--.*", "", TEXTS[name])
+    assert [each for each in given if each not in whole and not re.search(rf"\b{each}\b", text)] == []
+    assert not re.search("KEYS|ARGV", text)
+
+
+def test_a_command_has_keys_and_arguments_in_the_order_of_their_names() -> None:
+    held = scripts.Held("stream", "1-1", "worker")
+    command = steps.release(lease_ms=3, held=held, fence=2, call="call")
+    assert command == ("release", ["call", "stream"], ["1-1", "worker", 2, 3])
+    assert steps.audit(requests="r", calls=["a", "b"], silent_ms=1, max_bytes=2).keys == ["r", "a", "b"]

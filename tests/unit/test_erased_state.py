@@ -9,8 +9,6 @@ import pytest
 from dialog_engine.personal_data.service import ErasedSession, Left, PersonalData, Traces
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
-
 
 class Away(Traces):
     """Redis is away at first."""

@@ -18,7 +18,8 @@ from dialog_engine.tool_calls.pipeline import TurnContext
 from dialog_engine.tool_calls.processors import ToolPreparation
 from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, MemoryBand, ScriptedModel, tool
+from tests.support.fakes.models import MemoryBand, ScriptedModel
+from tests.support.fakes.worker import FakeCatalog, tool
 
 DIRECT, GATEWAY, SEARCH, AUTO = ExposureMode
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}

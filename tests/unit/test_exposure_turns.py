@@ -22,7 +22,9 @@ from dialog_engine.tool_calls.planning import DEFAULT_LIMITS
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, Line, ScriptedModel, asks, is_step, says, steps_of, tool
+from tests.support.fakes.engine import FakeEngine, is_step, steps_of
+from tests.support.fakes.models import Line, ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.waiting import wait_until
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -49,14 +51,6 @@ def shown(events: list[TurnEvent]) -> list[tuple[str, str, str]]:
 
 async def stored(engine: FakeEngine, turn: Turn) -> list[CallRecord]:
     return [call for record in await engine.store.archive.turn_messages(turn.turn_id) for call in record.calls]
-
-
-async def question(engine: FakeEngine, turn: Turn) -> ApprovalStep:
-    def asked() -> list[ApprovalStep]:
-        steps = [e for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, ApprovalStep)]
-        return [step for step in steps if engine.store.asked(step.call.correlation_id)]
-
-    return (await wait_until(asked, what="the question"))[-1]
 
 
 # --- Gateway --------------------------------------------------------------------------------------------------------
@@ -89,7 +83,7 @@ async def test_a_call_that_waits_for_approval_is_resumed_after_a_restart() -> No
     model = ScriptedModel(asks(query("delete", path="/a")), says("Deleted."))
     async with behind_gateway(model) as engine:
         turn = await engine.turns.start("ada", None, "Delete!")
-        await question(engine, turn)
+        await engine.question(turn)
         await engine.restart()
         [answer] = await wait_until(
             lambda: [e.events for e in engine.logs.lives[turn.turn_id][-1].events if isinstance(e, Reset)]
@@ -141,16 +135,6 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [[entry.name for entry in request.tools] for request in model.requests]
 
 
-async def session(engine: FakeEngine, *questions: str) -> list[TurnEvent]:
-    events: list[TurnEvent] = []
-    session_id = None
-    for text in questions:
-        turn = await engine.turns.start("ada", session_id, text)
-        session_id = turn.session_id
-        events += await engine.seen(turn)
-    return events
-
-
 @promise("a catalog that outgrows the budget is searched, and what was found stays on offer")
 @promise("tools are searched when the catalog outgrows its budget")
 async def test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_session() -> None:
@@ -158,7 +142,8 @@ async def test_with_five_hundred_tools_found_ones_are_offered_for_the_whole_sess
     call = asks(("server1__do_321", '{"path": "/a"}'))
     model = ScriptedModel(search, call, says("Done."), call, says("Done again."))
     async with FakeEngine(model, tools=FakeCatalog(*FIVE_HUNDRED), exposure=Exposure()) as engine:
-        events = await session(engine, "Do 321!", "Again!")
+        turn = await engine.turns.start("ada", None, "Do 321!")
+        events = await engine.seen(turn) + await engine.turn("Again!", turn.session_id, subject="ada")
 
     assert [*map(str, steps_of(events, "server1__do_321"))].count("succeeded") == 2
     first, *later = offered(model)

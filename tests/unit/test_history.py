@@ -18,7 +18,7 @@ from dialog_engine.model import (
 from dialog_engine.tool_calls.normalise import normalise
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 
 CALL = ToolCall("1", "id", "a__b", "{}")
 

@@ -49,9 +49,7 @@ async def test_the_first_delta_goes_at_once_and_those_that_follow_are_one_entry(
     assert asyncio.get_running_loop().time() - begun >= COALESCE_SECONDS * 0.9
 
 
-async def test_deltas_become_one_entry_per_interval_and_wait_no_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_deltas_become_one_entry_per_interval_and_wait_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     log = new_log()
     log.append(TextDelta("a"))

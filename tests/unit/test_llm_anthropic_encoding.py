@@ -25,8 +25,8 @@ def call(call_id: str = "toolu_1", arguments: str = '{"x":1}', extra: Json | Non
     return ToolCall(call_id, "correlation", "clock__now", arguments, extra)
 
 
-def encoded(*messages: Message, model: str = "claude", profile: str = "anthropic") -> list[Json]:
-    return encode_messages(messages, model, PROFILES[profile])
+def encoded(*messages: Message, profile: str = "anthropic") -> list[Json]:
+    return encode_messages(messages, "claude", PROFILES[profile])
 
 
 def text(words: str) -> Json:
@@ -93,10 +93,7 @@ def test_arguments_that_are_no_json_object_are_sent_as_an_empty_one(arguments: s
 def test_images_are_blocks_of_their_result_where_the_model_takes_them() -> None:
     picture, sound = MediaBlock("image/png", "iVBORw0KGgo="), MediaBlock("audio/wav", "c25k")
     result = ToolMessage("a", "camera", "[image/png]", (picture, sound))
-    image = {
-        "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
-    }
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
     assert encoded(result)[0]["content"][0]["content"] == [text("[image/png]"), image]
     assert encoded(result, profile="generic")[0]["content"][0]["content"] == [text("[image/png]")]
 

@@ -18,7 +18,19 @@ from dialog_engine.llm.openai_decoding import MessageAssembler, OpenAIDecoder
 from dialog_engine.llm.openai_wire import CallDelta, Choice, Chunk, Delta, FunctionDelta
 from dialog_engine.model import FinishReason, LLMEvent, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent, Usage
 from tests.marks import promise
-from tests.support.corpus import as_written, decoded, files_of, read_stream, stream_bytes
+from tests.support.corpus import (
+    BadFileError,
+    Case,
+    HistoryCase,
+    PromptCase,
+    StreamCase,
+    as_written,
+    decoded,
+    files_of,
+    read_case,
+    read_stream,
+    stream_bytes,
+)
 
 FILES, ANTHROPIC = files_of("streams"), files_of("anthropic")
 each_habit = pytest.mark.parametrize("path", [*FILES, *ANTHROPIC], ids=lambda path: f"{path.parent.name} {path.stem}")
@@ -173,8 +185,8 @@ def test_an_answer_that_is_not_streamed_is_read_all_the_same() -> None:
 # --- Hostile providers: the time is proportional to the answer -------------------------------------------------------
 
 
-def part(arguments: str, name: str | None = None, call_id: str | None = None, index: int | None = 0) -> Delta:
-    return Delta(tool_calls=[CallDelta(index, call_id, FunctionDelta(name, arguments))])
+def part(arguments: str, name: str) -> Delta:
+    return Delta(tool_calls=[CallDelta(0, None, FunctionDelta(name, arguments))])
 
 
 WHOLE = [CallDelta(None, str(at), FunctionDelta(str(at), "{}")) for at in range(2_001)]
@@ -209,3 +221,36 @@ def test_the_scan_excludes_no_complete_arguments(fragments: list[str]) -> None:
     for at, fragment in enumerate(fragments):
         scan.add(fragment)
         assert scan.may_be_complete() or not is_complete(join_arguments(fragments[: at + 1]))
+
+
+# --- A file of the corpus that is written wrongly says which it is, where, and what is wrong ---
+
+
+STREAM = '{"name": "n", "quirk": "q", "source": "s", "chunks": [], "events": [%s]}'
+PROMPT = '{"name": "n", "dialect": "%s", "reply": ["a"], "finish": "%s", "events": [{"end": "stop"}]}'
+
+
+@promise("an error in a recorded provider trace is reported with its file")
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        (StreamCase, "{not json", "malformed"),
+        (StreamCase, '{"name": "n", "quirk": "q", "events": []}', "missing required field `source`"),
+        (StreamCase, STREAM.replace("quirk", "habit") % "", "unknown field `habit`"),
+        (StreamCase, STREAM % "1", r"Expected `object`, got `int` - at `\$.events\[0\]`"),
+        (StreamCase, STREAM % '{"end": "stop"}, {"txt": "a"}', r"`\$.events\[1\]` is none of text"),
+        (StreamCase, STREAM % '{"text": "a"}', "the last of its `events`"),
+        (StreamCase, STREAM % "", "the last of its `events`"),
+        (StreamCase, STREAM.replace('"chunks": [], ', "") % '{"end": "stop"}', "no case.sse beside it"),
+        (HistoryCase, '{"name": "n", "quirk": "q", "messages": []}', "missing required field `sent`"),
+        (PromptCase, PROMPT % ("xml", "stop"), r"'xml' - at `\$.dialect`"),
+        (PromptCase, PROMPT % ("tool_use", "end"), r"'end' - at `\$.finish`"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, kind: type[Case], text: str, words: str) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(text)
+    with pytest.raises(BadFileError, match=words) as caught:
+        read_case(path, kind)
+    assert "case.json: " in str(caught.value)
+    assert "README" in str(caught.value)

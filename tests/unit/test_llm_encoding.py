@@ -1,16 +1,21 @@
-"""What a request looks like to a provider."""
+"""What a request looks like to a provider, and which provider is spoken to how."""
 
+import re
+from base64 import b64encode
 from typing import Any
 
 import msgspec
 import pytest
 
+from dialog_engine.errors import ConfigurationError
+from dialog_engine.llm.images import images_of
 from dialog_engine.llm.openai_client import encode_messages, encode_tools, nine_characters
-from dialog_engine.llm.profiles import PROFILES
+from dialog_engine.llm.profiles import PROFILES, profile_of
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
+from tests.support.processes import ROOT
 
 GENERIC = PROFILES["generic"]
 
@@ -147,3 +152,77 @@ def test_images_follow_the_results_of_their_round_where_results_hold_text_only()
     _, image = encoded[3]["content"]
     assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     assert "iVBORw0KGgo=" not in str(encode_messages(messages, GENERIC))
+
+
+# --- Models are sent what really is an image, with the type that it really has ---
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+
+
+@promise("an image that a provider does not take fails no request, and no conversation")
+@pytest.mark.parametrize(
+    ("said", "data", "sent"),
+    [
+        ("image/png", PNG, "image/png"),
+        ("image/jpeg", PNG, "image/png"),
+        ("image/x-icon", PNG, "image/png"),
+        ("image/jpg", b"\xff\xd8\xff\xe0\x00\x10JFIF", "image/jpeg"),
+        ("image/gif", b"GIF89a\x01\x00\x01\x00", "image/gif"),
+        ("image/webp", b"RIFF\x24\x00\x00\x00WEBPVP8 ", "image/webp"),
+        ("image/webp", b"RIFF\x24\x00\x00\x00WAVEfmt ", None),
+        ("image/png", b"ABC", None),
+        ("image/png", b"", None),
+        ("image/svg+xml", b"<svg/>", None),
+        ("application/octet-stream", PNG, None),
+    ],
+)
+def test_the_first_bytes_say_what_an_image_is(said: str, data: bytes, sent: str | None) -> None:
+    text = b64encode(data).decode()
+    shown = [*images_of(ToolMessage("a", "camera", "", (MediaBlock(said, text),)))]
+    assert shown == ([MediaBlock(sent, text)] if sent else [])
+
+
+def test_what_is_no_base64_is_no_image() -> None:
+    assert not [*images_of(ToolMessage("a", "camera", "", (MediaBlock("image/png", "not base64!"),)))]
+
+
+# --- Which provider is spoken to how ---
+
+
+@pytest.mark.parametrize(
+    ("url", "model", "name"),
+    [
+        ("https://api.openai.com/v1", "gpt-4.1-mini", "openai"),
+        ("https://us.api.openai.com/v1", "gpt-4.1-mini", "openai"),
+        ("https://me.openai.azure.com/openai/v1", "gpt-4.1", "openai"),
+        ("https://notopenai.com/v1", "x", "generic"),
+        ("https://api.mistral.ai/v1", "mistral-small", "mistral"),
+        ("https://generativelanguage.googleapis.com/v1beta/openai", "gemini-2.5-flash", "gemini"),
+        ("https://gateway.example/v1", "google/gemini-2.5-flash", "gemini"),
+        ("https://gateway.example/v1", "deepseek/DeepSeek-R1", "deepseek"),
+        ("https://api.groq.com/openai/v1", "deepseek-r1-distill", "groq"),
+        ("http://localhost:11434/v1", "qwen3", "ollama"),
+        ("http://localhost:1234/v1", "qwen3", "lmstudio"),
+        ("http://localhost:8000/v1", "qwen3", "generic"),
+        ("https://api.anthropic.com", "claude-haiku-4-5", "anthropic"),
+        ("https://gateway.example/anthropic", "claude-haiku-4-5", "generic"),
+    ],
+)
+def test_the_address_says_who_it_is_and_else_the_model(url: str, model: str, name: str) -> None:
+    assert profile_of(url, model).name == name
+
+
+def test_what_is_set_goes_first() -> None:
+    assert profile_of("https://api.openai.com/v1", "gpt-4.1", "mistral") is PROFILES["mistral"]
+
+
+def test_a_profile_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"LLM_PROFILE must be one of generic"):
+        profile_of("https://api.openai.com/v1", "gpt-4.1", "x")
+
+
+def test_the_example_of_the_settings_names_every_profile() -> None:
+    [listed] = re.findall(r"((?:^# .*\n)+)# LLM_PROFILE=", (ROOT / ".env.example").read_text(), re.MULTILINE)
+
+    assert PROFILES.keys() <= set(re.findall(r"\w+", listed))

@@ -1,6 +1,7 @@
-"""What `make run` starts, for which environment."""
+"""What `make run` starts, for which environment, and the ports that servers of this machine get."""
 
 import re
+import socket
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from callstream_runtime.settings import parse_redis_url
 from deploy.local.plan import Program, RunError, make_plan
+from deploy.local.ports import free_port
 from tests.marks import promise
 
 VALKEY = Path("/somewhere/valkey-server")
@@ -141,3 +143,29 @@ def test_passwords_are_not_shown() -> None:
     assert "hunter2" not in shown(
         REDIS_URL="redis://:hunter2@elsewhere:6379/0", OPENAI_BASE_URL="http://me:hunter2@x/v1"
     )
+
+
+# --- Ports: free, not given twice, and of no use for outgoing connections ---
+
+
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def test_a_port_is_given_once() -> None:
+    given = [free_port() for _ in range(200)]
+    assert len(set(given)) == len(given)
+
+
+@pytest.mark.skipif(not OUTGOING.exists(), reason="not Linux: no file says which ports are for outgoing connections")
+def test_no_outgoing_connection_can_take_it_before_its_server_starts() -> None:
+    first, last = map(int, OUTGOING.read_text().split())
+    if first < 32_768:
+        pytest.skip("this machine gives lower ports than usual to outgoing connections")
+    assert not any(first <= free_port() <= last for _ in range(200))
+
+
+def test_a_port_that_is_taken_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", free_port())) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setenv("LOCAL_PORTS", f"{taken}-{taken + 20}")
+        assert all(taken < free_port() <= taken + 20 for _ in range(42))

@@ -15,7 +15,9 @@ from dialog_engine.tool_calls.values import Runnable
 from plugins_contract.catalog import ToolEntry, exposed_name
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, done_of, says, steps_of, succeeded, tool
+from tests.support.fakes.engine import FakeEngine, done_of, steps_of
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, succeeded, tool
 from tests.support.waiting import wait_until
 
 SCHEMA = {"type": "object", "properties": {"page": {"type": "integer"}}, "required": ["page"]}

@@ -15,6 +15,7 @@ from opentelemetry.trace import SpanKind
 
 from callstream_runtime import tracing
 from callstream_runtime.logs import set_up_logging
+from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.settings import LogFormat, ServiceSettings, digest_of_subject
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.model import Turn
@@ -153,3 +154,24 @@ def test_a_line_of_json_is_ascii_whatever_it_is_about(set_up: SetUp, capsys: pyt
     assert line.rstrip("\n").isprintable()
     assert json.loads(line)["path"] == hostile
     assert capsys.readouterr().err == ""
+
+
+# --- One warning when an outage begins, one message when it ends ---
+
+
+def test_an_outage_is_logged_once_when_it_begins_and_once_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    outages = OutageLog(logging.getLogger("test"), "the store")
+
+    outages.worked()
+    for _ in range(3):
+        outages.failed(OSError("disk full"))
+    outages.worked()
+    outages.worked()
+    outages.failed(OSError("disk full again"))
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "the store is unavailable: disk full"),
+        ("INFO", "the store is available again"),
+        ("WARNING", "the store is unavailable: disk full again"),
+    ]

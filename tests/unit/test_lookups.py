@@ -1,6 +1,7 @@
-"""Lookups of names: one at a time for each peer, in a thread that no other peer waits for."""
+"""Lookups of names, one at a time for each peer and in threads of their own; and the sockets that a service has."""
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from callstream_runtime.event_loop import EventLoop
+from callstream_runtime.listening import listeners
 from callstream_runtime.lookups import MAX_PEERS, Addresses, Lookups, LookupTimes, Query
 from tests.support.waiting import wait_until
 
@@ -192,3 +194,31 @@ def test_connections_try_each_address_and_addresses_are_not_looked_up(
 
     assert run(scenario()) == b"hellohello"
     assert names.asked == ["two.test"]
+
+
+# --- The sockets that a service listens on ---
+
+
+def test_each_address_gets_a_socket() -> None:
+    found = listeners("127.0.0.1, 127.0.0.2", 0)
+    assert [listener.getsockname()[0] for listener in found] == ["127.0.0.1", "127.0.0.2"]
+    for listener in found:
+        listener.close()
+
+
+def test_of_a_name_the_addresses_of_this_machine_count_and_it_must_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(*addresses: str) -> None:
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+
+        def answer(*_: object, **__: object) -> list[object]:
+            return [*found]
+
+        monkeypatch.setattr("callstream_runtime.listening.socket.getaddrinfo", answer)
+
+    named("203.0.113.1", "127.0.0.1", "198.51.100.1")
+    [listener] = listeners("service", 0)
+    listener.close()
+    named("203.0.113.1")
+    with pytest.raises(OSError, match="service is no address of this machine") as caught:
+        listeners("service", 0)
+    assert caught.value.errno == errno.EADDRNOTAVAIL

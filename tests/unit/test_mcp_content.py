@@ -34,6 +34,14 @@ def text(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
 
+def link(**fields: Any) -> dict[str, Any]:
+    return {"type": "resource_link", "uri": "f://a", "name": "a", **fields}
+
+
+def resource(**fields: Any) -> dict[str, Any]:
+    return {"type": "resource", "resource": {"uri": "f://a", **fields}}
+
+
 def image(size: int) -> dict[str, Any]:
     return {"type": "image", "mimeType": "image/png", "data": base64.b64encode(b"x" * size).decode()}
 
@@ -45,35 +53,17 @@ def image(size: int) -> dict[str, Any]:
         (text("hi"), TextBlock("hi")),
         ({"type": "image", "mimeType": "image/png", "data": "QUJD"}, MediaBlock("image/png", "QUJD")),
         ({"type": "audio", "mimeType": "audio/wav", "data": "QUJD"}, MediaBlock("audio/wav", "QUJD")),
-        (
-            {"type": "resource_link", "uri": "f://a", "name": "a", "mimeType": "x/y", "description": "d"},
-            LinkBlock("f://a", "a", "x/y", "d"),
-        ),
-        (
-            {"type": "resource_link", "uri": "f://a", "name": "a", "title": "A", "size": 7},
-            LinkBlock("f://a", "a", title="A", size=7),
-        ),
-        ({"type": "resource", "resource": {"uri": "f://a", "text": "body"}}, TextBlock("[f://a]\nbody")),
-        (
-            {"type": "resource", "resource": {"uri": "f://a", "mimeType": "text/css", "text": "body"}},
-            TextBlock("[f://a, text/css]\nbody"),
-        ),
-        (
-            {"type": "resource", "resource": {"uri": "f://a", "blob": "QUJD"}},
-            MediaBlock("application/octet-stream", "QUJD", "f://a"),
-        ),
-        (
-            {"type": "resource", "resource": {"uri": "f://a", "mimeType": "image/gif", "blob": "QUJD"}},
-            MediaBlock("image/gif", "QUJD", "f://a"),
-        ),
+        (link(mimeType="x/y", description="d"), LinkBlock("f://a", "a", "x/y", "d")),
+        (link(title="A", size=7), LinkBlock("f://a", "a", title="A", size=7)),
+        (resource(text="body"), TextBlock("[f://a]\nbody")),
+        (resource(mimeType="text/css", text="body"), TextBlock("[f://a, text/css]\nbody")),
+        (resource(blob="QUJD"), MediaBlock("application/octet-stream", "QUJD", "f://a")),
+        (resource(mimeType="image/gif", blob="QUJD"), MediaBlock("image/gif", "QUJD", "f://a")),
         (text("u") | {"annotations": {"audience": ["user"]}}, TextBlock("u", user_only=True)),
         (text("b") | {"annotations": {"audience": ["user", "assistant"]}}, TextBlock("b")),
         (text("a") | {"annotations": {"audience": ["assistant"]}}, TextBlock("a")),
         (text("p") | {"annotations": {"priority": 0.5}}, TextBlock("p")),
-        (
-            {"type": "image", "mimeType": "image/png", "data": "QUJD", "annotations": {"audience": ["user"]}},
-            MediaBlock("image/png", "QUJD", user_only=True),
-        ),
+        (image(1) | {"annotations": {"audience": ["user"]}}, MediaBlock("image/png", "eA==", user_only=True)),
     ],
 )
 def test_each_kind_of_content_is_kept(block: Any, kept: Any) -> None:
@@ -174,8 +164,7 @@ def test_more_pieces_than_can_be_kept_are_counted() -> None:
 
 
 def test_links_over_the_cap_are_named() -> None:
-    link = {"type": "resource_link", "uri": "f://a", "name": "a"}
-    outcome = to_outcome(result(link, link | {"description": "d" * MAX_LINK_BYTES}, link))
+    outcome = to_outcome(result(link(), link(description="d" * MAX_LINK_BYTES), link()))
     assert [type(block) for block in outcome.content] == [LinkBlock, TextBlock, LinkBlock]
     assert outcome.content[1] == TextBlock("[link a (f://a) cut: too long to keep]")
     assert outcome.truncated

@@ -176,10 +176,7 @@ OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
         ({"command": "x", "env": {"A": "\0"}}, "env.A has a NUL character"),
         ({"url": URL, "headers": {"A": "line\nbreak"}}, "headers.A has characters that are not allowed in a header"),
         ({"url": URL, "headers": {"my header": "x"}}, "headers has 'my header'"),
-        (
-            {"url": "${NOWHERE}"},
-            "url: environment variable NOWHERE is not set: set it, or write ${NOWHERE:-default}",
-        ),
+        ({"url": "${NOWHERE}"}, "url: environment variable NOWHERE is not set: set it, or write ${NOWHERE:-default}"),
         ({"command": "x", "env": {"KEY": "${NOWHERE}"}}, "env.KEY: environment variable NOWHERE is not set"),
         ({"url": URL, "headers": {"A": "${input:key}"}}, "headers.A: ${input:key} asks for manual input"),
         ({"url": URL, "disabled": "yes"}, "disabled must be true or false"),

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from dialog_engine.chat.ports import TurnLog, TurnLogs
 from dialog_engine.chat.service import Draft
 from dialog_engine.errors import LLMRateLimitedError
 from dialog_engine.model import (
@@ -20,37 +19,17 @@ from dialog_engine.model import (
     ToolStatus,
     ToolStep,
     Turn,
-    TurnEvent,
     Usage,
 )
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.observe.observed import NOT_RUN, ObservedLogs, ObservedModel
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, ScriptedModel, asks, says, tool
+from tests.support.fakes.engine import FakeEngine
+from tests.support.fakes.logs import MemoryLogs
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 TURN = Turn("turn", "session", "ann")
-
-
-class Quiet(TurnLogs, TurnLog):
-    def __init__(self) -> None:
-        self.events: list[TurnEvent] = []
-
-    def open(self, turn: Turn) -> TurnLog:
-        return self
-
-    def moved(self, turn: Turn) -> None: ...
-
-    async def continues(self, turn: Turn) -> bool:
-        return True
-
-    async def settle(self) -> None:
-        pass
-
-    def append(self, event: TurnEvent) -> None:
-        self.events.append(event)
-
-    async def close(self) -> None:
-        pass
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -62,20 +41,20 @@ def step(status: ToolStatus, server: str = "demo", name: str = "demo__add") -> T
 
 
 async def test_turns_are_counted_by_their_end_and_while_they_run() -> None:
-    metrics, quiet = Metrics(), Quiet()
-    log = ObservedLogs(quiet, metrics).open(TURN)
+    metrics, logs = Metrics(), MemoryLogs()
+    log = ObservedLogs(logs, metrics).open(TURN)
     assert value(metrics, "dialog_turns_running") == 1
     log.append(MessageFinished(1, AssistantMessage("Hi")))
     log.append(Done("turn", DoneReason.MAX_ROUNDS, Usage(), None))
     await log.close()
     assert value(metrics, "dialog_turns_running") == 0
     assert value(metrics, "dialog_turns_total", reason="max_rounds") == 1
-    assert len(quiet.events) == 2
+    assert len(logs.lives["turn"][0].events) == 2
 
 
 async def test_tool_calls_are_counted_by_tool_and_end_and_names_that_a_model_makes_up_are_not() -> None:
     metrics = Metrics()
-    log = ObservedLogs(Quiet(), metrics).open(TURN)
+    log = ObservedLogs(MemoryLogs(), metrics).open(TURN)
     for status in (ToolStatus.PENDING, ToolStatus.QUEUED, ToolStatus.RUNNING, ToolStatus.PROGRESS, ToolStatus.UNKNOWN):
         log.append(step(status))
     assert value(metrics, "dialog_tool_calls_total", tool="demo__add", status="unknown") == 1
@@ -101,7 +80,7 @@ async def test_the_time_to_the_first_token_is_a_part_of_the_total_time_of_the_tu
 ) -> None:
     caplog.set_level(logging.INFO)
     draft = Draft(started=time.monotonic() - 9)  # its log is opened later, when the message is committed
-    log = ObservedLogs(Quiet(), Metrics()).open(TURN)
+    log = ObservedLogs(MemoryLogs(), Metrics()).open(TURN)
     draft.follow(TextDelta("Hi"))
     log.append(draft.done(TURN.turn_id, DoneReason.STOP))
     assert 9000 <= caplog.records[-1].firstTokenMs <= caplog.records[-1].totalMs  # type: ignore[attr-defined]
@@ -130,7 +109,7 @@ async def test_an_approval_is_logged_with_the_ids_of_its_call_and_without_its_ar
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    log = ObservedLogs(Quiet(), Metrics()).open(TURN)
+    log = ObservedLogs(MemoryLogs(), Metrics()).open(TURN)
     call = ToolCall("call_1", "c-1", "demo__delete_everything", '{"what": "my secret"}')
     for status in (ApprovalStatus.ASKED, ApprovalStatus.EDITED):
         log.append(ApprovalStep(status, call, "demo", 1, {"arguments": {"what": "my secret"}}))

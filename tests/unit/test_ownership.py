@@ -18,7 +18,9 @@ from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.storage.database import Row
 from tests.marks import promise
 from tests.support.engine_stores import NotedOffers
-from tests.support.fakes import FakeEngine, MemoryDatabase, MemoryStore, ScriptedModel, breathe, says
+from tests.support.fakes.engine import FakeEngine, breathe
+from tests.support.fakes.models import ScriptedModel, says
+from tests.support.fakes.stores import MemoryDatabase, MemoryStore
 from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000

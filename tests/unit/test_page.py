@@ -1,14 +1,22 @@
-"""The chat page's files, as the engine serves them."""
+"""The chat page's files and words, and how the engine serves them and what it refuses."""
 
 import gzip
 import re
 import struct
+from collections.abc import Iterator
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from starlette.types import Message
 
+from dialog_engine.config.http import is_own_name
+from dialog_engine.errors import EngineError
 from dialog_engine.http.page import page_router
+from dialog_engine.http.requests import BodyLimit
+from dialog_engine.http.views import media
+from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import MediaBlock
 from tests.marks import promise
 from tests.support.processes import ROOT
 
@@ -124,3 +132,88 @@ def test_the_page_names_no_way_to_make_html_of_a_string_but_that_of_its_library(
     assert len(sources) > 40
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "dangerouslySetInnerHTML", "createHTML", "eval("):
         assert not any(word in source for source in sources), word
+
+
+# --- Which Host headers name this machine, and how a body is bounded ---
+
+
+OTHER_NAMES = [
+    "", ":80", "example.org", "10.0.0.1", "0.0.0.0", "[::]", "[::2]:80", "::1", "localhost:80:80",
+    "localhost:x", "[::1]x", "x[::1]", "127.0.0.1@example.org", "localhost.", "127.1",
+]  # fmt: skip
+
+
+def test_loopback_names_are_own_names() -> None:
+    for host in ("localhost", "LocalHost:80", "127.0.0.1", "127.0.0.2:9", "[::1]", "[::1]:8000"):
+        assert is_own_name(host), host
+
+
+def test_other_names_are_not_own_names() -> None:
+    for host in OTHER_NAMES:
+        assert not is_own_name(host), host
+
+
+async def test_a_body_that_announces_too_many_bytes_is_refused_unread() -> None:
+    sent: list[Message] = []
+
+    async def unread(*_: object) -> None:
+        raise AssertionError
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    request = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"11")]}
+    await BodyLimit(unread, 10)(request, receive, send)
+    assert sent[0]["status"] == 413
+    assert b"BODY_TOO_LARGE" in sent[1]["body"]
+
+
+# --- Records as the protocol shows them ---
+
+
+MEDIA_TYPES = {
+    "image/png": True,
+    "image/svg+xml": True,
+    "audio/x-wav": True,
+    "text/html": False,
+    "image/png; charset=x": False,
+    "image/png\r\nset-cookie: a=b": False,
+    "image/\u00e9": False,
+    "image/": False,
+    "": False,
+}
+
+
+def test_only_images_and_sounds_are_inline_and_media_types_cannot_inject_headers() -> None:
+    for media_type, inline in MEDIA_TYPES.items():
+        answer = media(MediaBlock(media_type, "AAAA"))
+        assert answer is not None
+        assert answer.headers["content-type"] == (media_type if inline else "application/octet-stream")
+        assert answer.headers["content-disposition"] == ("inline" if inline else "attachment")
+
+
+# --- The page has its own words for every code that the API can answer with ---
+
+
+ENGINE = ROOT / "services/dialog-engine"
+PROBLEM = re.compile(r'roblem(?:Error)?\(\s*HTTPStatus\.\w+,\s*"([A-Z_]+)"')
+
+
+def kinds(of: type[EngineError]) -> Iterator[type[EngineError]]:
+    yield of
+    for each in of.__subclasses__():
+        yield from kinds(each)
+
+
+def test_every_code_of_the_api_has_its_words_on_the_page() -> None:
+    files = (ENGINE / "src/dialog_engine/http").glob("*.py")
+    sources = [file.read_text() for file in files if file.name != "results.py"]  # which answers workers
+    problems = {code for source in sources for code in PROBLEM.findall(source)}
+    assert len(problems) >= 7
+    words, effects = (ENGINE / "web/src/core/words.ts").read_text().split("const EFFECTS")
+    known, of_calls = (set(re.findall(r'^  \["([A-Z_]+)", ', part, re.MULTILINE)) for part in (words, effects))
+    assert known - {"UNREACHABLE"} == problems | {each.code for each in kinds(EngineError)}
+    assert of_calls == set(ErrorCode)

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
-from callstream_runtime.clock import RedisClock
 from dialog_engine.errors import LLMStreamEmptyError, StorageUnavailableError
 from dialog_engine.model import (
     ChatEvent,
@@ -23,65 +23,30 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
-from dialog_engine.tool_calls.approvals.pending import PendingApprovals
-from dialog_engine.tool_calls.execution import Rounds
-from dialog_engine.tool_calls.pipeline import Pipeline, enhance
+from dialog_engine.tool_calls.pipeline import enhance
 from dialog_engine.tool_calls.planning import EMPTY_NOTE
 from dialog_engine.tool_calls.ports import OpenChat, ToolSource
-from dialog_engine.tool_calls.processors import TOO_LONG, standard_pipeline
+from dialog_engine.tool_calls.processors import TOO_LONG
 from dialog_engine.tool_calls.prompt_mode.function_calls import FUNCTION_CALLS
 from dialog_engine.tool_calls.prompt_mode.modes import in_prompt_mode
-from dialog_engine.tool_calls.questions.pending import PendingQuestions
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.encryption import CLEAR
 from tests.marks import promise
 from tests.support.beginnings import begin
-from tests.support.fakes import (
-    SPENT,
-    FakeCatalog,
-    FakeWorker,
-    Line,
-    MemoryStore,
-    ScriptedModel,
-    asks,
-    read_all,
-    says,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, read_all
+from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"))
 
 
-class World:
-    """A pipeline among fakes, and a turn to run in it."""
+@dataclass(eq=False)
+class World(FakeEngine):
+    """A pipeline among fakes, and turns to run in it."""
 
-    def __init__(
-        self,
-        *,
-        max_rounds: int = 3,
-        system_prompt: str = "",
-        worker: FakeWorker | None = None,
-        source: ToolSource | None = None,
-        store: MemoryStore | None = None,
-    ) -> None:
-        self.store = store or MemoryStore()
-        self.worker = worker or FakeWorker()
-        source = source or SHELF
-        approvals = PendingApprovals(
-            self.store.approvals, source, self.worker, now_ms=RedisClock().now_ms, timeout_seconds=60
-        )
-        now_ms = RedisClock().now_ms
-        questions = PendingQuestions(
-            self.store.questions, source, cipher=CLEAR, now_ms=now_ms, timeout_seconds=60, call_timeout_ms=60_000
-        )
-        self.rounds = Rounds(self.store.calls, self.worker, approvals, questions)
-        self.pipeline: Pipeline = standard_pipeline(
-            source=source,
-            rounds=self.rounds,
-            system_prompt=system_prompt,
-            max_rounds=max_rounds,
-        )
+    model: OpenChat = field(default_factory=ScriptedModel)
+    tools: ToolSource = SHELF
+    max_rounds: int = 3
 
     async def request(self, text: str = "Hello!") -> ChatRequest:
         turn = await begin(self.store.turns, "someone", None, text)
@@ -116,7 +81,7 @@ async def test_the_tools_of_a_turn_stay_the_same_while_it_runs() -> None:
             self.asked += 1
             return super().tools() if self.asked == 1 else ()
 
-    world = World(source=Fading(tool("a__b")))
+    world = World(tools=Fading(tool("a__b")))
 
     model, _ = await world.run(asks(("a__b", "")), says("x"))
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from tests.marks import exhaustive, promise
@@ -86,15 +84,6 @@ def test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces(names: lis
         if len(case.reply) <= SHORT:
             for pair in itertools.combinations(range(1, len(case.reply)), 2):
                 assert case.read(*pair) == whole, (name, pair)
-
-
-@given(st.data())
-def test_two_replies_in_a_row_give_the_same_events_wherever_they_are_cut(data: st.DataObject) -> None:
-    cases = data.draw(st.lists(st.sampled_from([*CASES.values()]), min_size=1, max_size=2))
-    case = cases[0]
-    reply = "".join(each.reply for each in cases)
-    places = data.draw(st.sets(st.integers(1, max(1, len(reply) - 1)), max_size=12))
-    assert case.read_as(cut(reply, *places)) == case.read_as([reply])
 
 
 @promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")

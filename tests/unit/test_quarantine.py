@@ -18,7 +18,8 @@ from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, Quarantine
 from dialog_engine.tool_calls.ports import OpenChat, ServerView, ToolDirectory
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, Line, ScriptedModel, opened, says, tool
+from tests.support.fakes.models import Line, ScriptedModel, opened, says
+from tests.support.fakes.worker import FakeCatalog, tool
 
 TOOLS = (tool("a__good"), tool("a__bad", {"type": "object", "properties": {"x": {"type": "array"}}}), tool("b__fine"))
 GOOD, BAD, FINE = TOOLS

@@ -11,7 +11,9 @@ from dialog_engine.model import ChatRequest, ToolMessage, Turn
 from dialog_engine.tool_calls.results.read_result import ReadResult, found, page, without_case
 from plugins_contract.outcomes import CallState
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, gives, says, succeeded, tool
+from tests.support.fakes.engine import FakeEngine
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 
 LINES = "".join(f"entry {number}: {'needle' if number == 40_000 else 'hay'}\n" for number in range(50_000))
 SHELF = FakeCatalog(tool("logs__read"))

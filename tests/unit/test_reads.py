@@ -18,18 +18,14 @@ from plugins_contract.catalog import ResourceEntry, ServerCatalog, ServerState
 from plugins_contract.choice import ToolChoice
 from plugins_contract.encryption import Cipher, open_request, seal_request
 from plugins_contract.errors import ErrorCode
-from plugins_contract.messages import (
-    READ_VERSION,
-    UnsupportedEventError,
-    decode_request,
-    encode_request,
-)
+from plugins_contract.messages import READ_VERSION, UnsupportedEventError, decode_request, encode_request
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.reads import MAX_URI_CHARS, Part, ReadKind, ResourceRead, unusable_uri
 from plugins_contract.rights import Rights
 from plugins_mcp.decisions import refusal
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, MemoryBand, ScriptedModel, tool
+from tests.support.fakes.models import MemoryBand, ScriptedModel
+from tests.support.fakes.worker import FakeCatalog, tool
 from tests.support.handling import DONE, Bench, delivery, gives
 
 
@@ -63,10 +59,7 @@ def test_an_address_that_leads_out_of_its_folder_is_not_read(uri: str, usable: b
 def test_a_read_has_a_version_that_older_workers_do_not_run_as_a_call() -> None:
     read = msgspec.structs.replace(delivery().request, kind=ReadKind.RESOURCE, event_version=READ_VERSION)
     assert decode_request(encode_request(read)) == read
-    for wrong in (
-        msgspec.structs.replace(read, event_version=1),
-        msgspec.structs.replace(read, kind=msgspec.UNSET),
-    ):
+    for wrong in (msgspec.structs.replace(read, event_version=1), msgspec.structs.replace(read, kind=msgspec.UNSET)):
         with pytest.raises(UnsupportedEventError, match="kind"):
             decode_request(encode_request(wrong))
     cipher = Cipher({"k": AESGCM(b"x" * 32)})

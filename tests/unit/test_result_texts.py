@@ -4,8 +4,6 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dialog_engine.model import (
     CallAnswered,
@@ -87,58 +85,38 @@ FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to 
 
 
 @pytest.mark.parametrize(
-    ("outcome", "text"),
+    ("blocks", "text"),
     [
-        (ToolOutcome(S.SUCCEEDED, (TextBlock("a"), TextBlock("b"))), "a\nb"),
+        ([TextBlock("a"), TextBlock("b")], "a\nb"),
         (
-            ToolOutcome(S.SUCCEEDED, (TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n"))),
+            [TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n")],
             "a\n[audio/wav, shown to the user]\n[n](u:1)",
         ),
+        ([LinkBlock("f:a", "a", "x/y", "what it is", "A file", 1200)], "[A file](f:a) (x/y, 1,200 bytes): what it is"),
         (
-            ToolOutcome(S.SUCCEEDED, (LinkBlock("f:a", "a", "text/plain", "what it is", "A file", 1200),)),
-            "[A file](f:a) (text/plain, 1,200 bytes): what it is",
-        ),
-        (
-            ToolOutcome(S.SUCCEEDED, (MediaBlock("application/pdf", "AAAA", "f:a"),)),
+            [MediaBlock("application/pdf", "AAAA", "f:a")],
             "[application/pdf f:a of 3 bytes: the user can download it, you cannot read it]",
         ),
-        (ToolOutcome(S.SUCCEEDED, (TextBlock("both"), TextBlock("the user", user_only=True))), "both"),
-        (ToolOutcome(S.SUCCEEDED, (TextBlock("the user", user_only=True),)), FOR_THE_USER),
-        (ToolOutcome(S.SUCCEEDED, (MediaBlock("image/png", "AAAA", user_only=True),)), FOR_THE_USER),
+        ([TextBlock("both"), TextBlock("the user", user_only=True)], "both"),
+        ([TextBlock("the user", user_only=True)], FOR_THE_USER),
+        ([MediaBlock("image/png", "AAAA", user_only=True)], FOR_THE_USER),
+        ([LinkBlock("u:1", "n", user_only=True)], FOR_THE_USER),
         (
-            ToolOutcome(S.SUCCEEDED, (TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail"))),
+            [TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail")],
             'head\n[… 1,234 of 5,678 characters left out: call read_result with id "0a1b2c3d" and offset 4 …]\ntail',
         ),
-        (
-            ToolOutcome(S.FAILED, (TextBlock("all of it"),), error=ToolError(E.TOOL_EXECUTION_FAILED, "all…")),
-            "Error TOOL_EXECUTION_FAILED: all of it",
-        ),
-        (ToolOutcome(S.SUCCEEDED), "The tool returned nothing."),
-        (ToolOutcome(S.SUCCEEDED, (TextBlock(""),)), "The tool returned nothing."),
-        (ToolOutcome(S.SUCCEEDED, (TextBlock(" \n"),)), "The tool returned nothing."),
+        ([], "The tool returned nothing."),
+        ([TextBlock("")], "The tool returned nothing."),
+        ([TextBlock(" \n")], "The tool returned nothing."),
     ],
 )
-def test_every_kind_of_content_has_a_text_for_the_model(outcome: ToolOutcome, text: str) -> None:
-    assert for_model(outcome) == text
+def test_every_kind_of_content_has_a_text_for_the_model(blocks: list[ContentBlock], text: str) -> None:
+    assert for_model(ToolOutcome(S.SUCCEEDED, tuple(blocks))) == text
 
 
-BLOCKS = st.one_of(
-    st.builds(TextBlock, st.text(), st.booleans()),
-    st.builds(MediaBlock, st.text(min_size=1), st.just("AAAA"), user_only=st.booleans()),
-    st.builds(LinkBlock, st.text(), st.text(), user_only=st.booleans()),
-)
-
-
-@given(
-    st.builds(
-        ToolOutcome,
-        state=st.sampled_from(ENDS),
-        content=st.lists(BLOCKS, max_size=3).map(tuple),
-        error=st.none() | st.builds(ToolError, st.sampled_from(ErrorCode), st.text()),
-    )
-)
-def test_the_model_never_reads_an_empty_result(outcome: ToolOutcome) -> None:
-    assert for_model(outcome).strip()
+def test_of_a_failure_the_model_reads_all_the_words() -> None:
+    failed = ToolOutcome(S.FAILED, (TextBlock("all of it"),), error=ToolError(E.TOOL_EXECUTION_FAILED, "all…"))
+    assert for_model(failed) == "Error TOOL_EXECUTION_FAILED: all of it"
 
 
 def test_a_success_is_shown_with_its_text_and_where_its_media_can_be_had() -> None:

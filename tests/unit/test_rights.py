@@ -1,5 +1,7 @@
 """Rights: what a file of rules allows, and that nothing else is offered, found, listed, requested or run."""
 
+import asyncio
+import re
 from pathlib import Path
 
 import msgspec
@@ -7,19 +9,22 @@ import pytest
 
 from callstream_runtime.watched_file import WatchedFile
 from dialog_engine.errors import ToolChangedError
-from dialog_engine.model import ApprovalStep, ToolMessage, ToolStatus, ToolStep
+from dialog_engine.model import ApprovalStep, Choice, ToolMessage, ToolStatus
 from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolFilters
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode, OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
 from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
 from dialog_engine.tool_calls.values import Approve
 from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog, ServerState
+from plugins_contract.choice import ToolChoice
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 from plugins_contract.rights import Rights
 from tests.marks import promise
-from tests.support.fakes import FakeCatalog, FakeEngine, FakeWorker, ScriptedModel, asks, says, succeeded, tool
-from tests.support.fakes.worker import Execution
+from tests.support.fakes.engine import FakeEngine, is_step
+from tests.support.fakes.models import ScriptedModel, asks, says
+from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, succeeded, tool
+from tests.support.fakes.worker import gives as gives_tool
 from tests.support.handling import DONE, Bench, gives
 
 RULES = """
@@ -102,13 +107,8 @@ def test_a_wrong_file_is_refused_with_the_reason(text: str, why: str) -> None:
 
 # --- In an engine ---
 
-READ, WRITE, NOW = (
-    msgspec.structs.replace(
-        tool(name, {"type": "object"}), server=name.partition("__")[0], tool=name.partition("__")[2]
-    )
-    for name in ("files__read", "files__write", "time__now")
-)
-ASKED = msgspec.structs.replace(READ, approval=ApprovalPolicy.ALWAYS)
+READ, WRITE, NOW = (tool(name) for name in ("files__read", "files__write", "time__now"))
+ONLY_READ = Choice(tools=ToolChoice(servers=("files",), deny=("*/write",)))
 
 
 class Directory(FakeCatalog, ToolDirectory):
@@ -154,7 +154,7 @@ class Place:
     def engine(
         self, model: ScriptedModel, mode: ExposureMode = ExposureMode.DIRECT, worker: FakeWorker | None = None
     ) -> FakeEngine:
-        return FakeEngine(model, tools=self.tools, exposure=Exposure(mode), worker=worker)
+        return FakeEngine(model, tools=self.tools, exposure=Exposure(mode), worker=worker or FakeWorker())
 
 
 @pytest.fixture
@@ -192,42 +192,55 @@ def test_senders_with_the_same_rights_share_one_catalog_and_the_number_kept_is_b
 
 
 @promise("a tool that a sender may not use is neither offered nor requested nor run")
-async def test_what_is_not_allowed_is_neither_offered_nor_requested(place: Place) -> None:
-    model = ScriptedModel(asks(("files__write", "{}"), ("files__read", "{}")), says("Done."))
-    async with place.engine(model) as engine:
-        events = await engine.turn("Write", subject="ann")
-        assert [[each.name for each in request.tools] for request in model.requests] == [["files__read"]] * 2
-        assert len(engine.worker.executed) == 1
-        [last] = [each for each in events if isinstance(each, ToolStep) and each.status is ToolStatus.FAILED]
-        assert last.call.tool_name == "files__write"
-        refused = next(each for each in model.requests[1].messages if isinstance(each, ToolMessage))
-        assert "PERMISSION_DENIED" in refused.content or "may not use" in refused.content
-
-
-@promise("a tool that a sender may not use is neither offered nor requested nor run")
+@promise("a tool that a message has not chosen is neither offered nor found nor requested nor run")
+@pytest.mark.parametrize("choice", [Choice(), ONLY_READ], ids=["by the rights", "by the choice"])
 @pytest.mark.parametrize(
     ("mode", "call"),
     [
+        (ExposureMode.DIRECT, ("files__write", "{}")),
+        (ExposureMode.DIRECT, ("now", "{}")),
         (ExposureMode.GATEWAY, ("mcp_query", '{"resource": "files", "operation": "write", "params": {}}')),
         (ExposureMode.GATEWAY, ("mcp_query", '{"resource": "time", "operation": "now", "params": {}}')),
         (ExposureMode.GATEWAY, ("mcp_query", '{"resource": "files", "operation": "help"}')),
         (ExposureMode.SEARCH, ("tool_search", '{"query": "write files, or what time it is now"}')),
     ],
 )
-async def test_neither_the_gateway_nor_the_search_leads_around_the_rights(
-    place: Place, mode: ExposureMode, call: tuple[str, str]
+async def test_a_tool_that_is_excluded_is_not_there_for_the_model(
+    place: Place, choice: Choice, mode: ExposureMode, call: tuple[str, str]
 ) -> None:
-    model = ScriptedModel(asks(call), asks(("time__now", "{}")), says("Done."))
+    if choice is ONLY_READ:
+        place.write('[[allow]]\ntools = ["*/*"]')
+        place.directory.put(msgspec.structs.replace(WRITE, approval=ApprovalPolicy.ALWAYS))
+    model = ScriptedModel(asks(call, ("files__write", "{}"), ("files__read", "{}")), says("Done."))
     async with place.engine(model, mode) as engine:
-        await engine.turn("Try", subject="ann")
-        assert engine.worker.executed == []
+        turn = await engine.turns.start("ann", None, "Try", choice=choice)
+        events = await engine.seen(turn)
+        assert len(engine.worker.executed) == 1
+        assert not [each for each in events if isinstance(each, ApprovalStep)], "nobody is asked about such a tool"
     for request in model.requests:
         offered = msgspec.json.encode([(each.name, each.description) for each in request.tools]).decode()
         results = [each.content for each in request.messages if isinstance(each, ToolMessage)]
         for text in (offered, *results[:1]):
             assert "time__now" not in text
-            assert "files__write" not in text
-            assert "write" not in text.replace('"write', "").replace("'write'", "")
+            assert "write" not in re.sub("[\"'](files__)?write[\"']?", "", text)
+
+
+@promise("a tool that a message has not chosen is neither offered nor found nor requested nor run")
+async def test_a_turn_that_is_resumed_has_the_choice_that_it_began_with(place: Place) -> None:
+    place.write('[[allow]]\ntools = ["*/*"]')
+    model, finish = (
+        ScriptedModel(asks(("files__read", "{}")), asks(("time__now", "{}")), says("Done.")),
+        asyncio.Event(),
+    )
+    worker = FakeWorker({"files__read": gives_tool(succeeded("x"), finish)})
+    async with place.engine(model, worker=worker) as engine:
+        turn = await engine.turns.start("ann", None, "Try", choice=ONLY_READ)
+        await engine.until(turn, is_step(ToolStatus.RUNNING, "files__read"))
+        assert await engine.restart() == 1
+        finish.set()
+        await engine.seen(turn)
+        assert len(engine.worker.executed) == 1
+    assert [[each.name for each in request.tools] for request in model.requests] == [["files__read"]] * 3
 
 
 async def test_a_right_that_is_withdrawn_during_a_turn_counts_at_the_next_call(place: Place) -> None:
@@ -244,7 +257,7 @@ async def test_a_right_that_is_withdrawn_during_a_turn_counts_at_the_next_call(p
 
 @promise("a tool that a sender may not use is neither offered nor requested nor run")
 async def test_an_approval_does_not_lift_a_missing_right(place: Place) -> None:
-    place.directory.put(ASKED)
+    place.directory.put(msgspec.structs.replace(READ, approval=ApprovalPolicy.ALWAYS))
     model = ScriptedModel(asks(("files__read", "{}")), says("Done."))
     async with place.engine(model) as engine:
         turn = await engine.turns.start("ann", None, "Read")

@@ -44,7 +44,7 @@ def test_images_are_kept_and_links_in_the_middle_are_left_out() -> None:
     shown, _ = shorten(outcome(*blocks), ID, 60)
 
     assert [type(block) for block in shown.content] == [
-        *(LinkBlock, TextBlock, CutBlock, MediaBlock, TextBlock, LinkBlock),
+        *(LinkBlock, TextBlock, CutBlock, MediaBlock, TextBlock, LinkBlock)
     ]
 
 

@@ -22,7 +22,7 @@ from plugins_mcp.mcp.spec import ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http
 from plugins_mcp.pins import review
 from tests.marks import promise
-from tests.support.fakes import tool
+from tests.support.fakes.worker import tool
 
 
 def spec(**tools: ToolOptions) -> ServerSpec:

@@ -15,9 +15,9 @@ CATALOG = b'{"server":"demo"}'
 Fields = dict[bytes, bytes]
 
 
-def beat(at: int = NOW, *, keys: RequestKeys = KEYS, server: str = "demo", worker: str = "w") -> Fields:
+def beat(at: int = NOW, *, keys: RequestKeys = KEYS, server: str = "demo") -> Fields:
     heartbeat = ServerHeartbeat(state=ServerState.READY, at=at, catalog=digest_of(CATALOG))
-    fields = heartbeat_fields(keys, server, worker, heartbeat)
+    fields = heartbeat_fields(keys, server, "w", heartbeat)
     return {name.encode(): data.encode() if isinstance(data, str) else data for name, data in fields.items()}
 
 

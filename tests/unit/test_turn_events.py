@@ -13,7 +13,7 @@ from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams, StreamTimes
 from dialog_engine.model import ToolCall, Turn, TurnFailed, Usage
 from tests.marks import promise
-from tests.support.fakes import succeeded
+from tests.support.fakes.worker import succeeded
 from tests.support.transcript import Transcript
 
 CALL = CallRecord(ToolCall("call_1", "id-1", "a__b", "{}"), "a", succeeded("x"))
@@ -39,11 +39,9 @@ DONE = frame("1-9", "done", reason="stop", turnId="turn")
 class Frames(TurnFrames):
     """A log that says what the test wants: each of `lives` is what one reading finds, and how it ends."""
 
-    def __init__(self, *lives: Sequence[Batch | Exception], newest: Frame | None = None, late: int = 0) -> None:
+    def __init__(self, *lives: Sequence[Batch | Exception], newest: Frame | None = None) -> None:
         self._lives = [*lives]
         self._newest = newest
-        self._late = late
-        """So many times its newest event is another one, before it is `newest`."""
         self.read_from: list[Cursor] = []
 
     async def follow(self, turn_id: str, after: Cursor = START) -> AsyncGenerator[Batch]:
@@ -57,8 +55,7 @@ class Frames(TurnFrames):
         return self.follow(turn_id, after)
 
     async def newest(self, turn_id: str) -> Frame | None:
-        self._late -= 1
-        return frame("1-4", "text", delta="a") if self._late >= 0 else self._newest
+        return self._newest
 
     def running(self, turn_id: str) -> Turn | None:
         return None

@@ -14,25 +14,10 @@ from dialog_engine.model import (
     TurnFailed,
 )
 from tests.marks import promise
-from tests.support.fakes import (
-    SPENT,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    Line,
-    MemoryStore,
-    ScriptedModel,
-    asks,
-    breathe,
-    done_of,
-    gives,
-    is_step,
-    is_text,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, steps_of
+from tests.support.fakes.models import SPENT, Line, ScriptedModel, asks, says
+from tests.support.fakes.stores import MemoryStore
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))

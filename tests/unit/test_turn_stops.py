@@ -25,26 +25,10 @@ from dialog_engine.model import (
     UserMessage,
 )
 from tests.marks import promise
-from tests.support.fakes import (
-    SPENT,
-    FakeCatalog,
-    FakeEngine,
-    FakeWorker,
-    MemoryStore,
-    ScriptedModel,
-    WatchedWorker,
-    asks,
-    breathe,
-    done_of,
-    gives,
-    is_step,
-    is_text,
-    opened,
-    says,
-    steps_of,
-    succeeded,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, steps_of
+from tests.support.fakes.models import SPENT, ScriptedModel, asks, opened, says
+from tests.support.fakes.stores import MemoryStore
+from tests.support.fakes.worker import FakeCatalog, FakeWorker, WatchedWorker, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))
@@ -260,7 +244,7 @@ async def test_a_log_that_cannot_be_closed_does_not_keep_the_turn(
         raise OSError("no")
 
     async with FakeEngine(ScriptedModel(says("x"))) as engine:
-        monkeypatch.setattr("tests.support.fakes.MemoryLog.close", close)
+        monkeypatch.setattr("tests.support.fakes.logs.MemoryLog.close", close)
         await engine.turns.start("ada", None, "?")
         await wait_until(lambda: len(engine.turns) == 0)
 

@@ -19,22 +19,10 @@ from dialog_engine.model import (
     TurnFailed,
 )
 from tests.marks import promise
-from tests.support.fakes import (
-    FakeCatalog,
-    FakeEngine,
-    MemoryStore,
-    ScriptedModel,
-    WatchedWorker,
-    asks,
-    breathe,
-    done_of,
-    gives,
-    opened,
-    says,
-    succeeded,
-    text_of,
-    tool,
-)
+from tests.support.fakes.engine import FakeEngine, breathe, done_of, text_of
+from tests.support.fakes.models import ScriptedModel, asks, opened, says
+from tests.support.fakes.stores import MemoryStore
+from tests.support.fakes.worker import FakeCatalog, WatchedWorker, gives, succeeded, tool
 from tests.support.waiting import wait_until
 
 SHELF = FakeCatalog(tool("a__b"), tool("a__c"))

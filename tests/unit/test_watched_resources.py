@@ -23,7 +23,6 @@ from plugins_mcp.mcp.watched import OF_ALL, Updates, Watched, Whose
 from tests.marks import promise
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 OFFERED = sdk.ResourcesCapability(subscribe=True)
 
 

@@ -132,9 +132,7 @@ class Reports:
 
 @asynccontextmanager
 async def keeping(
-    scripts: Scripts,
-    times: LeaseTimes = TIMES,
-    recent: RecentCompletions | None = None,
+    scripts: Scripts, times: LeaseTimes = TIMES, recent: RecentCompletions | None = None
 ) -> AsyncGenerator[LeaseKeeper]:
     """A keeper that runs. It is cancelled as the worker does it, once: a cancel scope would not wait for its thread."""
     recent = recent or RecentCompletions()

@@ -1,10 +1,9 @@
-"""Each port with its implementations: the databases; for tool calls Redis and the twin in `tests.support.fakes`."""
+"""The port of tool calls with its implementations: Redis, and the twin in `tests.support.fakes`."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,21 +15,9 @@ from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted
 from tests.integration.engines import at_work
 from tests.integration.executor_harness import Harness
-from tests.support.engine_stores import DIALECTS, EngineStore, opener
-from tests.support.fakes import Behaviour, Execution, FakeWorker
+from tests.support.fakes.worker import Behaviour, Execution, FakeWorker
 from tests.support.ledger import CANCELLED, Bench
 from tests.support.waiting import wait_until
-
-# --- Storage --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=DIALECTS)
-async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[EngineStore]:
-    async with opener(request.param, tmp_path / "engine.sqlite3", request)() as database:
-        yield EngineStore(database)
-
-
-# --- Tool calls -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

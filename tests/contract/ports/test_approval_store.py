@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import msgspec
-import pytest
 
 from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.approvals.rules import question_for, stopped
@@ -15,9 +14,7 @@ from plugins_contract.messages import EVENT_TYPE, new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, mailbox_of
-from tests.support.fakes import FakeWorker, failed, tool
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.worker import FakeWorker, failed, tool
 
 TOOL = tool("a__b", approval=ApprovalPolicy.ALWAYS)
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=5)

@@ -18,8 +18,6 @@ from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import OUTCOME, EngineStore, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 async def asked(storage: EngineStore, session_id: str, parent: str | None = None, text: str = "") -> Turn:
     """A turn that begins in a session."""

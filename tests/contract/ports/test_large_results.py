@@ -1,7 +1,6 @@
 """Large results that wait for their calls: one suite for SQLite and for PostgreSQL."""
 
 import msgspec
-import pytest
 
 from dialog_engine.storage.large_results import UNUSED_MS
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -9,7 +8,6 @@ from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 
-pytestmark = pytest.mark.anyio
 LARGE = ToolOutcome(CallState.SUCCEEDED, (TextBlock("much"),))
 DATA = msgspec.json.encode(LARGE)
 

@@ -4,14 +4,10 @@ import math
 import time
 from itertools import pairwise
 
-import pytest
-
 from plugins_contract.messages import new_id
 from tests.marks import exhaustive, promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
-
-pytestmark = pytest.mark.anyio
 
 LONG, PAGES = 10_000, 20
 _TURN = (

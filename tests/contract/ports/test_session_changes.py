@@ -15,8 +15,6 @@ from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, tool_call
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 def changes(storage: EngineStore) -> SqlSessionChanges:

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import Ended
 from dialog_engine.model import (
@@ -25,9 +23,7 @@ from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutc
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
-from tests.support.fakes import FakeWorker, failed, succeeded, tool
-
-pytestmark = pytest.mark.anyio
+from tests.support.fakes.worker import FakeWorker, failed, succeeded, tool
 
 REFUSED = ToolOutcome.failure(CallState.FAILED, ErrorCode.TOOL_NOT_FOUND, "no such tool")
 

@@ -12,10 +12,8 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.contract.ports.conftest import Calls
-from tests.support.fakes import Execution, gives, succeeded, tool
+from tests.support.fakes.worker import Execution, gives, succeeded, tool
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.anyio
 
 TURN = Turn("turn", "session", "ada", 2, traceparent="00-trace")
 NEVER = asyncio.Event
@@ -144,10 +142,7 @@ async def test_a_call_that_is_cancelled_before_it_began_never_does(calls: Calls)
 
 @pytest.mark.parametrize(
     ("name", "state", "expected"),
-    [
-        ("a__b", CallState.CANCELLED, ErrorCode.CANCELLED),
-        ("a__deaf", CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
-    ],
+    [("a__b", CallState.CANCELLED, ErrorCode.CANCELLED), ("a__deaf", CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN)],
 )
 async def test_a_call_that_is_cancelled_while_it_runs_says_what_its_worker_says_and_without_an_answer_is_unknown(
     calls: Calls, name: str, state: CallState, expected: ErrorCode

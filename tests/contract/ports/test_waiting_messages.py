@@ -29,8 +29,6 @@ from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore
 from tests.support.locks import blocked
 
-pytestmark = pytest.mark.anyio
-
 
 def message(session_id: str, **fields: object) -> Turn:
     return replace(Turn(new_id(), session_id, "ada", roles=("user",), key_id="k", credential="c"), **fields)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import KW_ONLY, dataclass, field
 
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
@@ -15,6 +16,7 @@ from dialog_engine.errors import ApprovalDecidedError
 from dialog_engine.identity.authenticator import NoCredentials
 from dialog_engine.model import (
     ApprovalStatus,
+    ApprovalStep,
     ChatEvent,
     Done,
     TextDelta,
@@ -45,38 +47,27 @@ from tests.support.fakes.worker import FakeCatalog, FakeWorker
 from tests.support.waiting import wait_until
 
 
+@dataclass(eq=False)
 class FakeEngine:
-    """The core of an engine among fakes. `crash` and `restart` give it another life with the same world around it."""
+    """The core of an engine among fakes. `restart` gives it another life with the same world around it."""
 
-    def __init__(
-        self,
-        model: OpenChat,
-        *,
-        tools: ToolSource | None = None,
-        worker: FakeWorker | None = None,
-        store: MemoryStore | None = None,
-        max_rounds: int = 5,
-        system_prompt: str = "",
-        approval_seconds: float = 60,
-        local: Sequence[LocalTool] = (),
-        exposure: Exposure | None = None,
-        result_max_chars: int = RESULT_MAX_CHARS,
-        limits: CallLimits = DEFAULT_LIMITS,
-    ) -> None:
-        self.model = model
-        self.tools = tools or FakeCatalog()
-        self.worker = worker or FakeWorker()
-        self.store = store or MemoryStore()
+    model: OpenChat
+    _: KW_ONLY
+    tools: ToolSource = field(default_factory=FakeCatalog)
+    worker: FakeWorker = field(default_factory=FakeWorker)
+    store: MemoryStore = field(default_factory=MemoryStore)
+    max_rounds: int = 5
+    system_prompt: str = ""
+    approval_seconds: float = 60
+    local: Sequence[LocalTool] = ()
+    exposure: Exposure | None = None
+    result_max_chars: int = RESULT_MAX_CHARS
+    limits: CallLimits = DEFAULT_LIMITS
+
+    def __post_init__(self) -> None:
         self.logs = MemoryLogs()
         self.clock = RedisClock()
         self.decided: list[ApprovalStatus] = []
-        self._approval_seconds = approval_seconds
-        self._max_rounds = max_rounds
-        self._limits = limits
-        self._system_prompt = system_prompt
-        self._local = local
-        self._exposure = exposure
-        self._result_max_chars = result_max_chars
         self.turns = self._engine()
 
     async def __aenter__(self) -> "FakeEngine":
@@ -118,6 +109,11 @@ class FakeEngine:
         """Wait until the user has seen such an event in the turn's present life."""
         await wait_until(lambda: any(map(condition, self._life(turn).events)), what="the event")
 
+    async def question(self, turn: Turn) -> ApprovalStep:
+        """The last question that the user was asked in the turn's present life."""
+        await self.until(turn, is_asked)
+        return [event for event in self._life(turn).events if isinstance(event, ApprovalStep)][-1]
+
     async def restart(self) -> int:
         """The engine dies where it stands, and another one takes over. How many turns it resumes."""
         await self.turns.close(0)
@@ -141,7 +137,7 @@ class FakeEngine:
             self.tools,
             self.worker,
             now_ms=self.clock.now_ms,
-            timeout_seconds=self._approval_seconds,
+            timeout_seconds=self.approval_seconds,
             note=self.decided.append,
         )
         questions = PendingQuestions(
@@ -152,21 +148,19 @@ class FakeEngine:
             timeout_seconds=60,
             call_timeout_ms=60_000,
         )
-        rounds = Rounds(
-            self.store.calls, self.worker, self.pending, questions, self._result_max_chars, log_refused_call
-        )
-        pipeline = standard_pipeline(
+        rounds = Rounds(self.store.calls, self.worker, self.pending, questions, self.result_max_chars, log_refused_call)
+        self.pipeline = standard_pipeline(
             source=self.tools,
             rounds=rounds,
-            system_prompt=self._system_prompt,
-            max_rounds=self._max_rounds,
-            local=self._local,
-            exposure=self._exposure,
-            reader=ReadResult(self.store.results, self._result_max_chars),
-            limits=self._limits,
+            system_prompt=self.system_prompt,
+            max_rounds=self.max_rounds,
+            local=self.local,
+            exposure=self.exposure,
+            reader=ReadResult(self.store.results, self.result_max_chars),
+            limits=self.limits,
         )
         service = ChatService(
-            enhance(self.model, pipeline),
+            enhance(self.model, self.pipeline),
             turns=self.store.turns,
             history=self.store.archive,
             approvals=self.store.approvals,
@@ -236,6 +230,10 @@ def done_of(events: Sequence[TurnEvent]) -> Done:
 
 def is_step(status: ToolStatus, name: str | None = None) -> Callable[[TurnEvent], bool]:
     return lambda event: isinstance(event, ToolStep) and event.status is status and name in (None, event.call.tool_name)
+
+
+def is_asked(event: TurnEvent) -> bool:
+    return isinstance(event, ApprovalStep) and event.status is ApprovalStatus.ASKED
 
 
 def is_text(text: str) -> Callable[[TurnEvent], bool]:

@@ -65,18 +65,16 @@ class ScriptedModel:
 
 
 class MemoryBand(SideBand):
-    """What the user sees. The turn is committed when `commit` is set."""
+    """What the user sees."""
 
-    def __init__(self, commit: asyncio.Event | None = None) -> None:
+    def __init__(self) -> None:
         self.events: list[ChatEvent] = []
-        self._commit = commit
 
     def emit(self, event: ChatEvent) -> None:
         self.events.append(event)
 
     async def ready(self) -> None:
-        if self._commit:
-            await self._commit.wait()
+        pass
 
 
 def opened(answers: Callable[[ChatRequest], AsyncGenerator[ChatEvent]]) -> OpenChat:

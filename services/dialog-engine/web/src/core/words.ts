@@ -1,6 +1,6 @@
 /**
  * What went wrong, in words for a person: what happened, whether anything was lost, and what to do. All codes of the API
- * have their words here (tests/unit/test_page_words.py).
+ * have their words here (tests/unit/test_page.py).
  */
 
 import type { ApiError } from "./api";
