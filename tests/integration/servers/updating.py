@@ -60,14 +60,7 @@ class UpdatingServer:
     async def serving(self) -> AsyncGenerator["UpdatingServer"]:
         """For as long as the block."""
         app = self._server().streamable_http_app()
-
-        async def aside(*request: Any) -> None:
-            async def answered() -> None:
-                await app(*request)
-
-            await asyncio.create_task(answered())  # a task of the tests: its time is not the product's
-
-        server = uvicorn.Server(uvicorn.Config(aside, port=self.port, log_level="error", timeout_graceful_shutdown=0))
+        server = uvicorn.Server(uvicorn.Config(app, port=self.port, log_level="error", timeout_graceful_shutdown=0))
         task = asyncio.create_task(server.serve())
         await wait_until(lambda: server.started, what="the MCP server")
         try:
