@@ -8,19 +8,20 @@ A slow line has 1.6 Mbit/s and 150 ms, a slow processor a quarter of this one. A
 
 import argparse
 import asyncio
+import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-import httpx2
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 from benchmarks.arguments import at_least
 from benchmarks.machine import describe
@@ -100,19 +101,28 @@ def recorded(page: Page) -> dict[str, list[float]]:
 
 def type_keys(page: Page) -> None:
     """Type a sentence, ten keys a second, and empty the input again."""
-    message = page.get_by_label("Message", exact=True)
+    message = page.get_by_test_id("composer-input")
     message.press_sequentially(KEYS, delay=100)
     message.fill("")
 
 
+def stop_of(page: Page) -> Locator:
+    """The button that is there while an answer comes. To look for its name or role would cost the page frames."""
+    return page.get_by_test_id("stop")
+
+
+def send(page: Page, answer: Answer) -> None:
+    page.get_by_test_id("composer-input").fill(str(answer))
+    page.get_by_test_id("send").click()
+
+
 def ask(page: Page, answer: Answer) -> None:
-    page.get_by_label("Message", exact=True).fill(str(answer))
-    page.get_by_role("button", name="Send").click()
-    page.get_by_role("button", name="Stop", exact=True).wait_for()
+    send(page, answer)
+    stop_of(page).wait_for()
 
 
 def wait_until_idle(page: Page) -> None:
-    page.get_by_role("button", name="Stop", exact=True).wait_for(state="hidden")
+    stop_of(page).wait_for(state="hidden")
 
 
 def files(browser: Browser, address: str) -> None:
@@ -137,7 +147,7 @@ def streaming(browser: Browser, address: str, tokens: int) -> None:
         page.wait_for_function(USABLE)
         ask(page, answer(tokens))
         recorded(page)
-        while page.get_by_role("button", name="Stop", exact=True).is_visible():
+        while stop_of(page).is_visible():
             type_keys(page)
         taken = recorded(page)
     report("frames at 200 tokens/s, a quarter of the processor, p95", p95(taken["frames"]), "ms", 45)
@@ -169,23 +179,35 @@ def load_all(page: Page) -> None:
         page.wait_for_timeout(50)
 
 
-def engine_share(browser: Browser, engine: Relay, address: str, tokens: int, rounds: int) -> None:
-    """The engine's processor time of a turn that the page follows, beside one that `curl -N` would read."""
+def engine_share(browser: Browser, engines: Sequence[Relay], tokens: int, rounds: int) -> None:
+    """The processor time of an engine whose turn the page follows, of one whose turn `curl -N` reads at the same time.
+
+    The same work takes a processor longer beside a browser, so both engines work beside it; then they change places.
+    """
     shares: list[float] = []
-    with opened(browser, address) as page, httpx2.Client(trust_env=False, timeout=120) as http:
-        page.wait_for_function(USABLE)
-        for _ in range(rounds):
-            began = cpu_seconds(engine.process)
-            with http.stream("POST", f"{address}/v1/chat", json={"message": str(answer(tokens))}) as response:
-                for _ in response.iter_raw():
-                    pass
-            alone = cpu_seconds(engine.process) - began
-            page.get_by_role("button", name="New conversation").first.click()
-            began = cpu_seconds(engine.process)
-            ask(page, answer(tokens))
-            wait_until_idle(page)
-            shares.append((cpu_seconds(engine.process) - began) / alone)
-    report("the engine's processor, of a turn without the page", median(shares), "times", 1.1)
+    for _ in range(rounds):
+        with_page = alone = 0.0
+        for followed, read in (engines, engines[::-1]):
+            with opened(browser, address_of(followed)) as page:
+                page.wait_for_function(USABLE)
+                send(page, answer(100))  # the page loads what it needs for an answer
+                page.get_by_test_id("regenerate").wait_for()
+                began = cpu_seconds(followed.process), cpu_seconds(read.process)
+                body = json.dumps({"message": str(answer(tokens))})
+                curl = ["curl", "-sN", f"{address_of(read)}/v1/chat", "--json", body]
+                with subprocess.Popen(curl, stdout=subprocess.DEVNULL) as reader:
+                    ask(page, answer(tokens))
+                    wait_until_idle(page)
+                if reader.returncode:
+                    sys.exit(f"curl has failed: {reader.returncode}")
+            with_page += cpu_seconds(followed.process) - began[0]
+            alone += cpu_seconds(read.process) - began[1]
+        shares.append(with_page / alone)
+    report("the engine's processor, of a turn that `curl -N` reads", median(shares), "times", 1.1)
+
+
+def address_of(engine: Relay) -> str:
+    return f"http://127.0.0.1:{engine.port}"
 
 
 def answer(tokens: int) -> Answer:
@@ -205,18 +227,20 @@ def measure(folder: Path, options: Any) -> None:
     with ExitStack() as stack:
         model = stack.enter_context(provider())
         engine = stack.enter_context(callstream(model.port, folder, LLM_PROFILE="openai"))
+        (folder / "other").mkdir()
+        other = stack.enter_context(callstream(model.port, folder / "other", LLM_PROFILE="openai"))
         sys.stdout.write(describe(folder, engine.redis_url) + "\n")
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.launch(
             executable_path=binary, args=["--no-sandbox", "--disable-background-networking", "--disable-gpu"]
         )
         stack.callback(browser.close)
-        address = f"http://127.0.0.1:{engine.port}"
+        address = address_of(engine)
         files(browser, address)
         interactive(browser, address, options.rounds)
         streaming(browser, address, options.tokens)
         long_conversation(browser, address)
-        engine_share(browser, engine, address, options.tokens, options.rounds)
+        engine_share(browser, [engine, other], options.tokens, options.rounds)
 
 
 if __name__ == "__main__":

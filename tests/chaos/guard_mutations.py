@@ -159,6 +159,11 @@ MUTATIONS = {
         ),
         quick=True,
     ),
+    "a round with an answer is of the class of its tool": Mutation(
+        "questions_killed",
+        ("twice: an answer was sent",),
+        (Edit(f"{ENGINE}/tool_calls/questions/rules.py", "        execution_class=ExecutionClass.ONCE,\n"),),
+    ),
     "what was said until Stop is not kept": Mutation(
         "stops",
         ("during text: what was said until Stop is not marked as interrupted",),

@@ -116,6 +116,14 @@ def test_killed_mcp_servers_leave_what_the_crash_table_says(tmp_path: Path) -> N
     assert holds("mcp_killed", tmp_path)
 
 
+@promise(
+    "with every part killed no question is lost, no answer is sent twice, and each is answerable afterwards",
+    only_in_test_all="real processes fail while people are asked",
+)
+def test_questions_survive_the_kill_of_every_part(tmp_path: Path) -> None:
+    assert holds("questions_killed", tmp_path)
+
+
 @promise("one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery")
 def test_lost_replies_of_redis_neither_double_nor_lose_a_call(tmp_path: Path) -> None:
     assert holds("replies_lost", tmp_path)

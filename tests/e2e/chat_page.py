@@ -23,6 +23,8 @@ _OVERFLOW = """() => [document.documentElement, document.body, document.getEleme
     document.getElementById('column'), ...document.querySelectorAll('.tool, .answer, .user, .notice')]
     .filter((each) => each.scrollWidth > each.clientWidth + 1)
     .map((each) => `wide: ${each.tagName}#${each.id}.${each.className}`)"""
+_AT = "(each) => each === document.activeElement"
+_MOST_TABS = 60
 TIMEOUT_MS = 30_000.0
 """For everything in a browser: it may have little of the machine, and an engine needs seconds to start."""
 
@@ -189,3 +191,17 @@ class Card:
     def part(self, name: str) -> Locator:
         """name, status, duration, progress, message, delay, args, result, links, open-large, error, check, image."""
         return self.root.get_by_test_id(f"tool-{name}")
+
+
+def press(part: Locator, key: str = "Enter") -> None:
+    """Go on with Tab to this part, whose focus is to be seen, and press the key there."""
+    keyboard = part.page.keyboard
+    expect(part).to_be_visible()
+    for _ in range(_MOST_TABS):
+        if part.evaluate(_AT):
+            break
+        keyboard.press("Tab")
+    expect(part).to_be_focused()
+    assert part.evaluate("(each) => each.matches(':focus-visible') && getComputedStyle(each).outlineStyle") != "none"
+    expect(part).to_be_in_viewport()
+    keyboard.press(key)

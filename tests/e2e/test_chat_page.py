@@ -1,6 +1,7 @@
 """The chat page as its user meets it: asking, watching tools, stopping, coming back."""
 
 import re
+from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
@@ -41,59 +42,57 @@ def test_with_one_model_there_is_nothing_to_pick(chat: ChatPage, engine: Scripte
     assert (chat.asked("model"), chat.asked("toolMode")) == ([None], [None])
 
 
+def of_a_later_release(route: Route) -> None:
+    """The models, with a tool mode that this page does not know."""
+    answer = route.fetch()
+    models = answer.json()
+    route.fulfill(response=answer, json=models | {"toolModes": [*models["toolModes"], "later"]})
+
+
+MODELS = {"openai_model": "gpt-9", "allowed_models": "openai:small", "model_label": "GPT 9", "model_scripted": False}
+MODES = ("default", "automatic", "function calling", "tool_use tags", "function_calls tags", "later")
+SHOWN_MODES = [f"Tools: {mode}" for mode in MODES]
+
+
 @promise("the page lets the model be picked where there is more than one")
-def test_with_several_models_the_picked_one_is_asked_also_by_a_message_that_waits_and_after_a_reload(
-    chat: ChatPage, engine: ScriptedEngine
+@promise("the page lets the tool mode be picked where it may be chosen")
+@pytest.mark.parametrize(
+    ("label", "changes", "options", "picked", "field"),
+    [
+        ("Model", MODELS, ["GPT 9", "small"], "openai:small", "model"),
+        (
+            "How tools are called",
+            {"allow_tool_mode": True},
+            [f"Tools: {mode}" for mode in MODES],
+            "tool_use",
+            "toolMode",
+        ),
+    ],
+)
+def test_what_was_picked_is_asked_for_also_by_a_message_that_waits_and_after_a_reload(
+    chat: ChatPage, engine: ScriptedEngine, label: str, changes: Any, options: list[str], picked: str, field: str
 ) -> None:
-    models = {"openai_model": "gpt-9", "allowed_models": "openai:small"}
-    engine.restart(model_label="GPT 9", model_scripted=False, **models)
+    engine.restart(**changes)
     engine.scripts["go"] = [*text("Some words"), Wait("more")]
+    chat.page.route("**/v1/models", of_a_later_release)
     chat.open()
-    picker = chat.page.get_by_label("Model", exact=True)
-    expect(picker.locator("option")).to_have_text(["GPT 9", "small"])
-    expect(chat.page.get_by_test_id("model-label")).to_be_hidden()
+    picker = chat.page.get_by_label(label, exact=True)
+    expect(picker.locator("option")).to_have_text(options)
+    expect(chat.page.get_by_test_id("model-label")).to_be_visible(visible=field != "model")
     chat.ask("go")
     expect(chat.answers).to_have_text("Some words")
-    picker.select_option("small")
+    picker.select_option(picked)
     chat.ask("and this")
     expect(chat.queued).to_be_visible()
     engine.open_gate("more")
     expect(chat.questions).to_have_count(2)
     chat.expect_idle()
     chat.page.reload()
-    expect(picker).to_have_value("openai:small")
+    expect(picker).to_have_value(picked)
     chat.ask("and that")
     expect(chat.questions).to_have_count(3)
     chat.expect_idle()
-    assert chat.asked("model") == [None, "openai:small", "openai:small"]
-
-
-@promise("the page lets the tool mode be picked where it may be chosen")
-def test_the_picked_tool_mode_is_sent_and_kept_where_it_may_be_chosen(chat: ChatPage, engine: ScriptedEngine) -> None:
-    def of_a_later_release(route: Route) -> None:
-        answer = route.fetch()
-        models = answer.json()
-        route.fulfill(response=answer, json=models | {"toolModes": [*models["toolModes"], "later"]})
-
-    engine.restart(allow_tool_mode=True)
-    chat.page.route("**/v1/models", of_a_later_release)
-    chat.open()
-    picker = chat.page.get_by_label("How tools are called")
-    labels = ["default", "automatic", "function calling", "tool_use tags", "function_calls tags", "later"]
-    expect(picker.locator("option")).to_have_text([f"Tools: {label}" for label in labels])
-    chat.suggestions.first.click()
-    chat.expect_idle()
-    picker.select_option("tool_use")
-    chat.ask("and this")
-    expect(chat.questions).to_have_count(2)
-    chat.expect_idle()
-    chat.page.reload()
-    expect(picker).to_have_value("tool_use")
-    chat.ask("and that")
-    expect(chat.questions).to_have_count(3)
-    chat.expect_idle()
-    assert chat.asked("toolMode") == [None, "tool_use", "tool_use"]
-    assert chat.asked("model") == [None, None, None]
+    assert chat.asked(field) == [None, picked, picked]
 
 
 @promise("the page shows text as it comes and one card per call")

@@ -32,8 +32,11 @@ STATES: dict[str, tuple[Script, str]] = {
     "asked": ([message("", DELETE), *answer("Done.")], "approval"),
     "failed": ([*FIND.begun(), FIND.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Late."), *answer("No.")], "facts"),
     "unknown": ([*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")], "facts"),
+    "diff": ([*FIND.begun(), FIND.succeeded("@@ -1 +1 @@\n-one\n+two"), *answer("Changed.")], "facts"),
     "error": ([Fail("The model is gone.")], "turn-error"),
 }
+LARGE = {"done": ("Table", "Tree", "Text"), "diff": ("Diff", "Text")}
+"""How a result is shown in its own window."""
 
 
 @pytest.fixture
@@ -71,10 +74,12 @@ def test_axe_finds_nothing_in_any_state_of_an_answer(chat: ChatPage, engine: Scr
         for part in page.get_by_test_id("activity-summary").all() + page.locator(".activity .tool > summary").all():
             part.click()
         found[f"{name}, opened"] = problems(page)
-        if name == "done":
-            page.get_by_test_id("tool-open-large").click()
-            expect(page.get_by_test_id("large-result")).to_contain_text("Table")
-            found["large"] = problems(page)
+        for view in LARGE.get(name, ()):
+            if view == LARGE[name][0]:
+                page.get_by_test_id("tool-open-large").click()
+            page.get_by_test_id("large-result").get_by_role("button", name=view, exact=True).click()
+            found[f"{name}, large: {view}"] = problems(page)
+        if name in LARGE:
             page.get_by_test_id("close-large").click()
     assert {name: each for name, each in found.items() if each} == {}
 
@@ -87,6 +92,12 @@ def waiting(chat: ChatPage) -> Iterator[str]:
     yield "notice"
     part("notice-dismiss").click()
     chat.ask("writing")
+    expect(chat.answers).to_have_text("Some words")
+    chat.page.route("**/turns/*/events", lambda route: route.abort())
+    chat.page.reload()
+    expect(chat.status).to_have_text("Reconnecting…")
+    yield "reconnecting"
+    chat.page.unroute("**/turns/*/events")
     expect(chat.answers).to_have_text("Some words")
     chat.ask("one")
     expect(chat.queued).to_be_visible()
@@ -139,6 +150,12 @@ def asked(chat: ChatPage) -> Iterator[str]:
     yield "servers, in the drawer where it is one"
 
 
+def expired(chat: ChatPage) -> Iterator[str]:
+    chat.ask("asked")
+    expect(chat.page.get_by_test_id("approval-decided").last).to_contain_text("There was no decision in time")
+    yield "expired"
+
+
 def signing_in(chat: ChatPage) -> Iterator[str]:
     expect(chat.key_dialog).to_be_visible()
     yield "key"
@@ -162,11 +179,13 @@ def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, en
     ]
     chat.page.route("**/v1/tools", lambda route: route.fulfill(json={"servers": servers}))
     chat.open()
-    for states in (waiting, asked, signing_in):
-        if states is signing_in:
-            engine.restart(api_keys={"ann": SECRET})
+    for states in (waiting, asked, expired, signing_in):
+        if changed := {expired: {"approval_timeout_seconds": 0.2}, signing_in: {"api_keys": {"ann": SECRET}}}.get(
+            states
+        ):
+            engine.restart(**changed)
             chat.page.reload()
         for name in states(chat):
             found[name] = problems(chat.page) + chat.overflow()
     assert {name: each for name, each in found.items() if each} == {}
-    assert len(found) == 13
+    assert len(found) == 15

@@ -1,10 +1,10 @@
 """The page with the keyboard alone: each control is reached, its focus is seen and is not lost with it."""
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, expect
+from playwright.sync_api import BrowserContext, expect
 
 from plugins_contract.catalog import ApprovalPolicy
-from tests.e2e.chat_page import ChatPage
+from tests.e2e.chat_page import ChatPage, press
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, text
 from tests.marks import exhaustive, promise, smoke
@@ -13,23 +13,7 @@ pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
 SLOW = "Run a slow job for 5 seconds"
 SECRET = "a-secret-of-32-characters-at-least"
-MOST_TABS = 60
-AT = "(each) => each === document.activeElement"
 FOCUSED = "document.activeElement.dataset.testid || document.activeElement.id || document.activeElement.tagName"
-
-
-def press(part: Locator, key: str = "Enter") -> None:
-    """Go on with Tab to this part, whose focus is to be seen, and press the key there."""
-    keyboard = part.page.keyboard
-    expect(part).to_be_visible()
-    for _ in range(MOST_TABS):
-        if part.evaluate(AT):
-            break
-        keyboard.press("Tab")
-    expect(part).to_be_focused()
-    assert part.evaluate("(each) => each.matches(':focus-visible') && getComputedStyle(each).outlineStyle") != "none"
-    expect(part).to_be_in_viewport()
-    keyboard.press(key)
 
 
 @promise("the page works by keyboard, screen reader, in the dark and on a phone")

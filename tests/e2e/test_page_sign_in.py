@@ -10,7 +10,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from playwright.sync_api import BrowserContext, expect
 
 from deploy.local.ports import free_port
-from tests.e2e.chat_page import ChatPage
+from tests.e2e.chat_page import ChatPage, press
 from tests.integration.engines import Model, running_engine, settings
 from tests.marks import exhaustive
 from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, OidcProvider
@@ -62,17 +62,20 @@ def url(site: Site) -> str:
     return site.url
 
 
-def test_a_person_signs_in_asks_comes_back_and_signs_out_of_every_tab(context: BrowserContext, url: str) -> None:
+def test_a_person_signs_in_by_keyboard_asks_comes_back_and_signs_out_of_every_tab(
+    context: BrowserContext, url: str
+) -> None:
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     chat = ChatPage(page, url)
     chat.open()
     expect(chat.key_dialog.get_by_role("heading")).to_have_text("Sign in")
-    chat.key_dialog.get_by_role("button", name="Not now").click()
-    chat.input.fill("Hi")
-    page.get_by_test_id("notice-action").click()
-    page.get_by_test_id("sign-in").click()
+    press(chat.key_dialog.get_by_role("button", name="Not now"))
+    expect(chat.input).to_be_focused()
+    page.keyboard.type("Hi")
+    press(page.get_by_test_id("notice-action"))
+    press(page.get_by_test_id("sign-in"))
     expect(page.get_by_test_id("signed-in")).to_have_text("Signed in as Ann of OIDC")
     expect(chat.key_dialog).to_be_hidden()
     expect(chat.input).to_have_value("Hi")

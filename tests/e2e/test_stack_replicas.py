@@ -1,23 +1,30 @@
-"""Two engines as processes on one PostgreSQL: one is killed, and the other continues its turn.
+"""Two engines as processes on one PostgreSQL: one is killed, also with a parked turn, and the other continues.
 
 Their leases are short: `tests/unit/test_ownership.py` tests the decision with the leases of the product,
 `tests/integration/test_replicas.py` what engines do without processes, and the scenario `engines_killed` every step.
 """
 
+import sys
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from tests.marks import promise
 from tests.support.replicas import QUICK_ENGINE, Replica, read, read_to_the_end
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
+from tests.support.waiting import wait_until_blocking
 
 QUESTION = "Increment the counter, answering after 2 seconds, with token running"
 TAKEOVER_SECONDS = 20.0
+TOOL = "demo__delete_everything"
+SECONDS = 60.0
 
 
 @pytest.fixture
@@ -62,3 +69,52 @@ def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(stack: Stack)
         assert contents == [QUESTION, "And what did I ask before?"]
         one.live_again()
         assert one.messages(session_id) == two.messages(session_id)
+
+
+def pending(engine: Replica, turn_id: str) -> dict[str, Any] | None:
+    found = engine.http.get("/v1/me/pending").json()["approvals"]
+    return next((each for each in found if each["turnId"] == turn_id), None)
+
+
+def approve(engine: Replica, turn_id: str, question: dict[str, Any]) -> int:
+    path = f"/v1/turns/{turn_id}/approvals/{question['correlationId']}"
+    return engine.http.post(path, json={"decision": "approve", "hash": question["hash"]}).status_code
+
+
+@promise("a parked turn outlives the kill of any engine at any point, and its call runs once")
+@pytest.mark.parametrize(
+    ("step", "answers"),
+    [
+        ("before SqlParked.park", False),
+        ("after SqlParked.park", False),
+        ("before SqlApprovals.decide", True),
+        ("after SqlApprovals.decide", True),
+    ],
+)
+def test_a_turn_that_waits_for_its_user_survives_a_kill(stack: Stack, tmp_path: Path, step: str, answers: bool) -> None:
+    crash_at = tmp_path / "crash-at"
+    crash_at.write_text(f"1 {step}")
+    doomed = (sys.executable, "-m", "tests.chaos.engine", "--crash-at", crash_at, "--lease", "4")
+    with ExitStack() as clients:
+        two = clients.enter_context(closing(Replica(stack, "two", program=QUICK_ENGINE)))
+        one = clients.enter_context(closing(Replica(stack, "one", program=doomed)))
+        for engine in (one, two):
+            engine.wait_for_tools()
+        _, turn_id = one.begin(f'call {TOOL} {{"token": "parked"}}')
+        wait_until_blocking(lambda: pending(two, turn_id), SECONDS, what="the question")
+        question = pending(two, turn_id)
+        assert question is not None
+        if answers:
+            state = f"/v1/turns/{turn_id}"
+            wait_until_blocking(lambda: two.http.get(state).json().get("parked"), SECONDS, what="the parked turn")
+            with suppress(httpx2.TransportError):
+                approve(one, turn_id, question)
+        wait_until_blocking(lambda: one.process.returncode is not None, SECONDS, what="the kill")
+
+        assert approve(two, turn_id, question) == 200
+        transcript = Transcript()
+        read_to_the_end(two.http, turn_id, transcript, SECONDS)
+        assert [*transcript.statuses.values()] == ["succeeded"]
+        assert transcript.done is not None
+        assert transcript.done["reason"] == "stop"
+        assert len(stack.effects("parked")) == 1

@@ -69,9 +69,9 @@ def keys(tmp_path: Path) -> Path:
     return path
 
 
-def approved(stack: Stack, message: str) -> str:
-    """How a call ended that a person has approved."""
-    session = stack.http.post("/v1/sessions").json()["sessionId"]
+def approved(stack: Stack, message: str, session: str = "") -> str:
+    """How a call ended that a person has approved, in this conversation or a new one."""
+    session = session or stack.http.post("/v1/sessions").json()["sessionId"]
     turn = stack.http.post(f"/v1/sessions/{session}/turns", json={"message": message}).json()["turnId"]
     with stack.http.stream("GET", f"/v1/turns/{turn}/events") as stream:
         for event in events_of(stream.iter_lines()):
@@ -229,6 +229,61 @@ def test_a_conversation_of_the_last_release_gets_branches_and_the_old_engine_goe
         assert asked == ["one", "two", "eins", "three", "four"]
         for engine in (old, new):
             engine.close()
+
+
+@promise("parts of the last release and of this one work together", only_in_test_all="the same")
+@pytest.mark.browser
+def test_the_file_of_an_engine_of_the_last_release_that_was_killed_is_shown_and_goes_on(
+    previous: PreviousRelease, context: BrowserContext
+) -> None:
+    questions = [
+        "What time is it in Tokyo and in Paris?",
+        "Delete everything, with token approved",
+        "Run a slow job for 60 seconds, with token stopped",
+        "Run a slow job for 5 seconds, with token killed",
+    ]
+    with running_stack(start=False) as stack:
+        stack.start_all_but_engines()
+        stack.engine = stack.run_engine(stack.engine_port, "engine", previous.engine)
+        stack.wait_for_tools()
+        session = stack.http.post("/v1/sessions").json()["sessionId"]
+        stack.ask(questions[0], session)
+        assert approved(stack, questions[1], session) == "succeeded"
+        path = f"/v1/sessions/{session}/turns"
+        turn = stack.http.post(path, json={"message": questions[2]}).json()["turnId"]
+        stack.wait_for_effect("stopped")
+        stack.http.post(f"/v1/turns/{turn}/cancel")
+        assert stack.follow(turn).reason == "cancelled"
+        stack.http.post(path, json={"message": questions[3]})
+        stack.wait_for_effect("killed")
+        stack.engine.kill()
+        stack.bury(stack.engine)
+        stack.start_engine()
+
+        chat = ChatPage(context.new_page(), stack.url)
+        chat.open(session)
+        expect(chat.questions).to_have_text(questions)
+        expect(chat.answers.nth(1)).to_contain_text("Tokyo")
+        chat.card("demo__delete_everything").expect_status("succeeded")
+        expect(chat.page.get_by_test_id("answer-actions").last).to_be_visible(timeout=60_000)
+        chat.expect_idle()
+        assert [effect["status"] for effect in stack.effects("killed")] == ["started", "finished"]
+        live = chat.says()
+        chat.page.reload()
+        expect(chat.questions).to_have_text(questions)
+        expect(chat.page.get_by_test_id("facts")).to_have_count(4)
+        assert chat.says() == live
+
+        chat.edit(2, "What is 17 * 23?")
+        chat.page.get_by_test_id("leaving-confirm").click()
+        expect(chat.questions).to_have_text([*questions[:2], "What is 17 * 23?"])
+        expect(chat.answers.last).to_contain_text("391")
+        chat.expect_idle()
+        chat.page.get_by_test_id("version-before").click()
+        expect(chat.questions).to_have_text(questions)
+        chat.ask("What is 6 * 7?")
+        expect(chat.answers.last).to_contain_text("42")
+        chat.expect_idle()
 
 
 @promise("a message that waits is sent once, whatever becomes of the engine and of its client")

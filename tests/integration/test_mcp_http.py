@@ -10,7 +10,9 @@ from mcp import Client
 
 from plugins_contract.catalog import ServerState
 from plugins_contract.errors import ErrorCode
+from plugins_contract.questions import NextRound
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp.calls import SendState
 from plugins_mcp.mcp.dispatcher import TransportListener
 from plugins_mcp.mcp.http_streams import open_http
 from plugins_mcp.mcp.transport_options import Http
@@ -222,9 +224,29 @@ async def test_a_refusal_after_the_server_had_begun_is_not_called_unsent() -> No
         assert len(peer.calls("tool")) == 2
 
 
-async def test_a_server_that_asks_without_end_leaves_the_outcome_open() -> None:
+@promise("a server's state is sent at most once")
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_state_is_not_sent_again_with_other_header_fields(number: int) -> None:
+    async def insist(request: Request) -> None:
+        if len(peer.calls("tool")) < number:
+            await request.result({"resultType": "input_required", "requestState": "half done"})
+        else:
+            await request.error(-32020, "Header mismatch", 400)
+
+    brings = SendState(next_round=NextRound(2, {}, "half done") if number == 1 else None)
+    async with scripted(tool=insist) as peer, connected(remote(peer.url)) as server:
+        result = await server.call("tool", {}, timeout_s=5, send_state=brings)
+        assert isinstance(result, Rejected)
+        assert len(peer.calls("tool")) == number
+
+
+@promise("a server that asks again without end, or too much at once, is refused")
+async def test_a_server_that_asks_without_end_is_refused() -> None:
     async def more(request: Request) -> None:
         await request.result({"resultType": "input_required", "requestState": "not yet"})
 
     async with scripted(tool=more) as peer, connected(remote(peer.url)) as server:
-        assert isinstance(await server.call("tool", {}, timeout_s=20), Ambiguous)
+        result = await server.call("tool", {}, timeout_s=20)
+        assert isinstance(result, Rejected)
+        assert result.code is ErrorCode.INPUT_REFUSED
+        assert len(peer.calls("tool")) == 11

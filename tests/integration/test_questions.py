@@ -135,7 +135,7 @@ async def test_several_questions_at_once_and_one_after_another(engine: Engine, a
     assert statuses(events, "question").count("asked") == 3
 
 
-@promise("Stop, an expiry and a lost right withdraw a server's question")
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path) -> None:
     [question] = await asking.begin(engine)
     assert (await engine.client.post(f"/v1/turns/{asking.turn_id}/cancel")).is_success
@@ -146,7 +146,7 @@ async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path)
     assert ran(tmp_path) == ["book None"]
 
 
-@promise("Stop, an expiry and a lost right withdraw a server's question")
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_nobody_answers(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
     async with working(redis_url, servers(tmp_path)), ready(start, question_timeout_seconds=1) as engine:
         await asking.begin(engine)

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from plugins_contract.errors import ErrorCode
-from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallRequested
+from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallRequested, encode_request
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.questions import InputRequired, NextRound, QuestionKind, round_id
 from tests.marks import promise
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
 ASKING = ROOT / "tests" / "integration" / "servers" / "asking.py"
@@ -123,6 +124,28 @@ async def test_a_server_with_another_key_is_not_asked_from_the_beginning(redis_u
     assert outcome.state is CallState.FAILED
     assert code(outcome) is ErrorCode.INPUT_EXPIRED
     assert ran(tmp_path) == ["book None"], "never round 1 again"
+
+
+@promise("nobody is asked for a request whose producer cannot ask")
+async def test_a_plain_producer_is_not_asked_whatever_it_says(redis_url: str, tmp_path: Path) -> None:
+    async with calling(redis_url) as plain, working(redis_url, servers(tmp_path)):
+        caller = Asking(plain.redis, plain.thread)
+        request = await caller.request("once")
+        written = msgspec.json.decode(encode_request(request)) | {
+            "toolName": "asking__book",
+            "arguments": {"city": "Bonn"},
+            "mayAsk": True,
+        }
+        del written["server"], written["tool"]
+
+        async def listed() -> bool:
+            return b"asking__book" in (await caller.redis.hget(caller.keys.catalog_of("asking"), "catalog") or b"")
+
+        await wait_until(listed, 60, what="the tools")
+        await caller.redis.xadd(caller.keys.requests, {"event": msgspec.json.encode(written)})
+        outcome = await caller.outcome(request)
+    assert (outcome.state, code(outcome)) == (CallState.FAILED, ErrorCode.INPUT_REFUSED)
+    assert "whoever requested this call cannot be asked" in str(outcome.error)
 
 
 @promise("a server's question that is unfit, nested or asks for a secret in a form is put to nobody")

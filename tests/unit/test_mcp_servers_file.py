@@ -102,6 +102,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         "maxSessions": 5,
         "maxSessionsPerSubject": 2,
         "sessionIdleMs": 60000,
+        "addresses": ["Forms.Corp.example:8443"],
         "protocol": "2025-11-25",
         "tools": {
             "t": {
@@ -126,6 +127,7 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         max_sessions=5,
         max_sessions_per_subject=2,
         session_idle_ms=60_000,
+        addresses=frozenset({"forms.corp.example:8443"}),
         protocol="legacy",
         tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, True, "u", "Does it.")},
     )
@@ -137,6 +139,7 @@ OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"concurrency": 0}, ".concurrency must be a whole number"),
     ({"maxSessions": 0}, ".maxSessions must be a whole number"),
     ({"session": "mine"}, ".session must be"),
+    ({"addresses": "corp.example"}, ".addresses must be a list of strings"),
     ({"timeoutMs": True}, ".timeoutMs must be a whole number"),
     ({"timeoutMs": 10**18}, ".timeoutMs must be at most 2592000000 milliseconds"),
     ({"idleTimeoutMs": 0}, ".idleTimeoutMs must be a whole number of milliseconds, at least 1"),

@@ -73,6 +73,7 @@ def families(registry: CollectorRegistry) -> dict[str, str]:
         (EngineMetrics, "dialog_calls_refused_total", {"reason": "overloaded"}),
         (EngineMetrics, "dialog_calls_lost_total", {"loss": "STRANDED"}),
         (EngineMetrics, "dialog_approvals_total", {"decision": "expired"}),
+        (EngineMetrics, "dialog_questions_total", {"status": "withdrawn"}),
         (EngineMetrics, "dialog_engine_lease_renewals_total", {"outcome": "failed"}),
         (WorkerMetrics, "plugins_redeliveries_total", {"how": "takeover"}),
         (WorkerMetrics, "plugins_lease_renewals_total", {"outcome": "stale"}),

@@ -106,6 +106,25 @@ def test_an_address_that_nobody_is_sent_to(url: str) -> None:
     assert unfit(address("https://example.com/form?x=1")) is None
 
 
+@promise("a server sends people to public addresses, and to the hosts that its operator lists, only")
+@pytest.mark.parametrize(
+    ("url", "fits"),
+    [
+        ("https://forms.internal/x", True),
+        ("http://127.0.0.1:8080/x", True),
+        ("https://FORMS.internal./x", True),
+        ("http://127.0.0.1/x", False),
+        ("https://forms.internal:8443/x", False),
+        ("https://me@forms.internal/x", False),
+        ("javascript://forms.internal/%0aalert(1)", False),
+        ("http://example.com/", False),
+        ("https://example.com:99999/", False),
+    ],
+)
+def test_an_operator_lists_hosts_that_are_not_public(url: str, fits: bool) -> None:
+    assert (unfit(address(url), {"forms.internal", "127.0.0.1:8080"}) is None) == fits
+
+
 def test_more_than_ten_questions_at_once_are_refused() -> None:
     [question] = asked(type="string").questions
     assert unfit(InputRequired((question,) * 10)) is None

@@ -424,6 +424,7 @@ plugins_mcp: adoption catalog control
     "configuration and commands of operators": """
 dialog_engine: consumption.usage identity.api_keys llm.anthropic_client llm.context_tokens
     llm.providers.base operators.audit_chain operators.commands operators.encrypt operators.trace
+    operators.trace_questions
     personal_data.redis_eraser personal_data.retention tool_calls.local_tools
 callstream_runtime: redis_errors settings settings_sources
 plugins_contract: rights signing

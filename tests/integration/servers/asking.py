@@ -1,11 +1,14 @@
 """A real MCP server of 2026-07-28 that asks people, well and badly. It notes each round that it runs in a file.
 
 Arguments: `stdio`, or a port for Streamable HTTP. `KEY` seals its states (a new one at each start without it;
-`clear`: they are readable), and `TRACE` names the file.
+`clear`: they are readable), and `TRACE` names the file. While there is a file `HOLD`, a round with an answer waits.
+With `TIMES` each line of the file ends with the time, in seconds.
 """
 
+import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from mcp.types import (
     SamplingMessage,
     TextContent,
 )
+from starlette.requests import Request
+from starlette.responses import Response
 
 
 class Clear:
@@ -71,7 +76,7 @@ def asks(state: str, **requests: InputRequest) -> InputRequiredResult:
 def note(what: str) -> None:
     if path := os.environ.get("TRACE"):
         with Path(path).open("a") as trace:
-            trace.write(what + "\n")
+            trace.write(f"{what} {time.time()}\n" if "TIMES" in os.environ else f"{what}\n")
 
 
 def answered(ctx: Context, name: str) -> ElicitResult | None:
@@ -86,6 +91,8 @@ async def book(city: str, ctx: Context) -> str | InputRequiredResult:
     note(f"book {ctx.request_state} {answer.action if answer else ''}".rstrip())
     if answer is None:
         return asks(f"canary-state to {city}", when=form(f"When to {city}?", WHEN))
+    while (hold := os.environ.get("HOLD")) and Path(hold).exists():  # noqa: ASYNC110, ASYNC240 -- a file
+        await asyncio.sleep(0.05)
     return f"{answer.action} {city} {answer.content} {ctx.request_state}"
 
 
@@ -140,8 +147,13 @@ for _name, _requests in UNFIT.items():
     server.add_tool(_tool.fn, name=_name, description=_tool.description)
 
 
+async def healthy(_: Request) -> Response:
+    return Response()
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["stdio"] or not sys.argv[1:]:
         server.run("stdio")
     else:
+        server.custom_route("/healthz", methods=["GET"])(healthy)
         server.run("streamable-http", port=int(sys.argv[1]))

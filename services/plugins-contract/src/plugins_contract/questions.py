@@ -8,7 +8,7 @@ deadline and signature are its own. Servers run a state again when it is sent ag
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -85,18 +85,19 @@ def call_of_round(request_id: str) -> str:
     return request_id.partition(":")[0]
 
 
-def unfit(asked: InputRequired) -> str | None:
-    """Why no person is asked this, in words that follow on "the server"; None when it can be put."""
+def unfit(asked: InputRequired, listed: Collection[str] = ()) -> str | None:
+    """Why no person is asked this, in words that follow on "the server"; None when it can be put. `listed`: see
+    `unfit_address`."""
     if len(asked.questions) > MAX_QUESTIONS:
         return f"asked {len(asked.questions)} questions at once: {MAX_QUESTIONS} are allowed"
     if asked.state is not None and len(asked.state.encode()) > MAX_STATE_BYTES:
         return f"sent a requestState of more than {MAX_STATE_BYTES} bytes"
-    return next((why for each in asked.questions if (why := _unfit(each))), None)
+    return next((why for each in asked.questions if (why := _unfit(each, listed))), None)
 
 
-def _unfit(question: ServerQuestion) -> str | None:
+def _unfit(question: ServerQuestion, listed: Collection[str]) -> str | None:
     if question.kind is QuestionKind.URL:
-        return unfit_address(question.url or "")
+        return unfit_address(question.url or "", listed)
     form = question.form or {}
     if len(msgspec.json.encode(form)) > MAX_FORM_BYTES:
         return f"sent a form of more than {MAX_FORM_BYTES} bytes"
@@ -112,14 +113,22 @@ def _unfit(question: ServerQuestion) -> str | None:
     return next((why for name, field in named.items() if (why := _unfit_field(name, field))), None)
 
 
-def unfit_address(url: str) -> str | None:
-    """Why a person is not sent to this address. It is shown with its host, and never fetched by Callstream."""
+def unfit_address(url: str, listed: Collection[str] = ()) -> str | None:
+    """Why a person is not sent to this address. It is shown with its host, and never fetched by Callstream.
+
+    `listed` are hosts, each with its port where that is not the usual one, that the operator lets the server name,
+    public or not, by https or http.
+    """
     try:
         parts = urlsplit(url)
-        host = (parts.hostname or "").rstrip(".")
+        host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return "named an address that cannot be read"
-    if parts.scheme != "https" or not host or parts.username is not None or len(url) > 8_000 or not url.isprintable():
+    named = host if port is None else f"{host}:{port}"
+    plain = parts.username is None and len(url) <= 8_000 and url.isprintable()
+    if plain and parts.scheme in ("https", "http") and named in listed:
+        return None
+    if parts.scheme != "https" or not host or not plain:
         return f"named an address that is not https: {url[:200]!r}"
     if host.endswith((".localhost", ".local", ".internal")) or not {".", ":"} & {*host}:
         return f"named an address that is not public: {host}"

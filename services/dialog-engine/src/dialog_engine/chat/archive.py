@@ -69,6 +69,11 @@ class CallRecord:
         """Whether it waits for approval."""
         return self.outcome is None and self.approval is not None and self.approval.decision is None
 
+    @property
+    def open_questions(self) -> int:
+        """How many questions of its server wait for an answer."""
+        return sum(each.open_questions for each in self.rounds) if self.outcome is None else 0
+
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:

@@ -16,9 +16,10 @@ from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.ports import Control, Credentials, TurnLimits
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnRunningError
-from dialog_engine.model import ApprovalStatus, Turn, TurnEvent
+from dialog_engine.model import ApprovalStatus, QuestionStatus, Turn, TurnEvent
 from dialog_engine.sideband import run_shielded
-from dialog_engine.tool_calls.questions.values import AskedRound
+from dialog_engine.tool_calls.questions.pending import PendingQuestions
+from dialog_engine.tool_calls.questions.values import Answer, AskedRound
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import Asked, Decision
 from plugins_contract.outcomes import ToolOutcome
@@ -42,13 +43,18 @@ class Declined:
     turn_id: str
     taken: Turn | None
     refused: Sequence[tuple[Asked, ToolOutcome]]
+    rounds: Sequence[tuple[AskedRound, ToolOutcome]]
 
     def events(self, turn: Turn, decision: Decision) -> list[TurnEvent]:
         """What the readers of the turn have not seen."""
-        steps = Steps(turn, turn.rounds, {each.call.correlation_id: each.question.server for each, _ in self.refused})
+        servers = {each.call.correlation_id: each.question.server for each, _ in self.refused}
+        servers |= {each.call.correlation_id: each.asking.server for each, _ in self.rounds}
+        steps = Steps(turn, turn.rounds, servers)
         found: list[TurnEvent] = []
         for each, outcome in self.refused:
             found += [steps.decided(each.call, decision), steps.finished(each.call, outcome)]
+        for each, outcome in self.rounds:
+            found += [*each.steps(turn.rounds), steps.finished(each.call, outcome)]
         return found
 
 
@@ -87,10 +93,11 @@ class ParkedStore(Protocol):
         ...
 
     async def decline(
-        self, sender: Turn, text: str, decision: Decision, *, client_message_id: str = ""
+        self, sender: Turn, text: str, decision: Decision, answer: Answer, *, client_message_id: str = ""
     ) -> Declined | None:
-        """Refuse what is open in the running turn of the sender's session, stop it, and let the message wait as the
-        next one: in one transaction. None when no turn runs there, or it does not wait for people only.
+        """Refuse what is open in the running turn of the sender's session, with the decision for approvals and the
+        answer for questions, stop it, and let the message wait as the next one: in one transaction. None when no turn
+        runs there, or it does not wait for people only.
 
         Raises:
             EngineError: as `TurnStore.begin` with `queue`.
@@ -108,6 +115,7 @@ class ParkedTurns:
         limits: TurnLimits,
         credentials: Credentials,
         control: Control,
+        questions: PendingQuestions,
         *,
         now_ms: Callable[[], int],
         may_park: Callable[[], bool] = lambda: True,
@@ -121,6 +129,7 @@ class ParkedTurns:
         self._limits = limits
         self._credentials = credentials
         self._control = control
+        self._questions = questions
         self._now_ms = now_ms
         self._may_park = may_park
         self._could_park = True
@@ -152,6 +161,8 @@ class ParkedTurns:
         self._could_park = may_park
         for turn_id, stop in await self._store.due(self._now_ms(), TAKEN_AT_ONCE):
             await run_shielded(self._take_up(turn_id, stop))
+        for turn_id in await self._questions.removed():
+            await run_shielded(self._take_up(turn_id, False))  # which withdraws them
         found = await self._store.credentials(self._checked, CREDENTIALS_AT_ONCE)
         self._checked = found[-1] if len(found) == CREDENTIALS_AT_ONCE else ""
         for credential in found:
@@ -177,12 +188,15 @@ class ParkedTurns:
         return await run_shielded(self._decline(sender, text, client_message_id))
 
     async def _decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
-        decision = Decision(status=ApprovalStatus.REFUSED, at=self._now_ms(), reason=DECLINED, key_id=sender.key_id)
-        declined = await self._store.decline(sender, text, decision, client_message_id=client_message_id)
+        now, key_id = self._now_ms(), sender.key_id
+        decision = Decision(status=ApprovalStatus.REFUSED, at=now, reason=DECLINED, key_id=key_id)
+        answer = Answer(QuestionStatus.DECLINED, now, key_id=key_id, reason=DECLINED)
+        declined = await self._store.decline(sender, text, decision, answer, client_message_id=client_message_id)
         if declined is None:
             return False
         for _ in declined.refused:
             self._note(decision.status)
+        self._questions.note_ends(declined.rounds, answer)
         if declined.taken:
             self.resume(declined.taken, declined.events(declined.taken, decision), stopped=True)
         else:

@@ -63,9 +63,10 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
 
 def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list[TurnEvent]:
     """Every event of a turn that is parked."""
-    waits = sum(call.waits for message in messages for call in message.calls)
+    calls = [call for message in messages for call in message.calls]
+    waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
     started = TurnStarted(record.turn_id, record.session_id)
-    return [started, *replay(record.turn_id, messages), WaitingForUser(waits)]
+    return [started, *replay(record.turn_id, messages), WaitingForUser(waits, questions)]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:

@@ -39,7 +39,7 @@ from dialog_engine.model import (
     Withdrawn,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
-from dialog_engine.tool_calls.approvals.rules import stopped
+from dialog_engine.tool_calls.approvals.rules import STOPPED, stopped
 from dialog_engine.tool_calls.execution import Rounds
 from dialog_engine.tool_calls.pipeline import EnhancedChat
 from dialog_engine.tool_calls.ports import ApprovalStore
@@ -220,10 +220,11 @@ class ChatService:
         return ended.begun
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft, emit: Emit, failure: TurnFailed | None) -> None:
-        never_run = stopped(failure.message) if failure else stopped()
+        why = failure.message if failure else STOPPED
+        never_run = stopped(why)
         # First: from here on no call can be approved, so no more calls are opened.
         unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
-        unanswered = await self._rounds.questions.close(turn)
+        unanswered = await self._rounds.questions.close(turn, why)
         open_calls = await self._history.open_calls(turn)
         await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
         if not open_calls and not unapproved and not unanswered:

@@ -2,7 +2,7 @@
 
 from callstream_runtime.loop_lag import observe_lag
 from dialog_engine.consumption.subjects import SubjectUse
-from dialog_engine.model import ApprovalStatus
+from dialog_engine.model import ApprovalStatus, QuestionStatus
 from dialog_engine.observe.metrics import Metrics
 from plugins_contract.catalog import ToolEntry
 
@@ -21,6 +21,10 @@ class Facts:
     def approval_decided(self, decision: ApprovalStatus) -> None:
         """A decision on a tool call was committed at this engine."""
         self._metrics.approvals.labels(decision).inc()
+
+    def question_changed(self, status: QuestionStatus) -> None:
+        """A question of a server, or its end, was committed at this engine."""
+        self._metrics.questions.labels(status).inc()
 
     def retention_passed(self, erased: int, left: int) -> None:
         """A pass of the retention has erased and left so many sessions."""

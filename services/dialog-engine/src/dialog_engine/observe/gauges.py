@@ -83,6 +83,7 @@ class StoreGauges:
         metrics.turns_parked.set(parked.turns)
         metrics.turns_overdue.set(parked.overdue_ms / 1000)
         metrics.approvals_waiting.set(parked.approvals)
+        metrics.questions_open.set(parked.questions)
         metrics.erasures_oldest.set(oldest_erasure_ms / 1000)
         metrics.audit_unsealed.set(unsealed_ms / 1000)
         self._measured_at = time.monotonic()

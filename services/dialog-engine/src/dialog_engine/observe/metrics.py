@@ -8,6 +8,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from callstream_runtime.loop_lag import lag_histogram
 from callstream_runtime.metrics import TOOL_CALL_BUCKETS, StreamMetrics, ToolLabels, begin_at_zero, exposition
+from dialog_engine.model import QuestionStatus
 from plugins_contract.ledger.replies import Loss
 
 FIRST_TOKEN_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
@@ -50,7 +51,7 @@ class Metrics:
         self.turns_running = Gauge("dialog_turns_running", "Turns that are running.", registry=registry)
         # Turns that wait for people only, at all engines: no engine runs them.
         self.turns_parked = Gauge("dialog_turns_parked", "Turns that wait for people only.", registry=registry)
-        # How long one of them has been due: it should have gone on when its question expired. Mostly 0.
+        # How long one of them, or the question of a server, has been due: it should have ended when it expired.
         self.turns_overdue = Gauge(
             "dialog_turns_parked_overdue_seconds", "Time since a parked turn should have gone on.", registry=registry
         )
@@ -94,6 +95,12 @@ class Metrics:
         )
         # Decisions on those: approved, edited, refused, expired.
         self.approvals = Counter("dialog_approvals", "Decisions on tool calls.", ["decision"], registry=registry)
+        # Tool calls whose servers wait for answers of people, at all engines.
+        self.questions_open = Gauge(
+            "dialog_questions_open", "Tool calls with an open question of their server.", registry=registry
+        )
+        # Questions that were asked, and how they ended: answered, declined, cancelled, expired, withdrawn.
+        self.questions = Counter("dialog_questions", "Questions of servers.", ["status"], registry=registry)
         # Tools that a provider refused by name. They are not offered until they change; /v1/tools has the reason.
         self.tools_refused = Counter(
             "dialog_tools_refused", "Tools that the provider of a model refuses.", ["tool", "model"], registry=registry
@@ -182,6 +189,7 @@ class Metrics:
         begin_at_zero(self.calls_refused, "overloaded", "conflict", "error")
         begin_at_zero(self.calls_lost, *Loss)
         begin_at_zero(self.approvals, "approved", "edited", "refused", "expired")
+        begin_at_zero(self.questions, *QuestionStatus)
         begin_at_zero(self.lease_renewals, "ok", "failed")
 
     def text(self, accept: str = "") -> tuple[bytes, str]:

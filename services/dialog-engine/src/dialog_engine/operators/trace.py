@@ -23,6 +23,8 @@ from dialog_engine.config.store import OperatorSettings
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.operators.audit import AuditFilter, Query, as_text, events, opened
 from dialog_engine.operators.logs import Line, lines_about
+from dialog_engine.operators.trace_questions import questions_of
+from dialog_engine.storage.calls import REQUEST_ID
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.statements import open_value
 from plugins_contract.dead_letters import read_history
@@ -30,6 +32,7 @@ from plugins_contract.encryption import Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolOutcome
+from plugins_contract.questions import call_of_round, round_id
 
 DONE, NOT_FOUND, WRONG = 0, 1, 2
 REDIS_SECONDS = 2.0
@@ -96,7 +99,7 @@ def trace(settings: OperatorSettings, name: str, logs: Sequence[Path]) -> int:
 
 def _from_store(story: Story, query: Query, cipher: Cipher) -> None:
     """What the store has; of a session that was erased what the audit has."""
-    name = story.name
+    name = call_of_round(story.name)
     if calls := query("SELECT turn_id FROM tool_calls WHERE correlation_id = $1", name):
         story.turns[calls[0].turn_id] = None
         story.calls[name] = None
@@ -149,7 +152,7 @@ def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str =
         "SELECT c.correlation_id, c.server, c.name, c.created_at, c.answered_at, c.outcome,"
         " a.correlation_id AS asked, a.decision, o.published_at, o.attempts, o.error"
         " FROM tool_calls c LEFT JOIN approvals a USING (correlation_id)"
-        " LEFT JOIN outbox o ON o.event_id = c.correlation_id AND o.event_type = 'PluginToolCallRequested'"
+        f" LEFT JOIN outbox o ON o.event_id = {REQUEST_ID} AND o.event_type = 'PluginToolCallRequested'"
         " WHERE c.turn_id = $1 AND ($2 = '' OR c.correlation_id = $2) ORDER BY c.created_at LIMIT $3",
         turn_id,
         only,
@@ -169,6 +172,10 @@ def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str =
         elif row.attempts is not None:
             why = f": {row.error}" if row.error else ""
             story.add("store", _now_ms(), f"{call} is in the outbox after {row.attempts} failed attempts{why}")
+    for call, number, said in questions_of(query, cipher, turn_id, only, MAX_CALLS):
+        story.calls[round_id(call, number + 1)] = None
+        for at, what in said:
+            story.add("store", at, f"call {call}: {what}")
 
 
 def _outcome(cipher: Cipher, call: str, stored: bytes) -> str:

@@ -13,13 +13,14 @@ from dialog_engine.storage.approvals import WAITING, asked_from, asked_of, refus
 from dialog_engine.storage.beginnings import note_sent
 from dialog_engine.storage.branches import open_branch
 from dialog_engine.storage.fence import fence_look
-from dialog_engine.storage.questions import OPEN_IN, open_in, round_of
+from dialog_engine.storage.questions import OPEN_IN, end_open, open_in, round_of
 from dialog_engine.storage.releases import OTHER_ENGINES, is_older
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, in_session, take, turn_of
 from dialog_engine.storage.waiting import add_waiting
-from dialog_engine.tool_calls.questions.values import AskedRound
-from dialog_engine.tool_calls.values import Asked, Decision
+from dialog_engine.tool_calls.questions.rules import dropped
+from dialog_engine.tool_calls.questions.values import Answer, AskedRound
+from dialog_engine.tool_calls.values import Asked, Decision, timed
 
 _OPEN_FOR_A_WORKER = (
     "SELECT 1 FROM tool_calls c WHERE c.turn_id = $1 AND c.outcome IS NULL AND NOT EXISTS"
@@ -43,8 +44,13 @@ _CREDENTIALS = (
     " SELECT credential FROM found WHERE credential IS NOT NULL LIMIT $2"
 )
 _OF_CREDENTIAL = f"SELECT turn_id FROM turns WHERE {PARKED} AND credential = $1 LIMIT $2"
+_OPEN_QUESTIONS = (
+    " FROM questions q JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id)"
+    " WHERE q.settled_at IS NULL AND c.outcome IS NULL AND t.status = 'running')"
+)
 _COUNT = (
-    f"SELECT count(*) AS parked, now_ms() - min(parked_until) AS overdue_ms, (SELECT count(*) FROM turns t"
+    f"SELECT count(*) AS parked, now_ms() - min(parked_until) AS overdue_ms, (SELECT count(*){_OPEN_QUESTIONS} AS"
+    f" questions, (SELECT now_ms() - min(q.expires_at){_OPEN_QUESTIONS} AS expired_ms, (SELECT count(*) FROM turns t"
     " JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
     " WHERE t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL) AS approvals"
     f" FROM turns WHERE {PARKED}"
@@ -57,12 +63,13 @@ _STOPPED = (
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """So many `turns` are parked, one of them for `overdue_ms` longer than its question was open; `approvals` is how
-    many calls wait for approval, also in turns that are not parked."""
+    """So many `turns` are parked. `approvals` is how many calls wait for approval, and `questions` how many for answers
+    to questions of their servers, also in turns that are not parked. One waits for `overdue_ms` longer than it may."""
 
     turns: int
     overdue_ms: int
     approvals: int
+    questions: int
 
 
 class _NothingOpenError(Exception):
@@ -113,10 +120,11 @@ class SqlParked(ParkedStore):
     async def backlog(self) -> Backlog:
         """What waits for people, at all engines."""
         [row] = await self._store.read(_COUNT)
-        return Backlog(row.parked, max(0, row.overdue_ms or 0), row.approvals)
+        overdue_ms = max(0, row.overdue_ms or 0, row.expired_ms or 0)
+        return Backlog(row.parked, overdue_ms, row.approvals, row.questions)
 
     async def decline(
-        self, sender: Turn, text: str, decision: Decision, *, client_message_id: str = ""
+        self, sender: Turn, text: str, decision: Decision, answer: Answer, *, client_message_id: str = ""
     ) -> Declined | None:
         def unit(tx: StoreTransaction) -> Declined:
             if client_message_id:
@@ -133,9 +141,13 @@ class SqlParked(ParkedStore):
             if sender.parent is not None:
                 open_branch(tx, sender.session_id, sender.parent)
             taken = take(tx, turn.turn_id)
-            refused = refuse(tx, taken or turn, decision, owner or tx.engine_id)
+            owner = owner or tx.engine_id
+            refused = refuse(tx, taken or turn, decision, owner)
+            rounds = end_open(
+                tx, taken or turn, answer, lambda call: timed(dropped(answer.reason), call.correlation_id), owner
+            )
             add_waiting(tx, message, text, first=True)
-            return Declined(turn.turn_id, taken, refused)
+            return Declined(turn.turn_id, taken, refused, rounds)
 
         try:
             return await self._store.write(unit)

@@ -17,8 +17,7 @@ from dialog_engine.storage.calls import REQUEST_ID, add_requests, answer_call, c
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence, fence_look
 from dialog_engine.storage.store import SealedDatabase, SealedTransaction, Store, StoreTransaction
-from dialog_engine.storage.turns import take, turn_of
-from dialog_engine.tool_calls.questions.pending import ended
+from dialog_engine.storage.turns import roles_of, take, turn_of
 from dialog_engine.tool_calls.questions.values import (
     Answer,
     Answers,
@@ -26,6 +25,7 @@ from dialog_engine.tool_calls.questions.values import (
     Asking,
     FoundRound,
     MakeNext,
+    ParkedQuestion,
     QuestionStore,
     RoundState,
 )
@@ -54,6 +54,13 @@ _FOUND = (
 _PENDING = (
     f"{_FOUND} AND t.status = 'running' AND c.outcome IS NULL AND q.settled_at IS NULL"
     " ORDER BY c.message_id, c.ordinal LIMIT $2"
+)
+# From the index of the open ones.
+_PARKED = (
+    "SELECT q.correlation_id, t.turn_id, c.name, c.tool, s.subject, t.roles FROM questions q"
+    " JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id)"
+    " JOIN sessions s ON s.session_id = t.session_id WHERE q.settled_at IS NULL AND q.correlation_id > $1"
+    " AND c.outcome IS NULL AND t.status = 'running' AND t.owner = '' ORDER BY q.correlation_id LIMIT $2"
 )
 _ASK = (
     "INSERT INTO questions (correlation_id, round_number, asking, expires_at)"
@@ -134,9 +141,7 @@ class SqlQuestions(QuestionStore):
                 return None
             _settle(tx, turn, asked, answers)
             tx.change_session(turn.session_id)
-            complete = len(answers) == len(asked.asking.asked.questions)
-            taken = take(tx, turn_id) if complete else None
-            if taken:
+            if taken := take(tx, turn_id):  # also for one answer of several: the turn's readers are shown it
                 turn, owner = taken, tx.engine_id
             if request is not None:
                 addressed = msgspec.structs.replace(request(turn), mailbox=tx.mailbox_of(owner))
@@ -148,18 +153,18 @@ class SqlQuestions(QuestionStore):
 
         return await self._store.write(unit)
 
+    async def parked(self, after: str, limit: int) -> list[ParkedQuestion]:
+        return [
+            ParkedQuestion(row.correlation_id, row.turn_id, row.tool or row.name, row.subject, roles_of(row))
+            for row in await self._store.read(_PARKED, after, limit)
+        ]
+
     async def close(
-        self, turn: Turn, at: int, outcome_of: Callable[[ToolCall], ToolOutcome]
+        self, turn: Turn, answer: Answer, outcome_of: Callable[[ToolCall], ToolOutcome]
     ) -> list[tuple[AskedRound, ToolOutcome]]:
         def unit(tx: StoreTransaction) -> list[tuple[AskedRound, ToolOutcome]]:
             fence(tx, turn)
-            closed: list[tuple[AskedRound, ToolOutcome]] = []
-            for each in open_in(tx, turn.turn_id):
-                answers = ended(each, QuestionStatus.WITHDRAWN, at)
-                _settle(tx, turn, each, answers)
-                outcome = outcome_of(each.call)
-                answer_call(tx, turn, each.call, outcome)
-                closed.append((replace(each, answers=answers), outcome))
+            closed = end_open(tx, turn, answer, outcome_of)
             if closed:
                 tx.change_session(turn.session_id)
             return closed
@@ -170,6 +175,20 @@ class SqlQuestions(QuestionStore):
 def open_in(tx: SealedTransaction, turn_id: str) -> list[AskedRound]:
     """The rounds of the turn with an open question."""
     return [round_of(row) for row in tx.execute(OPEN_IN, turn_id)]
+
+
+def end_open(
+    tx: StoreTransaction, turn: Turn, answer: Answer, outcome_of: Callable[[ToolCall], ToolOutcome], owner: str = ""
+) -> list[tuple[AskedRound, ToolOutcome]]:
+    """End the open questions of a turn with this answer, and their calls. `owner` runs the turn; this engine without.
+    The rounds as they are then, and the outcomes."""
+    ended: list[tuple[AskedRound, ToolOutcome]] = []
+    for each in open_in(tx, turn.turn_id):
+        answers, outcome = each.ended(answer), outcome_of(each.call)
+        _settle(tx, turn, each, answers)
+        answer_call(tx, turn, each.call, outcome, owner)
+        ended.append((replace(each, answers=answers), outcome))
+    return ended
 
 
 async def rounds_of(store: SealedDatabase, correlation_id: str) -> list[AskedRound]:

@@ -199,12 +199,17 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         row.traceparent,
         Usage(row.input_tokens, row.output_tokens, bool(row.estimated)),
         Choice(row.chosen_model, row.tool_mode, decode_choice(row.chosen_tools)),
-        tuple(row.roles.split("\n")) if row.roles else (),
+        roles_of(row),
         credential=row.credential,
         calls=calls.made,
         model=row.model or "",
         ttft_ms=row.ttft_ms,
     )
+
+
+def roles_of(row: Row) -> tuple[str, ...]:
+    """The roles of a turn's sender, from its row."""
+    return tuple(row.roles.split("\n")) if row.roles else ()
 
 
 def take(tx: StoreTransaction, turn_id: str, *, stop: bool = False) -> Turn | None:

@@ -125,7 +125,7 @@ class WaitingForPeople:
         if not approvals and not self._rounds:
             self._done.set()
             return
-        open_questions = sum(len(each.asking.asked.questions) - len(each.answers) for each in self._rounds.values())
+        open_questions = sum(each.open_questions for each in self._rounds.values())
         self._band.emit(WaitingForUser(len(approvals), open_questions))
         shown = {i: each.question.hash for i, each in approvals.items()}
         shown |= {each.id: str(len(each.answers)) for each in self._rounds.values()}

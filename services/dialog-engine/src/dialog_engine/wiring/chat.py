@@ -108,6 +108,8 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         now_ms=base.clock.now_ms,
         timeout_seconds=settings.tools.question_timeout_seconds,
         call_timeout_ms=calls.timeout_ms,
+        gone_seconds=base.times.gone,
+        note=base.facts.question_changed,
     )
     rounds = Rounds(call_store, calls.executor, pending, questions, settings.tools.result_max_chars, log_refused_call)
     offers = settings.tools
@@ -145,6 +147,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         consumption,
         credentials,
         control,
+        questions,
         now_ms=base.clock.now_ms,
         may_park=lambda: base.releases.may_ask.allowed,
         look_seconds=times.turns.look,

@@ -11,6 +11,7 @@ from dialog_engine.event_log.turn_log import LogTimes
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.personal_data.service import ErasureTimes
 from dialog_engine.relay.publish_queue import RelayTimes
+from dialog_engine.tool_calls.questions.pending import GONE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class EngineTimes:
     """The times of each part."""
 
     erasures: ErasureTimes = ErasureTimes()
+    gone: float = GONE_SECONDS
+    """How long a tool is missing before the questions of its server are withdrawn."""
     logs: LogTimes = LogTimes()
     mailbox: MailboxTimes = MailboxTimes()
     ownership: OwnershipTimes = OwnershipTimes()

@@ -56,10 +56,7 @@ const path = (texts: TemplateStringsArray, ...parts: string[]): string =>
 
 export class Api {
   /** `answered(request)` is called with the method and path of each request that succeeds. */
-  constructor(
-    private readonly keys: KeySource,
-    private readonly answered: (request: string) => void,
-  ) {}
+  constructor(private readonly keys: KeySource, private readonly answered: (request: string) => void) {}
 
   /** Asks the engine once whether it accepts this key. Throws the ApiError of a refusal. */
   async check(key: string): Promise<void> {

@@ -31,10 +31,7 @@ export class Feed {
   /** Null before `follow`, and after the engine has refused: once it does not any more, follow again. */
   following: AbortController | null = null;
 
-  constructor(
-    private readonly api: Pick<Api, "sessionEvents">,
-    private readonly onEvent: (event: FeedEvent) => void,
-  ) {}
+  constructor(private readonly api: Pick<Api, "sessionEvents">, private readonly onEvent: (event: FeedEvent) => void) {}
 
   /** Follows the conversations of the person with this digest. Without one, or without locks, a tab has its own stream. */
   follow(digest: string | null): void {

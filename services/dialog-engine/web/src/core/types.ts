@@ -184,13 +184,11 @@ export interface ServerState {
   state: string;
   error?: string | null;
   breaker?: string;
-  retryAt?: string | null;
 }
 
 /** A call of `GET /v1/turns/{id}/effects`: it stays as it is, whatever is asked instead. */
 export interface MadeCall {
   toolName: string;
-  server: string;
   correlationId: string;
   status: string;
 }

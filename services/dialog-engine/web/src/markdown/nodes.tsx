@@ -78,9 +78,7 @@ function maker(token: Token, inItem: boolean): Frame["make"] {
   if (token.type === "link_open") return (children) => link(attribute(token, "href"), children, attribute(token, "title"));
   if (token.type === "table_open")
     return (children) => (
-      <div class="wide" tabIndex={0} role="region" aria-label="Table">
-        <table>{children}</table>
-      </div>
+      <div class="wide" tabIndex={0} role="region" aria-label="Table"><table>{children}</table></div>
     );
   const tag = ELEMENTS.get(token.type);
   const dir = tag && DIRECTED.has(tag) && !(tag === "p" && inItem) ? "auto" : undefined;

@@ -15,6 +15,8 @@ export class Keys implements KeySource {
   entered = "";
   /** Why the sign-in, or the last key, was refused; empty when it was not. */
   problem = "";
+  /** Whether the person has closed the dialog: then nothing asks but what they do. */
+  declined = false;
   #asking: Promise<boolean> | null = null;
 
   /** `check(key)` asks the engine once, and throws its refusal. */
@@ -48,7 +50,8 @@ export class Keys implements KeySource {
       const confirmed = await this.question.ask({ problem: this.problem, signIn });
       const key = this.entered.trim();
       this.entered = "";
-      if (!confirmed || !key) return false;
+      this.declined = !confirmed || !key;
+      if (this.declined) return false;
       this.problem = await this.#problemOf(key);
       if (this.problem) continue;
       sessionStorage.setItem(STORED, key);

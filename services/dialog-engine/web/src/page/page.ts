@@ -188,6 +188,7 @@ export class Page {
 
   /** What changed comes by itself, except how many tools there are, unless its stream cannot be had now. */
   async #refreshOnFocus(): Promise<void> {
+    if (this.keys.declined) return;
     this.#learnAbout();
     if (this.#feed.live) return;
     await this.#refreshSessions();

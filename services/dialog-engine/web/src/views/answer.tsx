@@ -17,7 +17,5 @@ export function Answer({ item: { text, open } }: { item: AnswerItem }) {
       <PlainText {...part} />
     ),
   );
-  return (
-    <div class={open ? "prose open" : "prose"} data-testid="message-text">{blocks}</div>
-  );
+  return <div class={open ? "prose open" : "prose"} data-testid="message-text">{blocks}</div>;
 }

@@ -10,6 +10,7 @@ import { Composer, hasFiles, NO_FILES } from "./composer";
 import { KeyDialog } from "./dialogs";
 import { Head } from "./head";
 import { Icon } from "./icon";
+import { usePart } from "./kept";
 import { useLater } from "./loaded";
 import { Notice } from "./notice";
 import { Sidebar } from "./sidebar";
@@ -36,9 +37,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
         <Foot page={page} />
       </main>
       <div class="unseen" id="live" role="status" aria-live="polite" data-testid="live">
-        {page.announcements.spoken.value.map(({ key, text }) => (
-          <p key={key}>{text}</p>
-        ))}
+        {page.announcements.spoken.value.map(({ key, text }) => <p key={key}>{text}</p>)}
       </div>
       <KeyDialog page={page} />
       {DoubtDialog && <DoubtDialog page={page} />}
@@ -74,13 +73,13 @@ const SUGGESTIONS = [
 
 /** The first thing seen: what the page is for, and things to try. */
 function Empty({ page }: { page: Page }) {
-  const { items, phase } = page.state.value;
+  const begun = usePart(page, ({ items, phase }) => items.length > 0 || phase !== "idle");
   const ask = (text: string) => {
     page.focusComposer();
     page.send(text);
   };
   return (
-    <section class="empty" data-testid="empty-state" aria-labelledby="empty-title" hidden={items.length > 0 || phase !== "idle"}>
+    <section class="empty" data-testid="empty-state" aria-labelledby="empty-title" hidden={begun}>
       <h2 id="empty-title">What would you like to try?</h2>
       <p>Ask something. When a tool is needed, you see each call here as it happens.</p>
       <p class="scripted" data-testid="scripted-banner" hidden={!page.about.value?.model.scripted}>
@@ -105,7 +104,7 @@ const NEAR_PX = 600;
 /** The messages before those on the screen come when they are nearly in sight, or are asked for. */
 function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElement | null> }) {
   const button = useRef<HTMLButtonElement>(null);
-  const { older } = page.state.value;
+  const older = usePart(page, (state) => state.older);
   useEffect(() => {
     if (!button.current || older === null) return undefined;
     const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && page.chat.loadOlder(), {
@@ -123,16 +122,15 @@ function Older({ page, scroller }: { page: Page; scroller: RefObject<HTMLDivElem
 }
 
 function Foot({ page }: { page: Page }) {
-  const state = page.state.value;
+  const status = usePart(page, statusLine);
+  const connection = usePart(page, ({ phase, connection }) => (connection === "live" ? phase : connection));
   return (
     <footer class="foot">
       <Button kind="outlined jump" testId="jump" hidden={!page.scroll.away.value} onClick={() => page.scroll.follow()}>
         <Icon name="down" /> Newest
       </Button>
       <Notice page={page} />
-      <p class="status" id="status" data-testid="status" data-state={state.connection === "live" ? state.phase : state.connection}>
-        {statusLine(state)}
-      </p>
+      <p class="status" id="status" data-testid="status" data-state={connection}>{status}</p>
       <Composer page={page} />
       <p class="hint keys" id="keys">
         <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> makes a new line, <kbd>Esc</kbd> stops the answer.

@@ -82,13 +82,9 @@ function Form({ call, approval, decide, form }: FormProps) {
   };
   return (
     <form
-      class="approval"
-      data-testid="approval"
-      aria-label={`Approval of ${toolLabel(call)}`}
+      class="approval" data-testid="approval" aria-label={`Approval of ${toolLabel(call)}`}
       aria-busy={busy /* a disabled button would lose the focus */}
-      ref={form}
-      onSubmit={approve}
-      onKeyDown={onKeyDown}
+      ref={form} onSubmit={approve} onKeyDown={onKeyDown}
     >
       <p class="approval-why" data-testid="approval-tool">
         <bdi>{`${visible(call.server ?? "")} / ${toolLabel(call)}`}</bdi>
@@ -97,16 +93,9 @@ function Form({ call, approval, decide, form }: FormProps) {
       <p class="approval-why">{WHY.get(approval.policy ?? "always") ?? ALWAYS}</p>
       <label for={`${id}-arguments`}>Arguments, as JSON; you may change them</label>
       <textarea
-        id={`${id}-arguments`}
-        class="data"
-        rows={Math.min(12, asked.split("\n").length + 1)}
-        spellcheck={false}
-        autocapitalize="off"
-        autocomplete="off"
-        aria-describedby={`${id}-error`}
-        aria-invalid={said ? "true" : undefined}
-        data-testid="approval-arguments"
-        value={value}
+        id={`${id}-arguments`} class="data" rows={Math.min(12, asked.split("\n").length + 1)} spellcheck={false}
+        autocapitalize="off" autocomplete="off" aria-describedby={`${id}-error`}
+        aria-invalid={said ? "true" : undefined} data-testid="approval-arguments" value={value}
         onInput={({ currentTarget }) => {
           setValue(currentTarget.value);
           setRefused("");
@@ -115,11 +104,7 @@ function Form({ call, approval, decide, form }: FormProps) {
       <p id={`${id}-error`} class="approval-error" role="alert" data-testid="approval-error">{said}</p>
       <label for={`${id}-reason`}>Reason for refusing</label>
       <input
-        id={`${id}-reason`}
-        ref={reason}
-        maxLength={1000}
-        autocomplete="off"
-        placeholder="Optional; the model gets it"
+        id={`${id}-reason`} ref={reason} maxLength={1000} autocomplete="off" placeholder="Optional; the model gets it"
         data-testid="approval-reason"
       />
       <div class="approval-actions">
@@ -127,8 +112,7 @@ function Form({ call, approval, decide, form }: FormProps) {
           {edited ? "Approve with changes" : "Approve"}
         </Button>
         <Button
-          kind="outlined"
-          testId="refuse"
+          kind="outlined" testId="refuse"
           onClick={() => send({ decision: "refuse", reason: reason.current?.value.trim() ?? "" })}
         >
           Refuse

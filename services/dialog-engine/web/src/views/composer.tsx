@@ -5,14 +5,15 @@ import type { Page } from "../page/page";
 import { byTouch } from "../page/device";
 import { Button } from "./button";
 import { Icon } from "./icon";
+import { usePart } from "./kept";
 
 /** Files come with a later release: one that is dropped or pasted must not take the place of the page. */
 export const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
 
 export function Composer({ page }: { page: Page }) {
-  const { phase, turn } = page.state.value;
+  const phase = usePart(page, (state) => state.phase);
+  const stopping = usePart(page, ({ turn }) => turn?.stopping ?? false);
   const running = phase === "running";
-  const stopping = turn?.stopping ?? false;
   const ready = phase === "idle" || running;
   const input = useRef<HTMLTextAreaElement>(null);
   const stop = useRef<HTMLButtonElement>(null);
@@ -42,27 +43,13 @@ export function Composer({ page }: { page: Page }) {
     <form class="composer" id="composer" onSubmit={submit}>
       <label class="unseen" for="message">Message</label>
       <textarea
-        id="message"
-        rows={1}
-        dir="auto"
-        placeholder="Write a message"
-        enterkeyhint={byTouch() ? "enter" : "send"}
-        autocomplete="off"
-        aria-describedby="keys"
-        data-testid="composer-input"
-        ref={input}
-        value={draft}
+        id="message" rows={1} dir="auto" placeholder="Write a message" enterkeyhint={byTouch() ? "enter" : "send"}
+        autocomplete="off" aria-describedby="keys" data-testid="composer-input" ref={input} value={draft}
         onInput={({ currentTarget }) => page.drafts.write(currentTarget.value)}
-        onPaste={(event) => hasFiles(event.clipboardData) && page.notices.show(NO_FILES)}
-        onKeyDown={onKeyDown}
+        onPaste={(event) => hasFiles(event.clipboardData) && page.notices.show(NO_FILES)} onKeyDown={onKeyDown}
       />
       <Button
-        kind="outlined"
-        testId="stop"
-        aria-label="Stop"
-        ref={stop}
-        hidden={!running}
-        disabled={stopping}
+        kind="outlined" testId="stop" aria-label="Stop" ref={stop} hidden={!running} disabled={stopping}
         onClick={() => page.chat.stop()}
       >
         <Icon name="stop" /> <span class="word">Stop</span>

@@ -50,9 +50,7 @@ function Reasons({ doubt }: { doubt: Doubt }) {
       <p>The answers from here on stay as another version. Nothing that their tools did is undone, and it may be done once more:</p>
       <ul data-testid="leaving-calls">
         {doubt.calls.map(({ correlationId, toolName, status }) => (
-          <li key={correlationId}>
-            <bdi>{toolName}</bdi> {MADE.get(status) ?? "may have taken effect"}
-          </li>
+          <li key={correlationId}><bdi>{toolName}</bdi> {MADE.get(status) ?? "may have taken effect"}</li>
         ))}
         {doubt.more && <li>and more</li>}
       </ul>

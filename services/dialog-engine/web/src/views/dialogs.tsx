@@ -9,9 +9,7 @@ import { Button } from "./button";
 export function KeyDialog({ page }: { page: Page }) {
   const { question } = page.keys;
   const { problem = "", signIn = false } = question.asked.value ?? {};
-  const notNow = (
-    <Button kind="outlined" onClick={() => question.end(false)}>Not now</Button>
-  );
+  const notNow = <Button kind="outlined" onClick={() => question.end(false)}>Not now</Button>;
   return (
     <Dialog question={question} testId="key-dialog" title={signIn ? "Sign in" : "API key needed"}>
       <p class="bad-text" role="alert" data-testid="key-rejected" hidden={!problem}>{problem}</p>
@@ -41,12 +39,7 @@ const KeyField = ({ page: { keys }, children }: { page: Page; children?: Compone
   <div class="key-field">
     <label for="key-input">API key</label>
     <input
-      id="key-input"
-      type="password"
-      autocomplete="off"
-      spellcheck={false}
-      required
-      data-testid="key-input"
+      id="key-input" type="password" autocomplete="off" spellcheck={false} required data-testid="key-input"
       onInput={({ currentTarget }) => (keys.entered = currentTarget.value)}
     />
     <div class="dialog-actions">
@@ -84,9 +77,7 @@ export function Dialog<Facts>({ question, testId, title, children }: Props<Facts
   };
   return (
     <dialog
-      data-testid={testId}
-      aria-labelledby={`${testId}-title`}
-      ref={dialog}
+      data-testid={testId} aria-labelledby={`${testId}-title`} ref={dialog}
       onClose={({ currentTarget }) => !currentTarget.open && question.asked.value !== null && question.end(false)}
     >
       <form method="dialog" ref={form} onSubmit={submit}>

@@ -53,14 +53,8 @@ export function Edit({ turnId, text, drafts, kind, label, word, hint, send, clos
   return (
     <form class="user editing" aria-label={label} data-testid={`${kind}-form`} onSubmit={submit} onKeyDown={onKeyDown}>
       <textarea
-        class="bubble"
-        aria-label="Text"
-        dir="auto"
-        rows={3}
-        defaultValue={draft || text}
-        data-testid={`${kind}-text`}
-        ref={box}
-        onInput={({ currentTarget }) => drafts.keepEdited(turnId, currentTarget.value)}
+        class="bubble" aria-label="Text" dir="auto" rows={3} defaultValue={draft || text} data-testid={`${kind}-text`}
+        ref={box} onInput={({ currentTarget }) => drafts.keepEdited(turnId, currentTarget.value)}
       />
       {hint && <p class="hint">{hint}</p>}
       <div class="dialog-actions">

@@ -15,13 +15,8 @@ export function Head({ page }: { page: Page }) {
   return (
     <header class="head">
       <Button
-        kind="quiet square"
-        id="sidebar-toggle"
-        testId="sidebar-toggle"
-        aria-label="Conversations"
-        aria-controls="sidebar"
-        aria-expanded={open}
-        onClick={() => (page.drawerOpen.value = !open)}
+        kind="quiet square" id="sidebar-toggle" testId="sidebar-toggle" aria-label="Conversations"
+        aria-controls="sidebar" aria-expanded={open} onClick={() => (page.drawerOpen.value = !open)}
       >
         <Icon name="menu" />
       </Button>
@@ -40,18 +35,10 @@ function Select({ picker, id, label }: { picker: Picker; id: string; label: stri
   const options = picker.options.value;
   return (
     <select
-      class="chip"
-      id={id}
-      data-testid={id}
-      aria-label={label}
-      autocomplete="off"
-      hidden={options.length < 2}
-      value={picker.chosen.value}
-      onChange={({ currentTarget }) => picker.pick(currentTarget.value)}
+      class="chip" id={id} data-testid={id} aria-label={label} autocomplete="off" hidden={options.length < 2}
+      value={picker.chosen.value} onChange={({ currentTarget }) => picker.pick(currentTarget.value)}
     >
-      {options.map(([value, name]) => (
-        <option key={value} value={value}>{name}</option>
-      ))}
+      {options.map(([value, name]) => <option key={value} value={value}>{name}</option>)}
     </select>
   );
 }
@@ -66,11 +53,8 @@ function ThemeButton() {
   };
   return (
     <Button
-      kind="quiet square"
-      id="theme-toggle"
-      testId="theme-toggle"
-      aria-label={dark ? "Use the light theme" : "Use the dark theme"}
-      onClick={change}
+      kind="quiet square" id="theme-toggle" testId="theme-toggle"
+      aria-label={dark ? "Use the light theme" : "Use the dark theme"} onClick={change}
     >
       <Icon name="contrast" />
     </Button>

@@ -43,8 +43,7 @@ export function Large({ label, text, close }: Props) {
         </div>
         <CopyButton label="Copy" testId="copy-large" text={() => loaded?.text ?? ""} />
         <Button
-          testId="save-large"
-          disabled={!loaded}
+          testId="save-large" disabled={!loaded}
           onClick={() => download(new Blob([loaded?.text ?? ""]), loaded?.value === undefined ? "result.txt" : "result.json")}
         >
           Download
@@ -97,11 +96,7 @@ function Table({ rows }: { rows: Row[] }) {
     <div class="prose">
       <table>
         <thead>
-          <tr>
-            {columns.map((name) => (
-              <th key={name}>{name}</th>
-            ))}
-          </tr>
+          <tr>{columns.map((name) => <th key={name}>{name}</th>)}</tr>
         </thead>
         <tbody>
           {rows.slice(0, MOST).map((row, at) => (

@@ -21,14 +21,10 @@ export function Notice({ page }: { page: Page }) {
       <Icon name="alert" />
       <div class="notice-text" data-code={error?.code ?? ""}>
         <p class="notice-title">{error ? inWords(error) : said}</p>
-        {fields.map(({ message }, index) => (
-          <p key={index} data-testid="notice-field">{sentence(message)}</p>
-        ))}
+        {fields.map(({ message }, index) => <p key={index} data-testid="notice-field">{sentence(message)}</p>)}
       </div>
       {action && <Button kind="outlined" testId="notice-action" onClick={action.act}>{action.word}</Button>}
-      <Button aria-label="Dismiss" testId="notice-dismiss" onClick={dismiss}>
-        <Icon name="cross" />
-      </Button>
+      <Button aria-label="Dismiss" testId="notice-dismiss" onClick={dismiss}><Icon name="cross" /></Button>
     </div>
   );
 }

@@ -100,10 +100,7 @@ function Picture({ mimeType, url, label, media }: Shown & { label: string }) {
   if (failed) return <p class="hint">The image could not be loaded.</p>;
   return (
     <img
-      class="tool-image"
-      alt={label}
-      data-testid="tool-image"
-      src={source ?? undefined}
+      class="tool-image" alt={label} data-testid="tool-image" src={source ?? undefined}
       onLoad={({ currentTarget }) => URL.revokeObjectURL(currentTarget.src)}
     />
   );

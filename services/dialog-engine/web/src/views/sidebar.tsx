@@ -7,7 +7,7 @@ import { addressOf } from "../page/address";
 import type { Page } from "../page/page";
 import { Button } from "./button";
 import { Icon } from "./icon";
-import { useNow } from "./kept";
+import { useNow, usePart } from "./kept";
 
 /** What stands in place of an empty list. */
 const LISTED = {
@@ -19,12 +19,10 @@ const LISTED = {
 export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; icon: string }) {
   const all = page.sessions.all.value;
   const now = useNow(5_000);
-  const { sessionId } = page.state.value;
+  const sessionId = usePart(page, (state) => state.sessionId);
   return (
     <nav class="sidebar" id="sidebar" aria-label="Conversations" data-testid="sidebar" inert={inert}>
-      <p class="brand">
-        <img src={icon} alt="" width="24" height="24" /> Callstream
-      </p>
+      <p class="brand"><img src={icon} alt="" width="24" height="24" /> Callstream</p>
       <Button kind="outlined" id="new-conversation" testId="new-conversation" onClick={() => page.newConversation()}>
         <Icon name="plus" /> New conversation
       </Button>
@@ -34,9 +32,7 @@ export function Sidebar({ page, inert, icon }: { page: Page; inert: boolean; ico
           <Entry key={session.sessionId} session={session} current={session.sessionId === sessionId} now={now} page={page} />
         ))}
       </ul>
-      <p class="hint" hidden={all.length > 0}>
-        {LISTED[page.listed.value]}
-      </p>
+      <p class="hint" hidden={all.length > 0}>{LISTED[page.listed.value]}</p>
       <Button testId="sessions-more" hidden={page.sessions.next.value === null} onClick={() => page.shown(page.sessions.more())}>Show older</Button>
       <Foot page={page} />
     </nav>
@@ -54,9 +50,7 @@ function Foot({ page }: { page: Page }) {
       {page.notifications.possible && (
         <label class="hint switch">
           <input
-            type="checkbox"
-            data-testid="notify"
-            checked={page.notifications.on.value}
+            type="checkbox" data-testid="notify" checked={page.notifications.on.value}
             onChange={({ currentTarget }) =>
               page.notifications.switch().then(() => (currentTarget.checked = page.notifications.on.value))
             }
@@ -73,7 +67,7 @@ function Foot({ page }: { page: Page }) {
 /** How many tools there are, and, opened, which servers can be used, and may be in the conversation on the screen. */
 function Tools({ page }: { page: Page }) {
   const { about, servers } = page;
-  const { tools } = page.state.value;
+  const tools = usePart(page, (state) => state.tools);
   const { servers: only, deny = [] } = tools ?? {};
   const isChosen = (server: string) => (only?.includes(server) ?? true) && !deny.includes(`${server}/*`);
   const look = () => page.shown(page.api.tools().then((answer) => (servers.value = answer.servers)));
@@ -121,17 +115,14 @@ function Entry({ session, current, now, page }: Props) {
   return (
     <li class="session" data-testid="session-item">
       <a
-        href={addressOf(session.sessionId)}
-        aria-current={current ? "page" : undefined}
+        href={addressOf(session.sessionId)} aria-current={current ? "page" : undefined}
         onClick={() => (page.drawerOpen.value = false)}
       >
         <bdi class="session-title">{name}</bdi>
         <span class="session-when">{when(session, now)}</span>
       </a>
       <Button
-        kind="quiet session-delete"
-        aria-label={`Delete “${name}”`}
-        testId="session-delete"
+        kind="quiet session-delete" aria-label={`Delete “${name}”`} testId="session-delete"
         onClick={() => page.deleteSession(session)}
       >
         <Icon name="trash" />

@@ -31,13 +31,8 @@ export function Tool({ item: { call, turnId }, actions }: { item: ToolItem; acti
   const decide: Decide = (body) => actions.decide(turnId ?? "", call.correlationId ?? "", body);
   return (
     <details
-      class="tool"
-      aria-label={`Call of ${toolLabel(call)}`}
-      data-testid="tool-card"
-      data-status={call.status}
-      data-tool={call.toolName}
-      data-approval={call.approval?.status ?? ""}
-      open={open}
+      class="tool" aria-label={`Call of ${toolLabel(call)}`} data-testid="tool-card" data-status={call.status}
+      data-tool={call.toolName} data-approval={call.approval?.status ?? ""} open={open}
       onToggle={({ currentTarget }) => currentTarget.open !== open && setChosen(currentTarget.open)}
     >
       <summary ref={summary}>
@@ -91,8 +86,7 @@ export function Bar({ call, testId }: { call: Call; testId: string }) {
   const known = Number.isFinite(value) && total !== undefined && total > 0;
   return (
     <progress
-      data-testid={testId}
-      aria-label={`Progress of ${toolLabel(call)}`}
+      data-testid={testId} aria-label={`Progress of ${toolLabel(call)}`}
       key={String(known) /* without a value it is another element: Preact would leave a value of 0 */}
       {...(known ? { max: total, value } : {})}
     />

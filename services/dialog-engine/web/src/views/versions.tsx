@@ -33,13 +33,8 @@ export function Versions({ turnId, versions, show }: Props) {
   };
   return (
     <div
-      class="versions"
-      role="group"
-      tabIndex={-1}
-      aria-label={`Version ${at + 1} of ${versions.length}`}
-      data-testid="versions"
-      ref={group}
-      onKeyDown={onKeyDown}
+      class="versions" role="group" tabIndex={-1} aria-label={`Version ${at + 1} of ${versions.length}`}
+      data-testid="versions" ref={group} onKeyDown={onKeyDown}
     >
       <Button testId="version-before" aria-label="The version before" disabled={at < 1} onClick={() => go(at - 1)}>‹</Button>
       <span aria-hidden="true">{at + 1}/{versions.length}</span>

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from mcp import ClientSession, MCPError
-from mcp.client import InputRequiredRoundsExceededError
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import HEADER_MISMATCH, CallToolResult, InputRequiredResult, InputResponses, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
@@ -162,14 +161,13 @@ async def call_in_rounds(
     state: str | None = None,
     responses: InputResponses | None = None,
 ) -> CallToolResult | InputRequiredResult:
-    """The result of a call, or the questions that its server asks. It is sent again when the server asks for nothing
-    but that. `state` and `responses` are what the answers to earlier questions bring.
+    """The result of a call, or what its server asks: no question, when it has asked too often for nothing but that the
+    call is sent again. `state` and `responses` are what the answers to earlier questions bring.
 
-    `list_again` lists the tools in `session`.
+    `list_again` lists the tools in `session`. Each state is sent once.
 
     Raises:
         MCPError, ValidationError, RuntimeError: see `ClientSession.call_tool`.
-        InputRequiredRoundsExceededError: the server has asked for the call too often.
     """
 
     async def send(state: str | None) -> CallToolResult | InputRequiredResult:
@@ -189,16 +187,19 @@ async def call_in_rounds(
         except MCPError as mismatch:
             if mismatch.code != HEADER_MISMATCH or session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 raise
+            if state is not None:
+                raise  # servers run a state again when it is sent again
             try:
                 await list_again()  # header fields are made from the schema, which has changed since it was listed
             except (MCPError, ValidationError):
                 raise mismatch from None
             return await send(state)
 
-    for _ in range(1 + MAX_INPUT_ROUNDS):
-        result = await send_with_current_fields(state)
+    result = await send_with_current_fields(state)
+    for _ in range(MAX_INPUT_ROUNDS):
         if isinstance(result, CallToolResult) or result.input_requests:
-            return result
-        state, responses = result.request_state, None
+            break
         await asyncio.sleep(INPUT_PAUSE_SECONDS)
-    raise InputRequiredRoundsExceededError(MAX_INPUT_ROUNDS)
+        state, responses = result.request_state, None
+        result = await send_with_current_fields(state)
+    return result

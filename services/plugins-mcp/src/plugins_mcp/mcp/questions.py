@@ -1,6 +1,6 @@
 """Questions of a server in the answer to a call, as they are put to a person, or why they are not."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mcp.types import (
@@ -18,18 +18,20 @@ from plugins_contract.questions import MAX_MESSAGE, MAX_ROUNDS, InputRequired, Q
 from plugins_mcp.mcp.calls import InputAsked, Rejected, SendState
 
 
-def asked(result: InputRequiredResult, send_state: SendState) -> InputAsked | Rejected:
-    """What the server asks, if the producer of the call puts such questions to a person."""
+def asked(result: InputRequiredResult, send_state: SendState, listed: Collection[str]) -> InputAsked | Rejected:
+    """What the server asks, if the producer of the call puts such questions to a person. `listed`: see `unfit`."""
     number = send_state.next_round.number if send_state.next_round else 1
     wanted = result.input_requests or {}
     if other := [each.method for each in wanted.values() if not isinstance(each, ElicitRequest)]:
         return refused(f"asked for {other[0]}, which is not offered to it")
+    if not wanted:
+        return refused("kept asking for the call again, with a state and no question")
     if not send_state.may_ask:
         return refused("asked a question, and whoever requested this call cannot be asked")
     if number > MAX_ROUNDS:
         return refused(f"asked again after {MAX_ROUNDS} rounds of questions")
     required = InputRequired(tuple(_question(key, each) for key, each in wanted.items()), result.request_state)
-    if why := unfit(required):
+    if why := unfit(required, listed):
         return refused(why)
     return InputAsked(required)
 

@@ -28,6 +28,7 @@ from plugins_mcp.mcp.fields import (
     milliseconds,
     one_of,
     only,
+    strings,
 )
 from plugins_mcp.mcp.known_servers import mode_of
 from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
@@ -181,7 +182,7 @@ def spec_of(
 
 _TIMES = frozenset({"timeoutMs", "idleTimeoutMs", "connectTimeoutMs"})
 _SESSIONS = frozenset({"session", "maxSessions", "maxSessionsPerSubject", "sessionIdleMs"})
-_KNOWN = {"trust", "approval", "concurrency", "protocol", "tools"} | _TIMES | _SESSIONS
+_KNOWN = {"trust", "approval", "concurrency", "protocol", "tools", "addresses"} | _TIMES | _SESSIONS
 
 
 def _options(value: Any, usual_mode: SessionMode) -> ServerOptions:
@@ -200,6 +201,7 @@ def _options(value: Any, usual_mode: SessionMode) -> ServerOptions:
         max_sessions=_count(fields, "maxSessions", default.max_sessions),
         max_sessions_per_subject=_count(fields, "maxSessionsPerSubject", default.max_sessions_per_subject),
         session_idle_ms=_milliseconds(fields, "sessionIdleMs", OPTIONS) or default.session_idle_ms,
+        addresses=frozenset(each.lower() for each in strings(fields.get("addresses", []), f"{OPTIONS}.addresses")),
         protocol=_protocol(fields.get("protocol", default.protocol)),
         tools=MappingProxyType(_tools(tools)),
     )

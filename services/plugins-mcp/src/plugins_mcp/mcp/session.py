@@ -160,7 +160,9 @@ class Session:
                 )
             else:
                 result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
-            return Answered(result) if isinstance(result, sdk.CallToolResult) else asked(result, send_state)
+            if isinstance(result, sdk.CallToolResult):
+                return Answered(result)
+            return asked(result, send_state, self._spec.options.addresses)
         except (MCPError, ValidationError) as error:
             return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:

@@ -60,6 +60,7 @@ class ServerOptions:
     report any. Progress extends the idle timeout, never the total.
     `session`: which calls share the server's state. Where not all do, a worker opens at most `max_sessions`, of one
     subject at most `max_sessions_per_subject`, and ends one that was not used for `session_idle_ms`.
+    `addresses`: hosts, with ports, to which the server may send people although they are not public.
     """
 
     trust: bool = False
@@ -73,6 +74,7 @@ class ServerOptions:
     max_sessions: int = 32
     max_sessions_per_subject: int = 16
     session_idle_ms: int = 600_000
+    addresses: frozenset[str] = frozenset()
     tools: Mapping[str, ToolOptions] = field(default_factory=_no_tools)
 
     def tool(self, name: str) -> ToolOptions:

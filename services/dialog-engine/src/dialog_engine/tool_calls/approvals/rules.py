@@ -100,7 +100,11 @@ def expired(question: Question, now: int) -> AnswerCall:
     return AnswerCall(Decision(status=ApprovalStatus.EXPIRED, at=now), outcome, error)
 
 
-def stopped(why: str = "the turn was stopped") -> ToolOutcome:
+STOPPED = "the turn was stopped"
+"""Why a turn has ended that its user stopped."""
+
+
+def stopped(why: str = STOPPED) -> ToolOutcome:
     """The outcome of a call whose turn has ended, for this reason, while the call waited for approval."""
     message = f"{why} while this call waited for approval: it was not run"
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)

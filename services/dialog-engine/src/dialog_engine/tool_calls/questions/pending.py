@@ -1,6 +1,7 @@
 """Questions of servers: put by the owner of a turn, answered at any engine, and awaited where it is not parked."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,6 @@ from dialog_engine.tool_calls.questions.values import (
     Asking,
     FoundRound,
     QuestionStore,
-    RoundState,
 )
 from dialog_engine.tool_calls.results.steps import Steps
 from dialog_engine.tool_calls.values import timed
@@ -30,7 +30,15 @@ from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
 LOOK_SECONDS = 1.0
 """The interval at which the owner of a turn that is not parked reads whether a question was answered."""
-_GONE = frozenset({ErrorCode.TOOL_NOT_FOUND, ErrorCode.PERMISSION_DENIED, ErrorCode.DISABLED})
+GONE_SECONDS = 60.0
+"""How long a tool is missing in the catalog before its questions are withdrawn: its only worker may be restarting."""
+LOOKED_AT = 200
+"""The questions of parked turns whose tools one look finds. The next look goes on behind them."""
+_GONE = {
+    ErrorCode.TOOL_NOT_FOUND: "its server or its tool was removed",
+    ErrorCode.PERMISSION_DENIED: "the right to its tool was lost",
+    ErrorCode.DISABLED: "its tool was switched off",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +62,24 @@ class PendingQuestions:
         now_ms: Callable[[], int],
         timeout_seconds: float,
         call_timeout_ms: int,
+        gone_seconds: float = GONE_SECONDS,
         note: Callable[[QuestionStatus], None] = lambda _: None,
     ) -> None:
         """`now_ms` is the clock of Redis. A question expires after `timeout_seconds`. `call_timeout_ms` is the time of
         a round of a tool without one of its own. `note` is called with the end of each question that is committed
-        here."""
+        here, and with each that is asked."""
         self.store = store
         self._source = source
         self._cipher = cipher
         self._now_ms = now_ms
         self._timeout_ms = round(timeout_seconds * 1000)
         self._call_timeout_ms = call_timeout_ms
-        self._note = note
+        self._gone_seconds = gone_seconds
+        self.note = note
         self._wake = asyncio.Event()
+        self._missing: dict[str, float] = {}
+        """The tools that the catalog did not have at the last look at them, each with the first such look."""
+        self._looked_at = ""
 
     def wake(self) -> None:
         """Read now whether questions were answered."""
@@ -84,6 +97,8 @@ class PendingQuestions:
             return made[-1]
 
         await self.store.ask(turn, call, request, make)
+        for _ in asked.questions:
+            self.note(QuestionStatus.ASKED)
         return AskedRound(call, request.next_round.number if request.next_round else 1, made[-1])
 
     async def answered(
@@ -98,7 +113,7 @@ class PendingQuestions:
             wake = self._wake
             state = await self.store.state(asked)
             if state is None:
-                return timed(_withdrawn("its session was deleted"), asked.call.correlation_id)
+                return timed(rules.dropped("its session was deleted"), asked.call.correlation_id)
             for step in state.asked.steps(steps.round, asked.answers):
                 emit(step)
             asked = state.asked
@@ -106,8 +121,8 @@ class PendingQuestions:
                 return state.outcome
             if state.request is not None:
                 return state.request
-            if asked.is_open and (why := self._over(turn, state)) is not None:
-                await run_shielded(self._end(turn.turn_id, asked, *why))
+            if asked.is_open and (over := self._over(turn, asked)) is not None:
+                await run_shielded(self._end(turn.turn_id, asked, *over))
                 continue
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -115,34 +130,54 @@ class PendingQuestions:
             except TimeoutError:
                 pass
 
-    def _over(self, turn: Turn, state: RoundState) -> tuple[QuestionStatus, ToolOutcome] | None:
-        """Why the question is over without an answer: nobody answered in time, or the tool or the right is gone."""
-        asking = state.asked.asking
-        if self._now_ms() >= asking.expires_at:
+    def _over(self, turn: Turn, asked: AskedRound) -> tuple[Answer, ToolOutcome] | None:
+        """How the question ends without an answer: nobody answered in time, or the tool or the right is gone."""
+        asking, now = asked.asking, self._now_ms()
+        if now >= asking.expires_at:
             outcome = rules.unanswered((asking.expires_at - asking.asked_at) // 1000)
-            return QuestionStatus.EXPIRED, outcome
+            return Answer(QuestionStatus.EXPIRED, now), outcome
+        if (gone := self._gone(turn.subject, turn.roles, asked.call.tool_name)) is None:
+            return None
+        message = f"{gone.message}: the question of its server was withdrawn, and the call did not go on"
+        withdrawn = Answer(QuestionStatus.WITHDRAWN, now, reason=_GONE[gone.code])
+        return withdrawn, ToolOutcome.failure(CallState.FAILED, gone.code, message)
+
+    def _gone(self, subject: str, roles: Sequence[str], tool_name: str) -> ToolError | None:
+        """Why nobody is asked for this tool any more."""
         if not self._source.tools():
             return None  # the catalog is not known now
-        tool = self._source.visible_to(turn.subject, turn.roles).find(state.asked.call.tool_name)
-        if isinstance(tool, ToolError) and tool.code in _GONE:
-            message = f"{tool.message}: the question of its server was withdrawn, and the call did not go on"
-            return QuestionStatus.WITHDRAWN, ToolOutcome.failure(CallState.FAILED, tool.code, message)
-        return None
+        tool = self._source.visible_to(subject, roles).find(tool_name)
+        if not isinstance(tool, ToolError) or tool.code is not ErrorCode.TOOL_NOT_FOUND:
+            self._missing.pop(tool_name, None)
+        elif time.monotonic() - self._missing.setdefault(tool_name, time.monotonic()) < self._gone_seconds:
+            return None
+        return tool if isinstance(tool, ToolError) and tool.code in _GONE else None
 
-    async def _end(self, turn_id: str, asked: AskedRound, status: QuestionStatus, outcome: ToolOutcome) -> None:
-        answers = ended(asked, status, self._now_ms())
+    async def removed(self) -> list[str]:
+        """The parked turns with a question whose tool, or the right to it, is gone: of the next LOOKED_AT questions.
+        Raises StorageUnavailableError."""
+        found = await self.store.parked(self._looked_at, LOOKED_AT)
+        self._looked_at = found[-1].correlation_id if len(found) == LOOKED_AT else ""
+        return [each.turn_id for each in found if self._gone(each.subject, each.roles, each.tool_name)]
+
+    async def _end(self, turn_id: str, asked: AskedRound, answer: Answer, outcome: ToolOutcome) -> None:
         outcome = timed(outcome, asked.call.correlation_id)
-        if await self.store.answer(turn_id, asked, answers, None, outcome):
-            self._note(status)
+        if await self.store.answer(turn_id, asked, asked.ended(answer), None, outcome):
+            for _ in range(asked.open_questions):
+                self.note(answer.status)
 
-    async def close(self, turn: Turn) -> Sequence[tuple[AskedRound, ToolOutcome]]:
-        """Withdraw the open questions of a turn that ends. Raises as QuestionStore.close."""
-        message = "the turn ended while its server waited for an answer: it did not go on"
-        outcome = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
-        closed = await self.store.close(turn, self._now_ms(), lambda call: timed(outcome, call.correlation_id))
-        for _ in closed:
-            self._note(QuestionStatus.WITHDRAWN)
+    async def close(self, turn: Turn, why: str) -> Sequence[tuple[AskedRound, ToolOutcome]]:
+        """Withdraw the open questions of a turn that ends for this reason. Raises as QuestionStore.close."""
+        answer, outcome = Answer(QuestionStatus.WITHDRAWN, self._now_ms(), reason=why), rules.dropped(why)
+        closed = await self.store.close(turn, answer, lambda call: timed(outcome, call.correlation_id))
+        self.note_ends(closed, answer)
         return closed
+
+    def note_ends(self, ended: Sequence[tuple[AskedRound, ToolOutcome]], answer: Answer) -> None:
+        """Questions ended with this answer in a transaction of this engine."""
+        for asked, _ in ended:
+            for _ in range(list(asked.answers.values()).count(answer)):
+                self.note(answer.status)
 
     async def answer(
         self, turn: Turn, found: FoundRound, place: int, given: Given, resume: Resume
@@ -160,9 +195,9 @@ class PendingQuestions:
         self, turn: Turn, found: FoundRound, place: int, given: Given, resume: Resume
     ) -> AskedRound | None:
         asked, now = found.asked, self._now_ms()
-        if (over := self._over(turn, RoundState(asked))) is not None:
-            status, outcome = over
-            return await self._commit(found, ended(asked, status, now), None, outcome, resume)
+        if (over := self._over(turn, asked)) is not None:
+            ended, outcome = over
+            return await self._commit(found, asked.ended(ended), None, outcome, resume)
         content = None
         if given.status is QuestionStatus.ANSWERED:
             content, problems = rules.filled(asked.asking.asked.questions[place - 1], given.content)
@@ -193,20 +228,10 @@ class PendingQuestions:
             return None
         now = replace(asked, answers=answers)
         for place in answers.keys() - asked.answers.keys():
-            self._note(answers[place].status)
+            self.note(answers[place].status)
         if taken := committed.taken:
             steps = Steps(taken, taken.rounds, {asked.call.correlation_id: asked.asking.server})
             finished = [steps.finished(asked.call, outcome)] if outcome else []
-            resume(taken, [*now.steps(taken.rounds, {}), *finished])
+            resume(taken, [*now.steps(taken.rounds, asked.answers), *finished])
         self.wake()
         return now
-
-
-def ended(asked: AskedRound, status: QuestionStatus, at: int) -> dict[int, Answer]:
-    """The answers of a round whose open questions end so."""
-    places = range(1, 1 + len(asked.asking.asked.questions))
-    return {place: asked.answers.get(place) or Answer(status, at) for place in places}
-
-
-def _withdrawn(why: str) -> ToolOutcome:
-    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, why)

@@ -161,6 +161,12 @@ def next_request(asking: Asking, answers: Answers, *, cipher: Cipher, deadline: 
     return seal_request(request, cipher)
 
 
+def dropped(why: str) -> ToolOutcome:
+    """The outcome of a call whose turn goes on without the answer to its question."""
+    message = f"{why} while its server waited for an answer: it did not go on"
+    return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
+
+
 def unanswered(seconds: int) -> ToolOutcome:
     """The outcome of a call whose question nobody answered within so many seconds."""
     message = f"nobody answered the question of its server within {seconds} seconds, so the call did not go on"

@@ -49,12 +49,14 @@ class AnswerRefusedError(QuestionError):
 
 
 class Answer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How one question ended, at Unix milliseconds on the clock of Redis. `content` is that of a form."""
+    """How one question ended, at Unix milliseconds on the clock of Redis. `content` is that of a form, and `reason` why
+    it ended without an answer."""
 
     status: QuestionStatus
     at: int
     content: dict[str, Any] | None = None
     key_id: str = ""
+    reason: str = ""
 
 
 class Asking(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -97,9 +99,19 @@ class AskedRound:
         return round_id(self.call.correlation_id, self.number)
 
     @property
+    def open_questions(self) -> int:
+        """How many of its questions have not ended."""
+        return len(self.asking.asked.questions) - len(self.answers)
+
+    @property
     def is_open(self) -> bool:
         """Whether a question of it has not ended."""
-        return len(self.answers) < len(self.asking.asked.questions)
+        return self.open_questions > 0
+
+    def ended(self, answer: Answer) -> Answers:
+        """Its answers, when the open questions end with this one."""
+        places = range(1, 1 + len(self.asking.asked.questions))
+        return {place: self.answers.get(place, answer) for place in places}
 
     def question_id(self, place: int) -> str:
         """The id of a question in the API."""
@@ -110,8 +122,9 @@ class AskedRound:
         question = self.asking.asked.questions[place - 1]
         shown = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
         shown |= _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
-        answer = self.answers.get(place)
-        return shown | ({"answeredAt": rfc3339(answer.at)} if answer else {})
+        if answer := self.answers.get(place):
+            shown |= {"answeredAt": rfc3339(answer.at)} | ({"reason": answer.reason} if answer.reason else {})
+        return shown
 
     def status(self, place: int) -> QuestionStatus:
         """The state of a question."""
@@ -166,6 +179,17 @@ class RoundState:
     outcome: ToolOutcome | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ParkedQuestion:
+    """A call of a parked turn with an open question, the name of its tool, and who began the turn."""
+
+    correlation_id: str
+    turn_id: str
+    tool_name: str
+    subject: str
+    roles: tuple[str, ...]
+
+
 MakeNext = Callable[[Turn], ToolCallRequested]
 """Makes the request of the next round. Pure. The store passes the turn as it is at the commit."""
 
@@ -201,8 +225,12 @@ class QuestionStore(Protocol):
         outcome of the call, if no question is open then, in one transaction. None when something has changed."""
         ...
 
+    async def parked(self, after: str, limit: int) -> Sequence[ParkedQuestion]:
+        """The calls of parked turns with open questions, in the order of their ids, behind the one with this id."""
+        ...
+
     async def close(
-        self, turn: Turn, at: int, outcome_of: Callable[[ToolCall], ToolOutcome]
+        self, turn: Turn, answer: Answer, outcome_of: Callable[[ToolCall], ToolOutcome]
     ) -> Sequence[tuple[AskedRound, ToolOutcome]]:
-        """Withdraw every open question of the turn, and give its call its outcome."""
+        """End every open question of the turn with this answer, and give its call its outcome."""
         ...

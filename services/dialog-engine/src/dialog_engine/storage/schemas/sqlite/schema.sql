@@ -189,7 +189,7 @@ CREATE TABLE questions (
     settled_at     INTEGER, -- NULL while a question of the round is open
     PRIMARY KEY (correlation_id, round_number)
 ) STRICT;
-
+CREATE INDEX open_questions ON questions (correlation_id, expires_at) WHERE settled_at IS NULL;
 -- The owner relays a row. A fact's row goes when it is published; a tool call's row stays until the call is answered
 -- (invariant I8).
 CREATE TABLE outbox (
