@@ -32,7 +32,8 @@ class Kept:
 def test_a_read_is_kept_for_its_time_and_no_longer_than_updates_are_watched() -> None:
     kept = Kept()
     nothing_said: list[dict[str, Any]] = [{}, {"ttl_ms": 0, "cache_scope": "public"}, {"cache_scope": "private"}]
-    for fields in (*nothing_said, {"ttl_ms": -5}):
+    nothing_said.append({"ttl_ms": -5})
+    for fields in nothing_said:
         kept.put(**fields)
         assert not kept.has()
     kept.put(ttl_ms=2_000)
