@@ -10,10 +10,10 @@ from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
 from plugins_contract.ledger import EngineLedger, replies
-from plugins_contract.messages import NEWEST_VERSION, ExecutionClass, ToolCallRequested, new_id
+from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
 from plugins_contract.pools import Member
-from tests.support.handling import StoppedClock
+from tests.support.handling import StoppedClock, delivery
 from tests.support.ledger import DONE, LEASE_MS, LOST, Bench
 from tests.support.waiting import wait_until
 
@@ -239,14 +239,8 @@ async def test_a_row_that_no_release_of_ours_wrote_is_nobody(bench: Bench) -> No
 async def test_while_redis_is_away_calls_are_meant_for_the_pool_that_was_known_last() -> None:
     away = command_client(f"redis://127.0.0.1:{free_port()}/0")
     directory = PoolDirectory(away, Keys(), StoppedClock())
-    request = ToolCallRequested(
-        correlation_id=new_id(), session_id="s", turn_id="t", turn=1, tool_call_id="c", tool_name="demo__add",
-        server="demo", tool="add", arguments={}, mailbox="", response_channel="r", deadline=1,
-        execution_class=ExecutionClass.ONCE, subject="ada",
-    )  # fmt: skip
     assert await directory.find("demo", 1) is None
     ledger = EngineLedger(away, Keys(), pools=directory, cipher=CLEAR)
-    [answer] = await ledger.enqueue_each([(request, "*")], backlog_limit=0)
-    assert isinstance(answer, Exception)
+    [answer] = await ledger.enqueue_each([(delivery().request, "*")], backlog_limit=0)
     assert isinstance(answer, RedisUnavailable)
     await away.aclose()

@@ -1,19 +1,14 @@
 """Questions of servers in the store: one answer of several, a message in their place, and what engines look for."""
 
-import pytest
-
 from dialog_engine.model import ApprovalStatus, QuestionStatus, Turn
 from dialog_engine.tool_calls.questions.values import Answer, AskedRound, Asking
 from dialog_engine.tool_calls.values import Decision
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import new_id
 from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
-from tests.contract.test_parked_turns import a, b, engines
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore, mailbox_of, requested, tool_call
 
-__all__ = ["a", "b", "engines"]
-pytestmark = pytest.mark.anyio
 FORM = ServerQuestion("when", QuestionKind.FORM, "When?", form={"type": "object", "properties": {}})
 DECLINED = Answer(QuestionStatus.DECLINED, 5, reason="no")
 REFUSED = Decision(status=ApprovalStatus.REFUSED, at=5, reason="no")

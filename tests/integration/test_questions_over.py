@@ -23,8 +23,6 @@ from tests.marks import promise
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
-pytestmark = pytest.mark.anyio
-
 RIGHTS = '[[allow]]\nsubjects = ["ann"]\ntools = ["{}"]\n'
 
 

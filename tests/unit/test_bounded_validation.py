@@ -9,22 +9,16 @@ from mcp import types as sdk
 
 from dialog_engine.tool_calls.arguments import validate
 from dialog_engine.tool_calls.bounded_validation import validating
-from plugins_contract.catalog import Quarantined, ServerCatalog, ToolEntry
-from plugins_contract.messages import ExecutionClass
+from plugins_contract.catalog import Quarantined, ServerCatalog
 from plugins_mcp.mcp.listing import Listing, to_catalog
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
 from tests.marks import promise
+from tests.support.fakes.worker import tool
 
 LOOP_SECONDS = 0.05
 """No schema may hold the event loop longer."""
 BACKTRACKING = "^(a+)+$"
-
-
-def tool(schema: dict[str, Any]) -> ToolEntry:
-    return ToolEntry(
-        name="s__t", server="s", tool="t", description="", input_schema=schema, execution_class=ExecutionClass.ONCE
-    )
 
 
 def doubling(levels: int) -> dict[str, Any]:
@@ -84,7 +78,7 @@ def test_no_schema_holds_the_event_loop(name: str) -> None:
 
     async def attack() -> float:
         began = time.thread_time()
-        await validating(validate, tool(schema), arguments, 0.5)
+        await validating(validate, tool("s__t", schema), arguments, 0.5)
         return time.thread_time() - began
 
     assert asyncio.run(attack()) < LOOP_SECONDS
@@ -97,18 +91,18 @@ def test_a_schema_that_takes_too_long_is_named_and_not_applied_again(
     schema, arguments = ATTACKS[name]
     schema |= {"title": "one that no other test has marked"}
     expected = "the input schema of s__t takes too long to apply"
-    assert expected in (validate(tool(schema), arguments, 0.05) or "")
+    assert expected in (validate(tool("s__t", schema), arguments, 0.05) or "")
     assert "a call of 't' at server 's' cannot be checked" in caplog.text
     began = time.thread_time()
-    assert expected in (validate(tool(schema), arguments) or "")
+    assert expected in (validate(tool("s__t", schema), arguments) or "")
     assert time.thread_time() - began < 0.02
 
 
 def test_long_arguments_are_checked_in_a_thread_to_their_end() -> None:
     schema = properties(x={"items": {"type": "integer"}})
     numbers: list[Any] = [*range(20_000)]
-    assert asyncio.run(validating(validate, tool(schema), {"x": numbers})) is None
-    wrong = asyncio.run(validating(validate, tool(schema), {"x": [*numbers, "one"]}))
+    assert asyncio.run(validating(validate, tool("s__t", schema), {"x": numbers})) is None
+    wrong = asyncio.run(validating(validate, tool("s__t", schema), {"x": [*numbers, "one"]}))
     assert wrong == "x[20000]: 'one' is not of type 'integer'"
 
 
@@ -143,7 +137,7 @@ def test_long_arguments_are_checked_in_a_thread_to_their_end() -> None:
     ],
 )
 def test_what_is_replaced_decides_as_before(schema: dict[str, Any], arguments: Any, message: str | None) -> None:
-    found = validate(tool(properties(x=schema)), {"x": arguments})
+    found = validate(tool("s__t", properties(x=schema)), {"x": arguments})
     if message is None:
         assert found is None
     else:

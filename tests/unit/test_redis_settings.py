@@ -75,6 +75,7 @@ def test_a_url_says_where_redis_is(url: str, address: RedisAddress) -> None:
     ("values", "words"),
     [
         ({"REDIS_URL": f"http://:{SECRET}@redis"}, "REDIS_URL: must begin with redis://, rediss://, unix://"),
+        ({"REDIS_URL": "127.0.0.1:6379"}, "REDIS_URL: must begin with redis://, rediss://, unix://"),
         ({"REDIS_URL": f"redis://:{SECRET}/x@redis"}, "REDIS_URL: is not a URL"),
         ({"REDIS_URL": f"redis://:a{SECRET}#b@redis:6379"}, "REDIS_URL: "),
         ({"REDIS_URL": f"redis://{SECRET}@"}, "REDIS_URL: has no host"),
