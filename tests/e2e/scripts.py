@@ -8,6 +8,7 @@ from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRu
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ContentBlock, TextBlock, ToolOutcome
+from plugins_contract.questions import InputRequired, QuestionKind, ServerQuestion
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,12 @@ class Call:
 
     def ended(self, state: CallState, code: ErrorCode, words: str) -> "Update":
         return self.answered(ToolOutcome.failure(state, code, words, duration_ms=40, attempts=1))
+
+    def asks(self, message: str, form: Mapping[str, Any] | None = None, url: str | None = None) -> "Update":
+        """Its server ends a round with a question."""
+        kind = QuestionKind.FORM if url is None else QuestionKind.URL
+        question = ServerQuestion("q", kind, message, None if form is None else dict(form), url)
+        return self.answered(ToolOutcome(CallState.INPUT_REQUIRED, asked=InputRequired((question,), "state")))
 
     def answered(self, outcome: ToolOutcome) -> "Update":
         return Update(self, lambda call: CallAnswered(call, outcome))

@@ -11,6 +11,7 @@ from plugins_contract.outcomes import CallState
 from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Fail, Script, Think, Wait, answer, message, text
+from tests.e2e.test_page_questions import BOOK, FORM
 from tests.marks import exhaustive, promise
 from tests.support.processes import ROOT
 
@@ -30,6 +31,8 @@ STATES: dict[str, tuple[Script, str]] = {
     "running": ([*FIND.begun(), FIND.progress(1, 4, "One of four"), Wait("never")], "activity-progress"),
     "done": ([*FIND.begun(), FIND.succeeded('[{"a": 1}]'), *answer("Found.")], "facts"),
     "asked": ([message("", DELETE), *answer("Done.")], "approval"),
+    "form": ([*BOOK.begun(), BOOK.asks("When?", FORM), BOOK.succeeded("Well."), *answer("Done.")], "asked"),
+    "address": ([*BOOK.begun(), BOOK.asks("Pay", url="https://pay.example"), *answer("Done.")], "asked"),
     "failed": ([*FIND.begun(), FIND.ended(CallState.FAILED, ErrorCode.TIMEOUT, "Late."), *answer("No.")], "facts"),
     "unknown": ([*FIND.begun(), FIND.ended(CallState.UNKNOWN, ErrorCode.LOST, "Gone."), *answer("Well.")], "facts"),
     "diff": ([*FIND.begun(), FIND.succeeded("@@ -1 +1 @@\n-one\n+two"), *answer("Changed.")], "facts"),
@@ -74,6 +77,15 @@ def test_axe_finds_nothing_in_any_state_of_an_answer(chat: ChatPage, engine: Scr
         for part in page.get_by_test_id("activity-summary").all() + page.locator(".activity .tool > summary").all():
             part.click()
         found[f"{name}, opened"] = problems(page)
+        if name == "form":
+            page.get_by_test_id("asked-answer").click()
+            expect(page.get_by_test_id("asked-problem").first).not_to_be_empty()
+            found["form, wrong"] = problems(page)
+            page.get_by_test_id("asked-decline").click()
+            chat.expect_idle()
+            chat.cards.last.locator("summary").click()
+            expect(page.get_by_test_id("asked-over")).to_be_visible()
+            found["declined"] = problems(page)
         for view in LARGE.get(name, ()):
             if view == LARGE[name][0]:
                 page.get_by_test_id("tool-open-large").click()
@@ -150,6 +162,30 @@ def asked(chat: ChatPage) -> Iterator[str]:
     yield "servers, in the drawer where it is one"
 
 
+def offered(chat: ChatPage) -> Iterator[str]:
+    """What is found at the message box."""
+    part = chat.page.get_by_test_id
+    one = {"server": "docs", "uri": "docs://one", "name": "One", "template": False}
+    sums = {"server": "docs", "name": "sums", "description": "Sums up.", "arguments": [{"name": "text"}]}
+    content = {"contents": [{"uri": "docs://one", "text": "ONE"}]}
+    chat.page.route("**/v1/resources?*", lambda route: route.fulfill(json={"resources": [one]}))
+    chat.page.route("**/v1/prompts?*", lambda route: route.fulfill(json={"prompts": [sums]}))
+    chat.page.route("**/v1/resources/content?*", lambda route: route.fulfill(json=content))
+    chat.input.press_sequentially("@o")
+    expect(part("offers")).to_be_visible()
+    yield "resources"
+    chat.input.press("Enter")
+    expect(part("attached")).to_be_visible()
+    yield "attached"
+    part("detach").click()
+    chat.input.press_sequentially("/s")
+    expect(part("offers")).to_be_visible()
+    chat.input.press("Enter")
+    expect(part("offer-dialog")).to_be_visible()
+    yield "prompt"
+    part("offer-cancel").click()
+
+
 def expired(chat: ChatPage) -> Iterator[str]:
     chat.ask("asked")
     expect(chat.page.get_by_test_id("approval-decided").last).to_contain_text("There was no decision in time")
@@ -179,7 +215,7 @@ def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, en
     ]
     chat.page.route("**/v1/tools", lambda route: route.fulfill(json={"servers": servers}))
     chat.open()
-    for states in (waiting, asked, expired, signing_in):
+    for states in (offered, waiting, asked, expired, signing_in):
         if changed := {expired: {"approval_timeout_seconds": 0.2}, signing_in: {"api_keys": {"ann": SECRET}}}.get(
             states
         ):
@@ -188,4 +224,4 @@ def test_axe_finds_nothing_in_what_waits_and_in_what_is_asked(chat: ChatPage, en
         for name in states(chat):
             found[name] = problems(chat.page) + chat.overflow()
     assert {name: each for name, each in found.items() if each} == {}
-    assert len(found) == 15
+    assert len(found) == 18

@@ -102,10 +102,16 @@ async def test_a_form_is_answered_and_the_call_goes_on(engine: Engine, asking: A
     assert refused == 422
     assert {each["field"] for each in body["errors"]} == {"content.day", "content.seats", "content.x"}
 
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert (listed["awaitsAnswer"], listed["awaitsApproval"]) == (True, False)
     first, answered = await asking.answer(engine, question)
     events = await asking.ended(engine)
 
     assert (first, answered["status"]) == (200, "answered")
+    [listed] = (await engine.client.get("/v1/sessions")).json()["sessions"]
+    assert not listed["awaitsAnswer"]
+    said = [event.data.get("content") for event in events if event.data.get("type") == "question"]
+    assert said == [None, WHEN["content"]]
     assert statuses(events, "question") == ["asked", "answered"]
     assert result(events)["result"]["text"].startswith("accept Bonn {'day': '2026-11-26', 'seats': 3}")
     assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]

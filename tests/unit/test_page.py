@@ -1,6 +1,7 @@
 """The chat page's files and words, and how the engine serves them and what it refuses."""
 
 import gzip
+import importlib
 import re
 import struct
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from dialog_engine.http.requests import BodyLimit
 from dialog_engine.http.views import media
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import MediaBlock
+from plugins_contract.questions import SECRET_WORDS
 from tests.marks import promise
 from tests.support.processes import ROOT
 
@@ -209,6 +211,7 @@ def kinds(of: type[EngineError]) -> Iterator[type[EngineError]]:
 
 
 def test_every_code_of_the_api_has_its_words_on_the_page() -> None:
+    importlib.import_module("dialog_engine.wiring.services")  # so that all errors are known
     files = (ENGINE / "src/dialog_engine/http").glob("*.py")
     sources = [file.read_text() for file in files if file.name != "results.py"]  # which answers workers
     problems = {code for source in sources for code in PROBLEM.findall(source)}
@@ -217,3 +220,9 @@ def test_every_code_of_the_api_has_its_words_on_the_page() -> None:
     known, of_calls = (set(re.findall(r'^  \["([A-Z_]+)", ', part, re.MULTILINE)) for part in (words, effects))
     assert known - {"UNREACHABLE"} == problems | {each.code for each in kinds(EngineError)}
     assert of_calls == set(ErrorCode)
+
+
+def test_the_page_takes_the_same_fields_for_secrets_as_the_engine_does() -> None:
+    forms = (ENGINE / "web/src/core/forms.ts").read_text()
+    lists = re.findall(r"const SECRET_(?:WORDS|NAMES) = \[(.*?)\];", forms)
+    assert [{*re.findall(r'"(\w+)"', each)} for each in lists] == [{*SECRET_WORDS}, {"pin", "otp", "token", "ssn"}]

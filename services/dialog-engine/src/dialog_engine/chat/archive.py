@@ -44,6 +44,8 @@ class SessionRecord:
     """Why the first of them is held, a HeldReason; empty when it is not."""
     tools: ToolChoice | None = None
     """What its messages choose that choose no tools themselves."""
+    awaits_answer: bool = False
+    """Whether a call of the running turn waits for an answer to a question of its server."""
 
     @property
     def place(self) -> SessionPlace:

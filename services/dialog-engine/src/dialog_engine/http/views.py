@@ -103,6 +103,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "runningTurnId": record.running_turn_id,
         "leafTurnId": record.leaf_turn_id,
         "awaitsApproval": record.awaits_approval,
+        "awaitsAnswer": record.awaits_answer,
         "revision": record.revision,
         "waiting": record.waiting,
         "held": record.held or None,

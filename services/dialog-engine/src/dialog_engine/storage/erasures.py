@@ -201,11 +201,11 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_i
     )
     asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
     erased = {row.session_id for row in tx.execute(asked, *ids)}
-    # Of an erased subject a turn may have ended, and been counted, after the request.
-    forget_subjects(tx, (row.subject for row in sessions if row.session_id in erased))
     digests = {row.session_id: digest_of(tx.trail, row.subject) for row in sessions}
     keep_deleted(tx, [*digests.items()])
     tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
+    # Of an erased subject a turn may have ended, and been counted, after the request. The order of locks: see `fence`.
+    forget_subjects(tx, (row.subject for row in sessions if row.session_id in erased))
     left: list[tuple[object, ...]] = []
     for row in sessions:
         traces = _Traces(row.created_at, frozenset(turns[row.session_id]), frozenset(calls[row.session_id]))

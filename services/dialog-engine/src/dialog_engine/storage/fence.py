@@ -2,7 +2,8 @@
 
 Each write of a turn begins with an update of its row. A fenced engine matches no row and writes nothing. On PostgreSQL
 the lock of the row also serialises the writes of one turn, those of its calls and questions among them. The lock of the
-session comes after that of a running turn of it, in every transaction with both: the other order would deadlock.
+session comes after that of a running turn of it, in every transaction with both; then come messages that wait, and
+what was used by day. Another order would deadlock.
 """
 
 from typing import Any

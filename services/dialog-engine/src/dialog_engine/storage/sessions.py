@@ -11,13 +11,16 @@ from dialog_engine.storage.turns import add_session
 from plugins_contract.choice import ToolChoice, decode_choice, encode_choice
 from plugins_contract.messages import new_id
 
+_OPEN = (
+    "EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN {} o USING (correlation_id)"
+    " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL"
+)
 SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision, s.chosen_tools,"
     f" {branches.LEAF} AS leaf_turn_id,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
-    " EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
-    " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL)"
-    " AS awaits_approval,"
+    f" {_OPEN.format('approvals')} AND o.decision IS NULL) AS awaits_approval,"
+    f" {_OPEN.format('questions')} AND o.settled_at IS NULL) AS awaits_answer,"
     " (SELECT count(*) FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL)"
     " AS waiting, (SELECT held FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL"
     " ORDER BY place LIMIT 1) AS held FROM sessions s"
@@ -92,4 +95,5 @@ def session_record(row: Row) -> SessionRecord:
         row.waiting,
         row.held or "",
         decode_choice(row.chosen_tools),
+        bool(row.awaits_answer),
     )

@@ -103,8 +103,9 @@ class SqlTurns(TurnStore):
             number = insert_message(tx, turn, "assistant", message).number if message else None
             [row] = ended
             tx.publish(self._fact(tx, turn, message, done, at=row.finished_at))
+            begun = begin_next(tx, turn.session_id, candidate, _HELD_AFTER.get(done.reason))
             count_turn(tx, turn, done, row.model or "", at=row.finished_at)
-            return Ended(number, begin_next(tx, turn.session_id, candidate, _HELD_AFTER.get(done.reason)))
+            return Ended(number, begun)
 
         return await self._store.write(unit)
 

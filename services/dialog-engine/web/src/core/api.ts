@@ -1,5 +1,6 @@
 /** The engine's HTTP interface. Every failure is an ApiError that can be shown as it is. */
 
+import type { Attached, Content, Prompt, PromptMessage, Resource } from "./offers";
 import type { About, Choice, History, MadeCall, Offer, ServerState, Session, ToolChoice } from "./types";
 
 /** A problem document of the server. */
@@ -117,6 +118,21 @@ export class Api {
 
   decide = (turnId: string, callId: string, body: object) =>
     this.#json(path`/v1/turns/${turnId}/approvals/${callId}`, { method: "POST", body });
+
+  /** Answers a question of a call's server. */
+  answer = (turnId: string, questionId: string, body: object) =>
+    this.#json(path`/v1/turns/${turnId}/questions/${questionId}`, { method: "POST", body });
+
+  /** What may be read, and prompts, whose name, title or address has this text: the first few. */
+  resources = (query: string, signal: AbortSignal) =>
+    this.#json<{ resources: Resource[] }>(path`/v1/resources?limit=8&query=${query}`, { signal });
+  prompts = (query: string, signal: AbortSignal) =>
+    this.#json<{ prompts: Prompt[] }>(path`/v1/prompts?limit=8&query=${query}`, { signal });
+  content = ({ server, uri }: Attached) =>
+    this.#json<Content>(path`/v1/resources/content?server=${server}&uri=${uri}`);
+  prompt = (body: object) => this.#json<{ messages: PromptMessage[] }>("/v1/prompts/get", { method: "POST", body });
+  complete = (body: object, signal: AbortSignal) =>
+    this.#json<{ values: string[] }>("/v1/prompts/complete", { method: "POST", body, signal });
 
   /** Starts a turn, in a new conversation without `sessionId`; the response is its event stream. */
   chat = (body: { sessionId: string | null; message: string; clientMessageId: string } & Choice) =>

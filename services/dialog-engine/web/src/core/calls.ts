@@ -1,6 +1,6 @@
 /** What can be said of a tool call from its data alone, and how its texts are shown. */
 
-import type { Call } from "./types";
+import type { Asked, Call } from "./types";
 
 /** The statuses after which nothing of a call changes. */
 export const ENDED: ReadonlySet<string> = new Set(["succeeded", "failed", "timeout", "cancelled", "unknown", "refused"]);
@@ -15,12 +15,18 @@ export const refusedByPerson = (call: Call): boolean => call.status === "refused
 /** Whether a person is to know how a call ended. */
 export const isProblem = (call: Call): boolean => PROBLEMS.has(call.status) || (call.status === "refused" && !refusedByPerson(call));
 
-/** Whether a call waits for a person. */
+/** Whether a call waits for a person's approval. */
 export const needsApproval = (call: Call): boolean => call.approval?.status === "asked" && !ENDED.has(call.status);
+
+/** The questions of a call's server that a person is to answer. */
+export const openQuestions = ({ status, questions = [] }: Call): Asked[] =>
+  ENDED.has(status) ? [] : questions.filter((each) => each.status === "asked");
+
+export const waitsForPerson = (call: Call): boolean => needsApproval(call) || openQuestions(call).length > 0;
 
 /** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
 export const opensItself = (call: Call): boolean =>
-  needsApproval(call) || isProblem(call) || Boolean(call.result?.media?.length || call.stateLost);
+  waitsForPerson(call) || isProblem(call) || Boolean(call.result?.media?.length || call.stateLost);
 
 /** What two reports of one call have in common. */
 export const callKey = ({ correlationId, round, toolCallId }: Pick<Call, "correlationId" | "round" | "toolCallId">): string =>

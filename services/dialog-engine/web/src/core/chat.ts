@@ -61,11 +61,12 @@ export class Chat {
 
   /**
    * Sends a message with the model and tool mode chosen for it, and follows its answer to the end. While a turn runs
-   * or other messages wait the message is queued. Calls `onRejected` when the message was not accepted.
+   * or other messages wait the message is queued; with `decline` what that turn asks its person is refused, and the
+   * message takes its place. Calls `onRejected` when the message was not accepted.
    */
-  async send(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
+  async send(text: string, choice: Choice, onRejected: OnRejected, decline = false): Promise<void> {
     const { phase, waiting, sessionId } = this.store.state;
-    if (phase === "running" || waiting.length) return this.#queue(text, choice, onRejected);
+    if (phase === "running" || waiting.length) return this.#queue(text, choice, onRejected, decline);
     const signal = this.#leave();
     this.store.dispatch({ type: "submitted", text, at: Date.now() });
     await this.#attempt(signal, async () => {
@@ -197,7 +198,7 @@ export class Chat {
   }
 
   /** Queues a message behind the running turn: the engine keeps it from then on, and every tab shows it. */
-  async #queue(text: string, choice: Choice, onRejected: OnRejected): Promise<void> {
+  async #queue(text: string, choice: Choice, onRejected: OnRejected, decline = false): Promise<void> {
     const { sessionId, waiting, phase } = this.store.state;
     if (!sessionId) return onRejected(sessionId);
     this.store.dispatch({ type: "waiting", waiting: [...waiting, { turnId: null, message: text, held: null }] });
@@ -205,7 +206,8 @@ export class Chat {
     const retried = <T>(request: () => Promise<T>) => withRetries(request, signal, this.onError);
     const sent = this.sending.named(sessionId, text, choice, async (named) => {
       const place = phase === "running" ? {} : await retried(() => this.#besideRunning(sessionId));
-      await retried(() => this.api.begin(sessionId, { ...named, ...place, onBusy: "queue" }));
+      const open = decline && { onOpenQuestion: "decline" };
+      await retried(() => this.api.begin(sessionId, { ...named, ...place, onBusy: "queue", ...open }));
     });
     if (!(await this.#try(() => sent))) onRejected(sessionId);
     await this.sync();

@@ -67,8 +67,8 @@ function merged(earlier: Item, item: Item): Item {
   const next: Item = { ...item, key: earlier.key };
   // A replayed `pending` step says less than what is shown of a running call, except what the call waits for.
   if (next.kind === "tool" && earlier.kind === "tool" && next.call.status === "pending" && !ENDED.has(earlier.call.status)) {
-    const { approval, arguments: asked, waitsFor } = next.call;
-    next.call = { ...earlier.call, waitsFor, ...(approval && { approval, arguments: asked }) };
+    const { approval, arguments: asked, waitsFor, questions } = next.call;
+    next.call = { ...earlier.call, waitsFor, ...(approval && { approval, arguments: asked }), ...(questions && { questions }) };
   }
   return same(earlier, next) ? earlier : next;
 }

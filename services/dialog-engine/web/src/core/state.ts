@@ -127,6 +127,7 @@ function take(next: State, type: string, data: StreamEvent["data"]): State {
 const CONTROLS = new Map<string, (state: State, data: StreamEvent["data"]) => State>([
   ["tool", onTool],
   ["approval", onApproval],
+  ["question", onQuestion],
   ["decision", onDecision],
 ]);
 
@@ -192,6 +193,18 @@ function onApproval(
   const { call } = item;
   const approval = { status, policy, hash, expiresAt, decidedAt, reason, tool: tool ?? call.approval?.tool };
   return replace(state, at, { call: { ...call, approval, arguments: data.arguments ?? call.arguments } });
+}
+
+/** The server of a call asks a person, or such a question has ended. */
+function onQuestion(state: State, { type: _, toolName: _tool, server: _server, ...data }: StreamEvent["data"]): State {
+  const { toolCallId: _call, correlationId: _id, round: _round, ...asked } = data;
+  const at = callAt(state, callKey(data));
+  const item = state.items[at];
+  if (item?.kind !== "tool") return state;
+  const { questions = [] } = item.call;
+  const known = questions.findIndex(({ questionId }) => questionId === asked.questionId);
+  const next = known < 0 ? [...questions, asked] : questions.with(known, asked);
+  return replace(state, at, { call: { ...item.call, questions: next } });
 }
 
 /** What a card shows, after one more step. Progress belongs to the running attempt, `waitsFor` to the step. */

@@ -1,6 +1,6 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
-import { ENDED, needsApproval, visible } from "./calls";
+import { ENDED, needsApproval, openQuestions, visible, waitsForPerson } from "./calls";
 import { answerOf } from "./items";
 import type { About, Call, EndItem, Item, Outcome, ServerState, State } from "./types";
 
@@ -97,6 +97,7 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   if (connection === "waiting") return "Other tabs follow answers now. The end of this one is shown when it comes.";
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
   if (calls.some(needsApproval)) return "Waiting for your approval…";
+  if (calls.some((call) => openQuestions(call).length)) return "Waiting for your answer…";
   const missing = calls.find((call) => call.waitsFor)?.waitsFor;
   if (missing) return `Waiting for ${MISSING.get(missing)?.[0] ?? missing}…`;
   if (calls.length > 1) return `Running ${calls.length} tools…`;
@@ -104,6 +105,13 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   if (call) return call.status === "running" ? `Running ${toolLabel(call)}…` : `Waiting for ${toolLabel(call)}…`;
   const last = items.at(-1);
   return last?.kind === "answer" && last.open ? "Writing…" : "Thinking…";
+}
+
+/** Whether the running turn waits for its person alone: each of its open calls needs an approval or an answer. */
+export function waitsForYou({ phase, turn, items }: State): boolean {
+  if (phase !== "running" || turn?.stopping) return false;
+  const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
+  return calls.length > 0 && calls.every(waitsForPerson);
 }
 
 /** The changes between two states that a screen reader announces; never single words of an answer. */
@@ -143,7 +151,7 @@ function itemSentences(item: Item, earlier: Item | undefined): string[] {
   const { call } = item;
   const before = earlier?.kind === "tool" ? earlier.call : null;
   const spoken = call.status === "running" || ENDED.has(call.status); // what a listener needs: that it runs, and how it ended
-  const news = call.past ? [] : [...(call.status === before?.status || !spoken ? [] : [`Tool ${toolLabel(call)}: ${statusWord(call.status)}.`]), ...delaySentence(call, before)];
+  const news = call.past ? [] : [...questionSentences(call, before), ...(call.status === before?.status || !spoken ? [] : [`Tool ${toolLabel(call)}: ${statusWord(call.status)}.`]), ...delaySentence(call, before)];
   return call.approval?.status === before?.approval?.status ? news : [...news, ...approvalSentence(call)];
 }
 
@@ -158,6 +166,22 @@ function delaySentence(call: Call, before: Call | null): string[] {
 function approvalSentence(call: Call): string[] {
   if (needsApproval(call)) return [`Tool ${toolLabel(call)} needs your approval.`];
   return ["approved", "edited"].includes(call.approval?.status ?? "") && !call.past ? [`Tool ${toolLabel(call)}: approved.`] : [];
+}
+
+const ENDS = new Map([
+  ["asked", "asks you something"],
+  ["answered", "has its answer"],
+  ["declined", "has its answer: you declined"],
+  ["cancelled", "has its answer: you dismissed the question"],
+  ["expired", "has no answer in time"],
+  ["withdrawn", "does not ask any more"],
+]);
+
+/** That a server asks, and how that ended, here or in another tab. */
+function questionSentences(call: Call, before: Call | null): string[] {
+  const earlier = new Map((before?.questions ?? []).map((each) => [each.questionId, each.status]));
+  const changed = (call.questions ?? []).filter(({ questionId, status }) => earlier.get(questionId) !== status);
+  return changed.map(({ status }) => `Tool ${toolLabel(call)} ${ENDS.get(status) ?? status}.`);
 }
 
 /** What a person checks before asking again for a call of which nobody knows whether it has taken effect. */

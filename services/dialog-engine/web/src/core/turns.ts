@@ -38,7 +38,7 @@ export const callsOf = (items: Item[]): Call[] => items.flatMap((item) => (item.
 
 /** What is folded away: the reasoning, and the calls of which nobody is or was asked, or is to know anything. */
 export const foldedOf = (items: Item[]): Item[] =>
-  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !item.call.approval && !opensItself(item.call)));
+  items.filter((item) => item.kind === "reasoning" || (item.kind === "tool" && !item.call.approval && !item.call.questions?.length && !opensItself(item.call)));
 
 const ENDS = new Map([
   ["failed", "failed"],

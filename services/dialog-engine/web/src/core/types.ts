@@ -31,6 +31,23 @@ export interface Result {
   links?: ResourceLink[];
 }
 
+/** A question of a call's server to the person. Its texts are the server's. */
+export interface Asked {
+  questionId: string;
+  status: string;
+  kind: string;
+  message: string;
+  expiresAt?: string;
+  answeredAt?: string;
+  /** Why it was withdrawn. */
+  reason?: string;
+  /** Of a form: the flat JSON schema of its fields, and what was answered. */
+  schema?: object;
+  content?: Record<string, unknown>;
+  /** Of the other kind: the address to open. */
+  url?: string;
+}
+
 /** One tool call as its card shows it. */
 export interface Call {
   status: string;
@@ -43,6 +60,7 @@ export interface Call {
   attempt?: number;
   arguments?: unknown;
   approval?: Approval | null;
+  questions?: Asked[];
   progress?: { value?: number; total?: number; message?: string } | null;
   waitsFor?: string | null;
   /** Its server has lost what it kept before this call. */
@@ -174,6 +192,7 @@ export interface Session {
   leafTurnId?: string | null;
   tools?: ToolChoice | null;
   awaitsApproval?: boolean;
+  awaitsAnswer?: boolean;
   waiting?: number;
 }
 

@@ -36,10 +36,11 @@ export class Notifications {
   changed(listed: Session | undefined, after: Session): void {
     const before = this.#heard.get(after.sessionId) ?? listed;
     this.#heard.set(after.sessionId, after);
-    const asks = Boolean(after.awaitsApproval && !before?.awaitsApproval);
+    const approval = Boolean(after.awaitsApproval && !before?.awaitsApproval);
+    const asks = approval || Boolean(after.awaitsAnswer && !before?.awaitsAnswer);
     const ended = Boolean(before?.runningTurnId && !after.runningTurnId);
     if (!this.on.value || !document.hidden || !(asks || ended)) return;
-    const show = () => notify(after, asks ? "A tool call needs your approval." : "The answer is there.");
+    const show = () => notify(after, approval ? "A tool call needs your approval." : asks ? "A tool asks you something." : "The answer is there.");
     if (!this.#seen) return show();
     navigator.locks.request(this.#seen, { ifAvailable: true }, (lock) => lock && show());
   }

@@ -9,6 +9,7 @@ import { Places } from "../core/places";
 import { initial, Store } from "../core/state";
 import { announcements } from "../core/status";
 import type { About, ServerState, Session, State } from "../core/types";
+import { actionsOf } from "./actions";
 import { addressed, writeAddress } from "./address";
 import { Announcements } from "./announcements";
 import { Choices } from "./choices";
@@ -17,13 +18,12 @@ import { Drafts } from "./drafts";
 import { Keys } from "./keys";
 import { Notices } from "./notices";
 import { Notifications } from "./notifications";
+import { Offers } from "./offers";
 import { digestOf, Tabs } from "./person";
 import { type Doubt, Question } from "./questions";
 import { Scroll } from "./scroll";
 import { SessionList } from "./sessions";
 import { comeBack, leaveToSignIn } from "./sign-in";
-
-export type Actions = Page["actions"];
 
 export class Page {
   store = new Store();
@@ -32,6 +32,7 @@ export class Page {
   keys: Keys = new Keys((key) => this.api.check(key));
   api: Api = new Api(this.keys, (request) => this.notices.answered(request));
   drafts = new Drafts();
+  offers = new Offers(this.api, this.drafts, (what) => this.showError(what));
   choices = new Choices();
   scroll = new Scroll(() => this.state.value.items.length === 0);
   doubt = new Question<Doubt>();
@@ -54,8 +55,8 @@ export class Page {
     return this.sessions.find(sessionId)?.title || title;
   });
 
-  /** How many conversations wait for an approval. */
-  waiting = computed(() => this.sessions.all.value.filter(({ awaitsApproval }) => awaitsApproval).length);
+  /** How many conversations wait for an approval, or for an answer to a server. */
+  waiting = computed(() => this.sessions.all.value.filter((each) => each.awaitsApproval || each.awaitsAnswer).length);
 
   chat = new Chat(
     this.api,
@@ -70,27 +71,7 @@ export class Page {
   #begins = false;
   #digest: string | null = null;
 
-  /** What an item of the conversation can do; it stays the same object. */
-  actions = {
-    media: this.api.media,
-    /** Sends a decision on a call that waits for approval; throws the ApiError of a refusal. */
-    decide: this.api.decide,
-    /** Changes, withdraws or sends a message that waits: false when that was not accepted. */
-    edit: (turnId: string, text: string) => this.chat.change(() => this.api.edit(turnId, text)),
-    withdraw: (turnId: string) => {
-      this.keepFocus();
-      this.chat.change(() => this.api.withdraw(turnId));
-    },
-    sendNow: (turnId: string, stop: boolean) => {
-      this.keepFocus();
-      this.chat.change(() => this.api.sendNow(turnId, stop));
-    },
-    again: (turnId: string) => this.#again(turnId),
-    branch: (turnId: string, text: string | null) => this.#branch(turnId, text),
-    /** Shows another version of a turn. */
-    show: (turnId: string) => void this.chat.show(turnId),
-    drafts: this.drafts,
-  };
+  actions = actionsOf(this);
 
   constructor() {
     this.store.subscribe((state, before) => this.#changed(state, before));
@@ -116,10 +97,11 @@ export class Page {
     this.keepFocus();
   }
 
-  send(text: string): void {
+  /** `decline`: what the running turn asks is refused first. */
+  send(text: string, decline = false): void {
     this.notices.dismiss();
     this.scroll.follow();
-    this.chat.send(text, this.choices.chosen, (sessionId) => this.drafts.giveBack(sessionId, text));
+    this.chat.send(text, this.choices.chosen, (sessionId) => this.drafts.giveBack(sessionId, text), decline);
   }
 
   focusComposer(): void {
@@ -193,28 +175,6 @@ export class Page {
     if (this.#feed.live) return;
     await this.#refreshSessions();
     if (this.sessions.find(this.store.state.sessionId)?.runningTurnId) this.chat.join();
-  }
-
-  /** Writes a question into the box once more: the person sends it, since what its turn has done with tools is done. */
-  #again(turnId: string): void {
-    const asked = this.store.state.items.find((item) => item.kind === "user" && item.turnId === turnId);
-    if (asked?.kind === "user") this.drafts.write(this.drafts.text.value || asked.text);
-    this.focusComposer();
-  }
-
-  /**
-   * Answers another text in the place of a question, or (null) the same one once more. Asks first, if calls of the answers
-   * that are left have taken effect, or may have, and if another turn runs. False when it was not accepted.
-   */
-  async #branch(turnId: string, text: string | null): Promise<boolean> {
-    const left = await this.shown(this.api.effects(turnId));
-    if (!left || (left.calls.length && !(await this.doubt.ask({ kind: "leaving", ...left })))) return false;
-    this.notices.dismiss();
-    let end = await this.chat.branch(turnId, text, this.choices.chosen, false);
-    if (end === "runs" && (await this.doubt.ask({ kind: "waiting" })))
-      end = await this.chat.branch(turnId, text, this.choices.chosen, true);
-    if (end === "done") this.keepFocus();
-    return end === "done";
   }
 
   /** Something has changed in this tab, in another one, on another device or at another engine. */

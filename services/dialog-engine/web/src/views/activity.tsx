@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { duration } from "../core/status";
 import { runningLine, runningOf, summaryOf } from "../core/turns";
 import type { Item } from "../core/types";
-import type { Actions } from "../page/page";
+import type { Actions } from "../page/actions";
 import { Icon } from "./icon";
 import { useKept, useNow } from "./kept";
 import { Bar, Tool } from "./tool";

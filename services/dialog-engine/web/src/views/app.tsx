@@ -21,7 +21,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
   const open = page.drawerOpen.value && narrow;
   useDrawerFocus(open, narrow);
   useWindow(page);
-  const { DoubtDialog } = useLater(page.doubt.asked.value);
+  const { DoubtDialog, OfferDialog } = useLater(page.doubt.asked.value);
   const skip = (event: Event) => {
     event.preventDefault(); // the address belongs to the conversation
     page.focusComposer();
@@ -41,6 +41,7 @@ export function App({ page, icon }: { page: Page; icon: string }) {
       </div>
       <KeyDialog page={page} />
       {DoubtDialog && <DoubtDialog page={page} />}
+      {OfferDialog && <OfferDialog page={page} />}
     </div>
   );
 }

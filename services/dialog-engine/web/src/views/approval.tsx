@@ -133,7 +133,7 @@ function useArguments(call: Call, { hash }: Approval) {
   return { ...field, setValue: (value: string) => setField(({ asked }) => ({ asked, value })) };
 }
 
-const Expiry = ({ expiresAt }: { expiresAt: string }) => (
+export const Expiry = ({ expiresAt }: { expiresAt: string }) => (
   <span class="approval-expiry" data-testid="approval-expiry">{until(Date.parse(expiresAt) - useNow())}</span>
 );
 

@@ -1,11 +1,13 @@
 /** The message box. Enter sends, Shift+Enter makes a new line, Escape stops the answer. */
 
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { waitsForYou } from "../core/status";
 import type { Page } from "../page/page";
 import { byTouch } from "../page/device";
 import { Button } from "./button";
 import { Icon } from "./icon";
 import { usePart } from "./kept";
+import { useLater } from "./loaded";
 
 /** Files come with a later release: one that is dropped or pasted must not take the place of the page. */
 export const NO_FILES = "Files cannot be attached yet. What you wrote is still here: paste the text of the file instead.";
@@ -13,6 +15,7 @@ export const NO_FILES = "Files cannot be attached yet. What you wrote is still h
 export function Composer({ page }: { page: Page }) {
   const phase = usePart(page, (state) => state.phase);
   const stopping = usePart(page, ({ turn }) => turn?.stopping ?? false);
+  const declinable = usePart(page, waitsForYou);
   const running = phase === "running";
   const ready = phase === "idle" || running;
   const input = useRef<HTMLTextAreaElement>(null);
@@ -28,12 +31,21 @@ export function Composer({ page }: { page: Page }) {
   const draft = page.drafts.text.value;
   useLayoutEffect(() => fit(input.current), [draft]);
 
-  const submit = (event: Event) => {
-    event.preventDefault();
+  const { AttachedList, OfferList } = useLater(true);
+  const { offers } = page;
+  const send = async (decline = false) => {
     const text = (input.current?.value ?? "").trim();
     if (!text || !ready) return;
+    const { sessionId } = page.store.state;
+    const whole = offers.attached.length ? await page.shown(offers.whole(text)) : text;
+    if (!whole || page.store.state.sessionId !== sessionId || !page.drafts.text.peek()) return;
     page.drafts.write("");
-    page.send(text);
+    offers.sent();
+    page.send(whole, decline);
+  };
+  const submit = (event: Event) => {
+    event.preventDefault();
+    send();
   };
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || event.isComposing) return;
@@ -41,6 +53,8 @@ export function Composer({ page }: { page: Page }) {
   };
   return (
     <form class="composer" id="composer" onSubmit={submit}>
+      {AttachedList && <AttachedList page={page} />}
+      {OfferList && <OfferList page={page} input={input} />}
       <label class="unseen" for="message">Message</label>
       <textarea
         id="message" rows={1} dir="auto" placeholder="Write a message" enterkeyhint={byTouch() ? "enter" : "send"}
@@ -48,6 +62,9 @@ export function Composer({ page }: { page: Page }) {
         onInput={({ currentTarget }) => page.drafts.write(currentTarget.value)}
         onPaste={(event) => hasFiles(event.clipboardData) && page.notices.show(NO_FILES)} onKeyDown={onKeyDown}
       />
+      {draft.trim() && declinable && (
+        <Button kind="outlined" testId="decline-and-send" onClick={() => send(true)}>Decline and send</Button>
+      )}
       <Button
         kind="outlined" testId="stop" aria-label="Stop" ref={stop} hidden={!running} disabled={stopping}
         onClick={() => page.chat.stop()}

@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
 import type { Drafts } from "../page/drafts";
-import type { Actions } from "../page/page";
+import type { Actions } from "../page/actions";
 import { Button } from "./button";
 import { CopyButton } from "./copy-button";
 import { useLater } from "./loaded";

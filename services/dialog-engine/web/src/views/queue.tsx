@@ -1,7 +1,7 @@
 /** A message that waits for the turns before it: what holds it, and what can be done with it. */
 
 import type { Waiting } from "../core/types";
-import type { Actions } from "../page/page";
+import type { Actions } from "../page/actions";
 import { Button } from "./button";
 import { Edit } from "./edit";
 import { useEdits } from "./question";

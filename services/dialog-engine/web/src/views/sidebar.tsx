@@ -138,8 +138,9 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-function when({ runningTurnId, awaitsApproval, waiting, updatedAt }: Session, now: number): string {
+function when({ runningTurnId, awaitsApproval, awaitsAnswer, waiting, updatedAt }: Session, now: number): string {
   if (awaitsApproval) return "Needs your approval";
+  if (awaitsAnswer) return "Asks you something";
   if (runningTurnId) return "Answering…";
   return waiting ? "A message waits for you" : ago(updatedAt, now);
 }

@@ -10,7 +10,7 @@ import { foldedOf, type Turn, turnsOf } from "../core/turns";
 import { endFacts, noteText } from "../core/status";
 import { wordsOf } from "../core/words";
 import type { AnswerItem, ErrorItem, Item, State, UserItem } from "../core/types";
-import type { Actions } from "../page/page";
+import type { Actions } from "../page/actions";
 import { Activity } from "./activity";
 import { Button } from "./button";
 import { CopyButton } from "./copy-button";

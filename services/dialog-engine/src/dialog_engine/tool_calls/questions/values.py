@@ -118,12 +118,13 @@ class AskedRound:
         return f"{self.call.correlation_id}:{self.number}:{place}"
 
     def details(self, place: int) -> dict[str, Any]:
-        """A question as clients see it, JSON-ready. Texts are the server's."""
+        """A question as the person who is asked sees it, with the answer, JSON-ready. Texts are the server's."""
         question = self.asking.asked.questions[place - 1]
-        shown = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
-        shown |= _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
+        about = {"questionId": self.question_id(place), "kind": question.kind, "message": question.message}
+        shown: dict[str, Any] = about | _asked_for(question) | {"expiresAt": rfc3339(self.asking.expires_at)}
         if answer := self.answers.get(place):
             shown |= {"answeredAt": rfc3339(answer.at)} | ({"reason": answer.reason} if answer.reason else {})
+            shown |= {} if answer.content is None else {"content": answer.content}
         return shown
 
     def status(self, place: int) -> QuestionStatus:
@@ -132,14 +133,9 @@ class AskedRound:
         return answer.status if answer else QuestionStatus.ASKED
 
     def shown(self) -> list[dict[str, Any]]:
-        """Its questions with their states and answers, as the person who gave them may see them, JSON-ready."""
+        """Its questions with their states and answers, JSON-ready."""
         places = range(1, 1 + len(self.asking.asked.questions))
-        content = {place: answer.content for place, answer in self.answers.items() if answer.content is not None}
-        return [
-            {"status": self.status(place), **self.details(place)}
-            | ({"content": content[place]} if place in content else {})
-            for place in places
-        ]
+        return [{"status": self.status(place), **self.details(place)} for place in places]
 
     def steps(self, round_number: int, after: Answers | None = None) -> list[QuestionStep]:
         """The events of its questions; with `after`, of those that ended since there were these answers."""
