@@ -1,7 +1,8 @@
 """Which resources a turn has read, as its events say: also where it was begun by another engine, whose events a reset
 has. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from dialog_engine.model import Done, Reset, ResourceUpdated, ToolStatus, ToolStep, Turn, TurnEvent
 from dialog_engine.tool_calls.resource_tools import READ_RESOURCE, resource_of
@@ -34,3 +35,28 @@ class ReadResources:
             for uri in update.uris:
                 if (update.server, uri) in self._read:
                     yield ResourceUpdated(update.server, uri)
+
+
+class Reading(Protocol):
+    """A running turn."""
+
+    @property
+    def turn(self) -> Turn:
+        """The turn."""
+        ...
+
+    @property
+    def read(self) -> ReadResources:
+        """What it has read."""
+        ...
+
+    def emit(self, event: TurnEvent) -> None:
+        """Show an event."""
+        ...
+
+
+def show(turns: Iterable[Reading], update: ResourcesUpdated) -> None:
+    """Show an update in the turns that have read its resources."""
+    for running in turns:
+        for event in running.read.shown(running.turn, update):
+            running.emit(event)

@@ -34,7 +34,6 @@ from dialog_engine.model import (
     TurnStarted,
 )
 from dialog_engine.sideband import SideBand, run_shielded
-from plugins_contract.updates import ResourcesUpdated
 
 log = logging.getLogger(__name__)
 
@@ -103,9 +102,8 @@ class RunningTurn(SideBand):
         self._park = park
         self._shown: Mapping[str, str] | None = None
         """What the turn waited for when it was to be parked last."""
-        self._unseen = unseen
-        self._said = said
-        self._read = ReadResources()
+        self._unseen, self._said = unseen, said
+        self.read = ReadResources()
         self._failure = failure
         self._stopped = False
         self._replying: asyncio.Timeout | None = None
@@ -145,13 +143,8 @@ class RunningTurn(SideBand):
             case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                 pass
             case _:
-                self._read.follow(event)
+                self.read.follow(event)
                 self._append(event)
-
-    def resource_updated(self, update: ResourcesUpdated) -> None:
-        """Show the update of resources that the turn has read."""
-        for event in self._read.shown(self.turn, update):
-            self.emit(event)
 
     def _append(self, event: TurnEvent) -> None:
         if self._log is None:
@@ -213,7 +206,7 @@ class RunningTurn(SideBand):
     async def _go_on(self) -> None:
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
         if self._unseen is not None and await self._logs.continues(self.turn):
-            self._read.follow(await self._service.reset(self.turn))
+            self.read.follow(await self._service.reset(self.turn))
             for event in self._unseen:
                 self.emit(event)
             return

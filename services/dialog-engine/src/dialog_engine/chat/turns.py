@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,6 @@ from dialog_engine.errors import CredentialRevokedError, EngineError, TurnFenced
 from dialog_engine.model import Choice, Turn, UserMessage
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
-from plugins_contract.updates import ResourcesUpdated
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +55,9 @@ class RunningTurns:
 
     def __len__(self) -> int:
         return len(self._running)
+
+    def __iter__(self) -> Iterator[RunningTurn]:
+        return iter([*self._running.values()])
 
     def running(self) -> list[Turn]:
         """The turns that run here now."""
@@ -119,12 +121,11 @@ class RunningTurns:
             EngineError: from `TurnStore.begin`.
         """
         turn_id = new_id()
-        traceparent = traceparent_of_turn(turn_id, traceparent)
         turn = Turn(
             turn_id,
             session_id or new_id(),
             subject,
-            traceparent=traceparent,
+            traceparent=traceparent_of_turn(turn_id, traceparent),
             choice=choice,
             roles=roles,
             key_id=key_id,
@@ -221,11 +222,6 @@ class RunningTurns:
         """Stop a turn, if it runs here."""
         if turn_id in self._running:
             self._running[turn_id].stop()
-
-    def resource_updated(self, update: ResourcesUpdated) -> None:
-        """Show updates of resources in the turns that have read them."""
-        for running in self._running.values():
-            running.resource_updated(update)
 
     def drop(self, turns: Sequence[Turn]) -> None:
         """Other engines own these turns: close their streams at the model and commit nothing of them.
