@@ -40,8 +40,7 @@ class RunningTurns:
         park: Park | None = None,
     ) -> None:
         """Without `park` every turn that waits for people waits here."""
-        self._times = times
-        self._service = service
+        self._times, self._service = times, service
         self._store = store
         self._logs = logs
         self._control = control
