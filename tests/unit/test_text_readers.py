@@ -418,7 +418,7 @@ dialog_engine: calls.reads chat.events http.resources http.views consumption.sub
     peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
-plugins_contract: catalog choice dead_letters encryption large_results messages pins pools trust updates
+plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """
