@@ -11,6 +11,7 @@
 | `rpc.plugins.pools` | hash, a field per worker | workers | permanent; a field as its worker |
 | `rpc.plugins.requests:<pool>` | stream + group `plugins-workers` | engine, workers | as the workers of the pool |
 | `rpc.plugins.sessions:<owner>` | hash, a field per MCP server | engine, workers | 24 h after its last lease |
+| `rpc.plugins.held` | hash, a field per call | workers | two days after its last write; a field as its call |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
@@ -80,6 +81,11 @@ class Keys:
     def session(self, owner: str) -> str:
         """Which workers keep the state of MCP servers for a subject or a conversation: see `sessions.py`."""
         return f"{self.prefix}rpc.plugins.sessions:{owner}"
+
+    @property
+    def held(self) -> str:
+        """The calls that workers keep open while people are asked: see `held.py`."""
+        return f"{self.prefix}rpc.plugins.held"
 
     @property
     def control(self) -> str:

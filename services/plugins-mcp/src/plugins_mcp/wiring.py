@@ -32,6 +32,7 @@ from plugins_mcp.control import listen_for_control
 from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
+from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.large_results import LargeResults
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
 from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
@@ -96,6 +97,7 @@ async def run_worker(
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
         session_leases = SessionLeases(redis, keys, own_pool(name), lease_ms=times.lease_ms)
         sessions = SessionKeeper(servers, session_leases, times)
+        held = HeldCalls(redis, keys, own_pool(name), again_seconds=times.announce)
         keeper = PoolKeeper(
             directory,
             clock,
@@ -103,6 +105,7 @@ async def run_worker(
             worker=name,
             servers=lambda: servers.names,
             rooms=sessions.rooms,
+            holds=lambda: bool(held),
             pool=settings.worker_pool,
             steady_for=watch.steady_for,
         )
@@ -130,10 +133,11 @@ async def run_worker(
         rights = _rights(settings)
         handler = CallHandler(
             ledger,
-            Placement(servers, sessions, directory),
+            Placement(servers, sessions, directory, held.pool),
             leases,
             clock,
             observer,
+            held,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -192,6 +196,7 @@ async def run_worker(
             catalog.run,
             keeper.run,
             sessions.run,
+            held.run,
             ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
             partial(listen_for_control, control, keys, handler.cancel, sessions.forget),
             watch.run,
@@ -210,6 +215,7 @@ async def run_worker(
                 log.info("worker %s is running", name)
                 await stopping.wait()
             with contextlib.suppress(RedisUnavailable):
+                await held.close()
                 await sessions.close()
             await consumer.drain(settings.drain_seconds)
             await _leave(consumer, catalog, keeper)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialog_engine.chat.audit import AuditLog
+from dialog_engine.chat.held_questions import HeldQuestions
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
@@ -23,6 +24,7 @@ from dialog_engine.llm.routing import guarded, in_tool_modes
 from dialog_engine.observe.observed import ObservedLogs, ObservedModel, log_refused_call
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.peers.control import ControlPublisher
+from dialog_engine.peers.held_calls import RedisHeldCalls
 from dialog_engine.personal_data.redis_eraser import RedisEraser
 from dialog_engine.personal_data.service import PersonalData
 from dialog_engine.relay.routes import check_routes
@@ -66,6 +68,7 @@ class Chat:
     ownership: Ownership
     pending: PendingApprovals
     questions: PendingQuestions
+    held: HeldQuestions
     approvals: SqlApprovals
     archive: SqlArchive
     logs: RedisTurnLogs
@@ -152,6 +155,8 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         look_seconds=times.turns.look,
         note=base.facts.approval_decided,
     )
+    held_calls = RedisHeldCalls(base.connections.commands, base.keys, calls.pools)
+    held = HeldQuestions(questions, held_calls, turns, control, parked.resume, look_seconds=times.turns.look)
     engines = SqlEngines(base.engine)
     observer = ObservedOwnership(metrics)
     ownership = Ownership(turns, engines, relay=calls.relay, observer=observer, times=times.ownership)
@@ -166,6 +171,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         ownership,
         pending,
         questions,
+        held,
         approval_store,
         archive,
         logs,

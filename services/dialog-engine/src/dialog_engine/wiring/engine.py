@@ -98,6 +98,7 @@ async def run_engine(
             turns.check_credentials,
             partial(turns.queue.run, turns.begin_next),
             chat.parked.run,
+            chat.held.run,
             listener.run,
             base.facts.observe_loop,
             *([calls.catalog.run] if settings.tools.enable_mcp else []),

@@ -16,6 +16,7 @@ from plugins_mcp.mcp.calls import (
 )
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.content import size_of, to_outcome
+from plugins_mcp.mcp.dialogue import Dialogue
 from plugins_mcp.mcp.echo import NAME as ECHO
 from plugins_mcp.mcp.echo import EchoServer
 from plugins_mcp.mcp.listing import without_trust
@@ -34,6 +35,7 @@ __all__ = [
     "BrokenServer",
     "CallResult",
     "ConnectionPolicy",
+    "Dialogue",
     "EchoServer",
     "Http",
     "InputAsked",

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from importlib import import_module
@@ -20,8 +19,9 @@ from pydantic import ValidationError
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import NextRound
-from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
+from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call, valid_progress
 from plugins_mcp.mcp.content import bound_blocks
+from plugins_mcp.mcp.dialogue import OwnQuestions
 from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
@@ -33,7 +33,7 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
-from plugins_mcp.mcp.questions import asked, input_responses
+from plugins_mcp.mcp.questions import asked, input_responses, not_visited
 from plugins_mcp.mcp.reads import read
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
@@ -44,8 +44,6 @@ log = logging.getLogger(__name__)
 NOISY_LOGGERS = ("httpx2", "mcp")
 """Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 MAX_PAGES = 100
-MAX_PROGRESS_CHARS = 2_000
-"""The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
 SUBSCRIBE_TIMEOUT_SECONDS = 30.0
 RESUBSCRIBE_SECONDS = (1.0, 30.0)
 """The first and the longest pause before a broken subscription is opened again."""
@@ -86,7 +84,7 @@ class Session:
         self._mode = mode
         self._child = child
         self._changed = changed
-        self._calls = 0
+        self._questions = OwnQuestions(spec)
         self._malformed: list[Quarantined] = []
         self._listed = 0
         """About how many characters all pages of all listings had."""
@@ -101,6 +99,7 @@ class Session:
                 mode=self._mode,
                 cache=None,
                 message_handler=self._on_message,
+                elicitation_callback=self._questions.ask if self._spec.asks else None,
                 client_info=_CLIENT_INFO,
             )
             self.client = await stack.enter_async_context(client)
@@ -144,22 +143,28 @@ class Session:
         finished = False
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if not finished and (valid := _valid_progress(progress, total, message)):
+            if not finished and (valid := valid_progress(progress, total, message)):
                 on_progress(valid)
 
+        modern = self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if not modern and (refused := not_visited(send_state.next_round)):
+            return refused
         token = current_call.set(send_state)
-        self._calls += 1
+        self._questions.calls.add(send_state)
         self.idle.clear()
         try:
             fields = cast("RequestParamsMeta | None", meta)
             if send_state.kind:
                 result = await read(self._direct or self.client.session, send_state.kind, tool, arguments, fields)
             else:
-                result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
+                brings = send_state.next_round if modern else None
+                result = await self._call_tool(tool, arguments, report, fields, brings)
             if isinstance(result, sdk.CallToolResult):
                 return Answered(result)
             return asked(result, send_state, self._spec.options.addresses)
         except (MCPError, ValidationError) as error:
+            if not modern and (wanted := self._questions.wanted_first(error, send_state)) is not None:
+                return wanted
             return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:
             log.exception("MCP server %r: internal error in a call of %r", self._spec.name, tool)
@@ -167,8 +172,8 @@ class Session:
         finally:
             finished = True
             current_call.reset(token)
-            self._calls -= 1
-            if not self._calls:
+            self._questions.calls.discard(send_state)
+            if not self._questions.calls:
                 self.idle.set()
 
     async def _call_tool(
@@ -289,12 +294,5 @@ class Session:
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._changed()
-
-
-def _valid_progress(progress: float, total: float | None, message: str | None) -> CallProgress | None:
-    """The progress report as it is sent on, with a cut message; None when it is not a number that JSON can express."""
-    if not math.isfinite(progress):
-        return None
-    if message is not None and len(message) > MAX_PROGRESS_CHARS:
-        message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
-    return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
+        elif isinstance(message, sdk.ElicitCompleteNotification):
+            self._questions.visited(message.params.elicitation_id)
