@@ -14,9 +14,9 @@ import pytest
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallProgress
 from plugins_mcp.mcp import Ambiguous, Answered, CallResult, McpServer, NotSent, Rejected, TimedOut
+from plugins_mcp.mcp.calls import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.content import LEFT_OUT, MAX_BLOCKS, MAX_VALUES
 from plugins_mcp.mcp.servers_file import parse_entry
-from plugins_mcp.mcp.session import MAX_PROGRESS_CHARS
 from plugins_mcp.mcp.transport_options import kind_of
 from tests.integration.servers import connected, tool_names
 from tests.integration.servers.behaviours import answer, error, never

@@ -83,6 +83,9 @@ class Only(PoolFinder):
 
     pool: str
 
+    async def lives(self, own: str) -> bool:
+        return True
+
     async def find(self, server: str, version: int) -> str | None:
         return self.pool
 

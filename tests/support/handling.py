@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -15,6 +15,7 @@ from mcp.types import CallToolResult, TextContent
 from callstream_runtime.clock import Clock
 from callstream_runtime.redis_errors import RedisUnavailable
 from callstream_runtime.watched_file import WatchedFile
+from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, NotYet, Run, Stale, Started
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
@@ -22,6 +23,7 @@ from plugins_contract.outcomes import CallProgress, CallStarted, CallState, Tool
 from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
 from plugins_mcp.handler import SHUTDOWN_WRITE_SECONDS, CallHandler
+from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.placement import Placement
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServer, ToolServers
@@ -224,6 +226,8 @@ class Bench(ToolServers, PoolFinder, Sessions):
     max_retries: int = 2
     rights: WatchedFile[Rights] | None = None
     shutdown_write_seconds: float = SHUTDOWN_WRITE_SECONDS
+    alive: set[str] = field(default_factory=set[str])
+    """The pools of one worker whose workers are running."""
     handler: CallHandler = field(init=False)
 
     def __post_init__(self) -> None:
@@ -233,12 +237,16 @@ class Bench(ToolServers, PoolFinder, Sessions):
             self.leases,
             StoppedClock(),
             self.facts,
+            HeldCalls(cast("Any", None), Keys(), "", again_seconds=1),
             max_retries=self.max_retries,
             result_max_bytes=4096,
             lease_ms=10_000,
             rights=self.rights,
             shutdown_write_seconds=self.shutdown_write_seconds,
         )
+
+    async def lives(self, own: str) -> bool:
+        return own in self.alive
 
     async def find(self, server: str, version: int) -> str | None:
         return None

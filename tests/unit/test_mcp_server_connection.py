@@ -107,7 +107,7 @@ async def test_a_cancelled_call_gives_up_its_place_and_its_slot() -> None:
 
 async def test_a_slot_that_was_handed_to_a_call_cancelled_in_that_moment_goes_to_the_next_call() -> None:
     bench = Bench(1)
-    async with bench.connection._slot():  # pyright: ignore[reportPrivateUsage]
+    async with asyncio.timeout(None) as total, bench.connection._slot(total):  # pyright: ignore[reportPrivateUsage]
         cancelled, following = bench.call("cancelled"), bench.call("next")
         await anyio.wait_all_tasks_blocked()
     cancelled.cancel()  # the slot is handed over, and the call has not run yet

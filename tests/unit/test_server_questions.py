@@ -7,7 +7,7 @@ import pytest
 
 from callstream_runtime.encryption_keys import cipher_of
 from dialog_engine.model import QuestionStatus, ToolCall
-from dialog_engine.tool_calls.questions.rules import filled, next_request
+from dialog_engine.tool_calls.questions.rules import filled, lost, next_request
 from dialog_engine.tool_calls.questions.values import Answer, AskedRound, Asking
 from plugins_contract.encryption import CLEAR, open_request, seal_request
 from plugins_contract.keys import Keys
@@ -22,6 +22,7 @@ from plugins_contract.messages import (
     encode_request,
     is_approved,
 )
+from plugins_contract.outcomes import CallState
 from plugins_contract.questions import (
     SECRET_WORDS,
     InputRequired,
@@ -240,6 +241,25 @@ def test_the_next_round_is_the_same_call_once_with_the_answers_and_the_state() -
         Asking("demo", "add", asked, encode_request(request).decode(), 0, 9), answers, cipher=CLEAR, deadline=1
     )
     assert again.correlation_id == f"{before.correlation_id}:3"
+
+
+def test_a_call_that_was_open_runs_again_only_where_it_may() -> None:
+    asked = InputRequired((ServerQuestion("a", QuestionKind.FORM, "?"),), holder="sessions-a")
+    withdrawn = {1: Answer(QuestionStatus.WITHDRAWN, 1)}
+
+    def asking(execution_class: ExecutionClass) -> Asking:
+        request = msgspec.structs.replace(delivery().request, execution_class=execution_class)
+        return Asking("demo", "add", asked, encode_request(request).decode(), 0, 9)
+
+    once, repeatable = asking(ExecutionClass.ONCE), asking(ExecutionClass.REPEATABLE)
+    ended = lost(once)
+    assert ended is not None
+    assert ended.state is CallState.UNKNOWN
+    assert lost(repeatable) is None
+    again = next_request(repeatable, withdrawn, cipher=CLEAR, deadline=1, again=True)
+    assert again.next_round == NextRound(2), "the call from its beginning, at any worker"
+    on = next_request(repeatable, withdrawn, cipher=CLEAR, deadline=1)
+    assert on.next_round == NextRound(2, holder="sessions-a"), "without an answer"
 
 
 def test_a_round_is_open_until_each_question_has_ended() -> None:

@@ -52,6 +52,10 @@ class PoolDirectory:
         pool = await self.find(server, version)
         return self._last.with_room(server, version) or Route(pool or "")
 
+    async def lives(self, own: str) -> bool:
+        """Whether the worker with this pool of its own is running."""
+        return (await self._pools(READ_AGAIN_SECONDS)).lives(own)
+
     async def announce(self, worker: str, member: Member) -> None:
         """Write the row of a worker."""
         row = msgspec.json.encode(member)

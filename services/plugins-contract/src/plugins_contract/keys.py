@@ -11,10 +11,12 @@
 | `rpc.plugins.pools` | hash, a field per worker | workers | permanent; a field as its worker |
 | `rpc.plugins.requests:<pool>` | stream + group `plugins-workers` | engine, workers | as the workers of the pool |
 | `rpc.plugins.sessions:<owner>` | hash, a field per MCP server | engine, workers | 24 h after its last lease |
+| `rpc.plugins.held` | hash, a field per call | workers | two days after its last write; a field as its call |
 | `plugins.control` | pub/sub channel | engine, workers | nothing stored |
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `plugins.catalog.pins:<server>` | hash | workers, operators | permanent |
+| `plugins.catalog.watched:<server>` | hash, a field per resource | workers | an hour after its last read |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.subjects` | hash, fields per engine | engines | an hour after the last report |
@@ -82,6 +84,11 @@ class Keys:
         return f"{self.prefix}rpc.plugins.sessions:{owner}"
 
     @property
+    def held(self) -> str:
+        """The calls that workers keep open while people are asked: see `held.py`."""
+        return f"{self.prefix}rpc.plugins.held"
+
+    @property
     def control(self) -> str:
         """Pub/sub: cancel requests, deleted owners of sessions, catalog changes. A lost message costs latency only."""
         return f"{self.prefix}plugins.control"
@@ -98,6 +105,10 @@ class Keys:
     def pins_of(self, server: str) -> str:
         """The tools of a trusted server that are accepted, and those that are held back."""
         return f"{self.prefix}plugins.catalog.pins:{server}"
+
+    def watched_of(self, server: str) -> str:
+        """The resources of one MCP server whose updates are wanted: see `updates.py`."""
+        return f"{self.prefix}plugins.catalog.watched:{server}"
 
     def turn(self, turn_id: str) -> str:
         """The user-visible log of one turn."""

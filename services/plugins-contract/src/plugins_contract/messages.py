@@ -150,7 +150,8 @@ def encode_request(request: ToolCallRequested) -> bytes:
     if request.sealed:
         request = msgspec.structs.replace(request, arguments={})
         if request.next_round:
-            request = msgspec.structs.replace(request, next_round=NextRound(request.next_round.number))
+            number, holder = request.next_round.number, request.next_round.holder
+            request = msgspec.structs.replace(request, next_round=NextRound(number, holder=holder))
     return msgspec.json.encode(request)
 
 

@@ -5,7 +5,8 @@ that it is in: that of the workers with the same servers and release, and one th
 call if every running worker in it has the call's server and can read its request. While all workers have the same
 servers, the pool of all fits every call, and no other stream is used.
 
-A worker with a server that keeps state is also alone in a pool: that of its sessions (`sessions.py`).
+A worker with a server that keeps state, or that keeps calls open while people are asked, is also alone in a pool: that
+of its sessions (`sessions.py`, `held.py`).
 
 Engines put a request on the stream of a pool that fits; a worker that reads a request it cannot run moves it to one.
 What a directory says may be some seconds old: a wrong pool costs the time of one more move.
@@ -50,7 +51,8 @@ class Member(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_def
     """One worker as it announces itself. `at`: Unix milliseconds on the clock of Redis; 0 once it has left.
 
     `pools` are in the order in which they are preferred. `reads` is the newest version of requests that it can read.
-    `sessions` are its servers that keep state, and `own` is the pool of these; releases before them have neither.
+    `sessions` are its servers that keep state, and `own` is the pool of this worker alone, which may not be in use yet;
+    releases before them have neither.
     """
 
     at: int
@@ -102,6 +104,10 @@ class Pools:
     def is_live(self, member: Member) -> bool:
         """Whether a worker is running."""
         return self.now_ms - member.at < self.silent_ms
+
+    def lives(self, own: str) -> bool:
+        """Whether the worker with this pool of its own is running."""
+        return any(each.own == own and self.is_live(each) for each in self.members.values())
 
     def fitting(self, server: str, version: int) -> list[str]:
         """The pools of running workers that fit, as `fitting` lists them."""

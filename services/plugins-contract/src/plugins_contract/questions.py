@@ -58,21 +58,28 @@ class ServerQuestion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class InputRequired(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What ended a round: the questions, and the `requestState` that goes back to the server with their answers."""
+    """What ended a round: the questions, and the `requestState` that goes back to the server with their answers.
+
+    `holder` is set when the server asked by a request of its own, as before 2026-07-28: the pool of the worker alone
+    that keeps the call open, and that the answer must reach (`held.py`).
+    """
 
     questions: tuple[ServerQuestion, ...]
     state: str | None = None
+    holder: str = ""
 
 
 class NextRound(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What a round after the first brings. `responses` are `inputResponses` of MCP, by the keys of the questions.
 
-    In a sealed request they and the state are sealed with the arguments, and only the number is readable.
+    In a sealed request they and the state are sealed with the arguments, and only the number and the `holder`, which is
+    that of the round before, are readable.
     """
 
     number: int
     responses: dict[str, Any] = {}
     state: str | None = None
+    holder: str = ""
 
 
 def round_id(correlation_id: str, number: int) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -21,10 +22,11 @@ from plugins_contract.rights import Rights
 from plugins_mcp import decisions
 from plugins_mcp.decisions import Finish, Interruption, LeaveToLease, Release, Retry
 from plugins_mcp.errors import ServerChangedError
-from plugins_mcp.mcp import Answered, CallResult, NotSent, SendState, TimedOut, size_of
+from plugins_mcp.held_calls import HeldCalls
+from plugins_mcp.mcp import Answered, CallResult, Dialogue, NotSent, SendState, TimedOut, size_of
 from plugins_mcp.placement import Placement
 from plugins_mcp.ports import CallLedger, Leases, Observer, ResultSender
-from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls
+from plugins_mcp.running_call import CallReports, RunningCall, RunningCalls, StillOpen
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class CallHandler:
         leases: Leases,
         clock: Clock,
         observer: Observer,
+        held: HeldCalls,
         *,
         max_retries: int,
         result_max_bytes: int,
@@ -63,11 +66,10 @@ class CallHandler:
         self._leases = leases
         self._clock = clock
         self._observer = observer
-        self._max_retries = max_retries
-        self._result_max_bytes = result_max_bytes
-        self._lease_ms = lease_ms
+        self._max_retries, self._result_max_bytes, self._lease_ms = max_retries, result_max_bytes, lease_ms
         self._rights = rights
         self._large = large
+        self._held = held
         self._shutdown_write_seconds = shutdown_write_seconds
         self._running = RunningCalls()
 
@@ -77,6 +79,7 @@ class CallHandler:
     def cancel(self, correlation_id: str) -> None:
         """Cancel a call for its caller, whether it runs here or is started here within RECENT_SECONDS."""
         self._running.cancel(correlation_id)
+        self._held.cancel(correlation_id)
 
     def serves(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server."""
@@ -178,8 +181,7 @@ class CallHandler:
             case Finish(outcome):
                 took_ms = round((time.monotonic() - started_at) * 1000)
                 outcome = msgspec.structs.replace(outcome, duration_ms=took_ms, attempts=starts)
-                if self._large:
-                    outcome = await self._large.sent(delivery.request, fence, outcome)
+                outcome = await self._large.sent(delivery.request, fence, outcome) if self._large else outcome
                 await self._complete(delivery, fence, outcome, starts)
             case Release():
                 await self._until_written(lambda: self._ledger.release(delivery, fence, lease_ms=self._lease_ms))
@@ -209,12 +211,12 @@ class CallHandler:
         self, delivery: Delivery, running: RunningCall, reports: CallReports
     ) -> Finish | Release | LeaveToLease:
         """Run the call, retry it where that is safe, and decide what happens to it."""
-        request, retries = delivery.request, 0
+        request, retries, call = delivery.request, 0, partial(self._call, delivery, reports)
         while True:
-            result = await running.attempt(
-                lambda send_state: self._call(delivery, reports, send_state),
-                name=f"tools/call {request.tool}",
-            )
+            dialogue = Dialogue.of(request, reports.add, self._held.visited) if request.may_ask else None
+            result = await running.attempt(call, f"tools/call {request.tool}", dialogue)
+            if isinstance(result, StillOpen):
+                result = self._held.hold(request, result)
             if result is not None:
                 size = size_of(result.result) if isinstance(result, Answered) else 0
                 situation = self._situation(request, retries, running)
@@ -249,10 +251,11 @@ class CallHandler:
         request = delivery.request
         if (seconds_left := self._seconds_left(request)) <= 0:
             return TimedOut(sent=False)
+        send_state.next_round, send_state.kind = request.next_round or None, request.kind or None
+        if send_state.next_round and send_state.next_round.holder:
+            return await self._held.go_on(request, send_state, reports.add, seconds_left)
         if (server := self._placement.server_of(request)) is None:
             return NotSent(f"the MCP server {request.server!r} was taken out of the configuration")
-        send_state.may_ask, send_state.next_round = bool(request.may_ask), request.next_round or None
-        send_state.kind = request.kind or None
         return await server.call(
             request.tool,
             request.arguments,
@@ -261,7 +264,7 @@ class CallHandler:
             timeout_s=seconds_left,
             granted_s=(request.deadline - delivery.enqueued_at) / 1000,
             on_begin=reports.begin,
-            on_progress=reports.add,
+            on_progress=send_state.dialogue.progressed if send_state.dialogue else reports.add,
             meta={"traceparent": request.traceparent} if request.traceparent else None,
             send_state=send_state,
         )
@@ -280,6 +283,7 @@ class CallHandler:
             self._observer.dead_letter("call")
         if isinstance(answer, Stale):
             log.warning("call %s was taken over by another worker: its result is discarded", request.correlation_id)
+            self._held.cancel(request.correlation_id)
             running = self._running.get(request.correlation_id)
             if running is None or running.interruption is not Interruption.LEASE_LOST:
                 self._observer.lease_lost(request)

@@ -16,7 +16,9 @@ class Elsewhere:
 class Placement:
     """What of all calls runs in this worker."""
 
-    def __init__(self, servers: ToolServers, sessions: Sessions, pools: PoolFinder) -> None:
+    def __init__(self, servers: ToolServers, sessions: Sessions, pools: PoolFinder, own: str = "") -> None:
+        """`own` is the pool of this worker alone."""
+        self._own = own
         self._servers = servers
         self._sessions = sessions
         self._pools = pools
@@ -27,11 +29,15 @@ class Placement:
 
     def any_worker_runs(self, request: ToolCallRequested) -> bool:
         """Whether this worker has the call's server, which keeps no state: nothing else need be asked."""
-        return self.serves(request) and request.server not in self._servers.stateful
+        stateful = request.server in self._servers.stateful
+        return self.serves(request) and not stateful and not _holder_of(request)
 
     async def elsewhere(self, request: ToolCallRequested) -> Elsewhere | None:
         """Where a call runs that this worker does not run; None for one that it does, whose session it opens. Raises
         `RedisUnavailable`."""
+        if holder := _holder_of(request):
+            # If that worker is gone, so is the call that it kept open: any worker can say so.
+            return Elsewhere(holder) if holder != self._own and await self._pools.lives(holder) else None
         if not self.serves(request):
             return Elsewhere(await self._pools.find(request.server, request.event_version))
         if request.server not in self._servers.stateful:
@@ -44,3 +50,8 @@ class Placement:
         this worker does not have it."""
         server = self._servers.get(request.server)
         return self._sessions.server_for(request) if server and request.server in self._servers.stateful else server
+
+
+def _holder_of(request: ToolCallRequested) -> str:
+    """The worker that keeps the call open whose next round this is; '' where none does."""
+    return request.next_round.holder if request.next_round else ""

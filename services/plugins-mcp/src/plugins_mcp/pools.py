@@ -33,11 +33,13 @@ class PoolKeeper:
         worker: str,
         servers: Callable[[], Sequence[str]],
         rooms: Callable[[], Mapping[str, Room]] = dict,
+        holds: Callable[[], bool] = lambda: False,
         pool: str = "",
         steady_for: Callable[[], float],
     ) -> None:
         """`servers` returns the names of the servers that this worker has now; `pool` is the one that it is put in.
-        `rooms` returns those of them that keep state, with the room for more sessions.
+        `rooms` returns those of them that keep state, with the room for more sessions; `holds`, whether it keeps calls
+        open while people are asked.
 
         `steady_for` returns for how many seconds Redis has been steady: after an outage every worker looks gone.
         """
@@ -48,9 +50,10 @@ class PoolKeeper:
         self._worker = next(self._names)
         self._servers = servers
         self._rooms = rooms
-        self._own = ""
-        """The pool of the sessions of this worker, once it has servers that keep state."""
-        self._own_if_needed = own_pool(worker)
+        self._holds = holds
+        self._own = own_pool(worker)
+        self._reads_own = False
+        """Whether it is in the pool of its own, as it is once it keeps the state of servers, or calls open."""
         self._pool = pool
         self._steady_for = steady_for
         self._known = tuple(servers())
@@ -58,9 +61,8 @@ class PoolKeeper:
 
     def pools(self) -> Sequence[str]:
         """The pools that this worker is in, whose streams it reads."""
-        if not self._own and self._rooms():
-            self._own = self._own_if_needed
-        return (*pools_of(self._known, self._pool), *([self._own] if self._own else ()))
+        self._reads_own = self._reads_own or bool(self._rooms()) or self._holds()
+        return (*pools_of(self._known, self._pool), *([self._own] if self._reads_own else ()))
 
     def servers_changed(self) -> None:
         """Announce other servers at once."""

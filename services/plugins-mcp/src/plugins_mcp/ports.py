@@ -52,7 +52,11 @@ class ResultSender(Protocol):
 
 
 class PoolFinder(Protocol):
-    """Which pools of workers can run a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
+    """Which pools of workers there are, and can run a call: see `callstream_runtime.pool_directory.PoolDirectory`."""
+
+    async def lives(self, own: str) -> bool:
+        """Whether the worker with this pool of its own is running."""
+        ...
 
     async def find(self, server: str, version: int) -> str | None:
         """A pool whose workers can run a call on that server, requested in that version; None without one."""

@@ -13,12 +13,20 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from plugins_contract.ledger import RECENT_SECONDS
 from plugins_contract.outcomes import CallProgress, CallStarted
 from plugins_mcp.decisions import Interruption
-from plugins_mcp.mcp import Ambiguous, CallResult, SendState
+from plugins_mcp.mcp import Ambiguous, CallResult, Dialogue, SendState
 
 log = logging.getLogger(__name__)
 
 CANCEL_SECONDS = 2.0
 """How long the cancellation of an interrupted call may take to reach its MCP server."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StillOpen:
+    """A call whose server has asked in the middle of it."""
+
+    work: asyncio.Task[CallResult]
+    dialogue: Dialogue
 
 
 @dataclass(slots=True, eq=False)
@@ -61,19 +69,28 @@ class RunningCall:
         if self._work is not None:
             self._work.cancel()
 
-    async def attempt(self, call: Callable[[SendState], Awaitable[CallResult]], *, name: str) -> CallResult | None:
-        """Call once; None when the call was interrupted before it had a result.
+    async def attempt(
+        self, call: Callable[[SendState], Awaitable[CallResult]], name: str, dialogue: Dialogue | None = None
+    ) -> CallResult | StillOpen | None:
+        """Call once; None when the call was interrupted before it had a result. `dialogue` takes what the server asks.
 
         A cancellation, which means that the worker shuts down, interrupts the call too. This then returns instead of
         raising, so that the call's outcome can be written.
         """
-        send_state = SendState()
+        send_state = SendState(may_ask=dialogue is not None, dialogue=dialogue)
         work = self._work = asyncio.ensure_future(call(send_state))
         work.set_name(name)
         if self._interrupted.is_set():
             work.cancel()
         try:
-            await asyncio.wait([work])
+            if dialogue is None:
+                await asyncio.wait([work])
+            else:
+                await asyncio.wait([work, dialogue.asked], return_when=asyncio.FIRST_COMPLETED)
+                if not work.done() and not self._interrupted.is_set():
+                    self._work = None
+                    return StillOpen(work, dialogue)
+                await asyncio.wait([work])
         except asyncio.CancelledError:
             self.stop_worker()
             await asyncio.wait([work], timeout=CANCEL_SECONDS)

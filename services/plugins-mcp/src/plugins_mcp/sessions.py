@@ -74,7 +74,7 @@ class SessionKeeper(Sessions):
                 await self._leases.close([answer.lease], opened=answer.lost)
             self._asked.pop(key, None)
             if has_room and owner not in own:
-                own.open(owner, request.subject, lost=answer.lost)
+                own.open(owner, request.subject, lost=answer.lost, asks=bool(request.may_ask))
             return None
 
     def server_for(self, request: ToolCallRequested) -> ToolServer:

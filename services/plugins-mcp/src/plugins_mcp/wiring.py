@@ -32,9 +32,10 @@ from plugins_mcp.control import listen_for_control
 from plugins_mcp.dead_consumers import remove_dead_consumers
 from plugins_mcp.errors import SettingsError
 from plugins_mcp.handler import CallHandler
+from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.large_results import LargeResults
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, Updates, read_servers_file, single_server
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.facts import Facts
@@ -45,6 +46,7 @@ from plugins_mcp.placement import Placement
 from plugins_mcp.pools import PoolKeeper
 from plugins_mcp.servers_watch import ServersWatch, report
 from plugins_mcp.sessions import SessionKeeper
+from plugins_mcp.updates import UpdatePublisher
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +84,13 @@ async def run_worker(
             log.warning("REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis")
         ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
+        updates = Updates()
         servers = McpServers(
             configured.servers,
             configured.broken,
             changed=lambda _: changed.set(),
             policy=policy,
+            updates=updates,
             max_sessions=settings.worker_max_sessions,
         )
         if settings.development_echo:
@@ -96,6 +100,7 @@ async def run_worker(
         directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
         session_leases = SessionLeases(redis, keys, own_pool(name), lease_ms=times.lease_ms)
         sessions = SessionKeeper(servers, session_leases, times)
+        held = HeldCalls(redis, keys, own_pool(name), again_seconds=times.announce)
         keeper = PoolKeeper(
             directory,
             clock,
@@ -103,6 +108,7 @@ async def run_worker(
             worker=name,
             servers=lambda: servers.names,
             rooms=sessions.rooms,
+            holds=lambda: bool(held),
             pool=settings.worker_pool,
             steady_for=watch.steady_for,
         )
@@ -130,10 +136,11 @@ async def run_worker(
         rights = _rights(settings)
         handler = CallHandler(
             ledger,
-            Placement(servers, sessions, directory),
+            Placement(servers, sessions, directory, held.pool),
             leases,
             clock,
             observer,
+            held,
             max_retries=settings.mcp_max_retries,
             result_max_bytes=settings.result_max_bytes,
             lease_ms=times.lease_ms,
@@ -190,8 +197,10 @@ async def run_worker(
             leases.run,
             servers.run,
             catalog.run,
+            UpdatePublisher(redis, keys, servers, updates, clock, request_keys, share_seconds=times.catalog).run,
             keeper.run,
             sessions.run,
+            held.run,
             ServersWatch(settings, configured_servers, configured, servers, keeper.servers_changed).run,
             partial(listen_for_control, control, keys, handler.cancel, sessions.forget),
             watch.run,
@@ -210,6 +219,7 @@ async def run_worker(
                 log.info("worker %s is running", name)
                 await stopping.wait()
             with contextlib.suppress(RedisUnavailable):
+                await held.close()
                 await sessions.close()
             await consumer.drain(settings.drain_seconds)
             await _leave(consumer, catalog, keeper)

@@ -46,10 +46,14 @@ _STATE = (
     f" LEFT JOIN outbox o ON o.event_type = $1 AND o.event_id = {REQUEST_ID}"
     " WHERE q.correlation_id = $2 AND q.round_number = $3"
 )
-_FOUND = (
+_ROUNDS = (
     f"SELECT {_ROUND}, t.session_id, t.turn_id, t.credential, t.status = 'running' AND c.outcome IS NULL AS is_running"
     " FROM questions q JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id)"
-    " JOIN sessions s ON s.session_id = t.session_id WHERE s.subject = $1"
+)
+_FOUND = f"{_ROUNDS} JOIN sessions s ON s.session_id = t.session_id WHERE s.subject = $1"
+_WAITING = (
+    "SELECT c.correlation_id FROM tool_calls c JOIN turns t USING (turn_id)"
+    " WHERE c.correlation_id = $1 AND c.outcome IS NULL AND t.status = 'running'"
 )
 _PENDING = (
     f"{_FOUND} AND t.status = 'running' AND c.outcome IS NULL AND q.settled_at IS NULL"
@@ -125,6 +129,13 @@ class SqlQuestions(QuestionStore):
         only = " AND t.turn_id = $2 AND q.correlation_id = $3 AND q.round_number = $4"
         rows = await self._store.read(_FOUND + only, subject, turn_id, correlation_id, number)
         return _found(rows[0]) if rows else None
+
+    async def waiting(self, correlation_id: str, number: int) -> tuple[bool, FoundRound | None]:
+        if not await self._store.read(_WAITING, correlation_id):
+            return False, None
+        only = " WHERE q.correlation_id = $1 AND q.round_number = $2"
+        rows = await self._store.read(_ROUNDS + only, correlation_id, number)
+        return True, _found(rows[0]) if rows else None
 
     async def pending(self, subject: str, limit: int) -> list[FoundRound]:
         return [_found(row) for row in await self._store.read(_PENDING, subject, limit)]

@@ -95,6 +95,8 @@ class EngineLedger:
         return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
 
     async def _route_of(self, request: ToolCallRequested) -> Route:
+        if request.next_round and request.next_round.holder:
+            return Route(request.next_round.holder)
         return await self._pools.route(request.server, request.event_version) if self._pools else Route("")
 
     def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, route: Route) -> Command:

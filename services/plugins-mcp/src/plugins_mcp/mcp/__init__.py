@@ -16,6 +16,7 @@ from plugins_mcp.mcp.calls import (
 )
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.content import size_of, to_outcome
+from plugins_mcp.mcp.dialogue import Dialogue
 from plugins_mcp.mcp.echo import NAME as ECHO
 from plugins_mcp.mcp.echo import EchoServer
 from plugins_mcp.mcp.listing import without_trust
@@ -25,6 +26,7 @@ from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_
 from plugins_mcp.mcp.session import NOISY_LOGGERS
 from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
+from plugins_mcp.mcp.watched import Updates, Whose
 
 __all__ = [
     "ECHO",
@@ -34,6 +36,7 @@ __all__ = [
     "BrokenServer",
     "CallResult",
     "ConnectionPolicy",
+    "Dialogue",
     "EchoServer",
     "Http",
     "InputAsked",
@@ -51,6 +54,8 @@ __all__ = [
     "Stdio",
     "TimedOut",
     "ToolOptions",
+    "Updates",
+    "Whose",
     "read_servers_file",
     "single_server",
     "size_of",

@@ -5,10 +5,11 @@ on types and never on error texts.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp import ClientSession, MCPError
 from mcp.shared.dispatcher import ProgressFnT
@@ -17,8 +18,12 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from plugins_contract.errors import ErrorCode
+from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import InputRequired, NextRound
 from plugins_contract.reads import ReadKind
+
+if TYPE_CHECKING:
+    from plugins_mcp.mcp.dialogue import Dialogue
 
 
 @dataclass(frozen=True)
@@ -92,7 +97,8 @@ CallResult = Answered | InputAsked | NotSent | RetryLater | Rejected | Ambiguous
 class SendState:
     """What the transport knows about one call. It writes these fields; they are read when the call ends.
 
-    `may_ask`, `next_round` and `kind` are those of the request, and are set before the call.
+    `may_ask`, `next_round` and `kind` are those of the request, and are set before the call, with the `dialogue` of one
+    that may ask.
     `sent`: at least one byte of the call may have left.
     `rounds`: the number of `tools/call` requests; more than one when the server asked for input.
     `answered`: the server answered, and the SDK then sent another request because of that answer.
@@ -106,6 +112,7 @@ class SendState:
     may_ask: bool = False
     next_round: NextRound | None = None
     kind: ReadKind | None = None
+    dialogue: "Dialogue | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,19 @@ def note_request(method: str) -> SendState | None:
     send_state.rounds += 1
     send_state.answered = False
     return send_state
+
+
+MAX_PROGRESS_CHARS = 2_000
+"""The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
+
+
+def valid_progress(progress: float, total: float | None, message: str | None) -> CallProgress | None:
+    """The progress report as it is sent on, with a cut message; None when it is not a number that JSON can express."""
+    if not math.isfinite(progress):
+        return None
+    if message is not None and len(message) > MAX_PROGRESS_CHARS:
+        message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
+    return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
 
 
 # Its requests.

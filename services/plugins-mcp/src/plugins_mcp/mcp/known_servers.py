@@ -1,4 +1,7 @@
-"""Servers that are known to keep state, by the package that their command starts: the mode where an entry has none."""
+"""Servers that are known to keep state, by the package that their command starts: the mode where an entry has none.
+
+So are those that are known to ask people in the middle of calls: over stdio a question names no call.
+"""
 
 import re
 
@@ -12,6 +15,7 @@ KEEP_STATE = {
     "@modelcontextprotocol/server-puppeteer": SessionMode.CONVERSATION,
     "puppeteer-mcp-server": SessionMode.CONVERSATION,
     "@modelcontextprotocol/server-sequential-thinking": SessionMode.CONVERSATION,
+    "@modelcontextprotocol/server-everything": SessionMode.CONVERSATION,
     "@modelcontextprotocol/server-memory": SessionMode.SUBJECT,
     "mcp-server-memory": SessionMode.SUBJECT,
 }

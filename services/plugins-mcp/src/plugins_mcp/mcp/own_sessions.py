@@ -16,6 +16,7 @@ from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Updates, Watched, Whose
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,12 @@ class OwnSessions(dict[str, OwnSession]):
         listed: McpServer,
         run: Callable[[McpServer], Coroutine[Any, Any, None]],
         policy: ConnectionPolicy,
+        updates: Updates,
         worker: SessionsOfWorker,
     ) -> None:
         """`run` runs the server of one session. `worker` has all sessions, these among them."""
         super().__init__()
+        self._updates = updates
         self._listed = listed
         self._worker = worker
         self._run_one = run
@@ -148,15 +151,20 @@ class OwnSessions(dict[str, OwnSession]):
             return f"{what} ({server}); {later}"
         return f"its worker has too many open sessions of all MCP servers ({worker}); {later}" if worker else ""
 
-    def open(self, owner: str, subject: str, *, lost: bool) -> None:
-        """Open a session. Calls wait until it is connected. Call it only while `run` runs."""
+    def open(self, owner: str, subject: str, *, lost: bool, asks: bool = False) -> None:
+        """Open a session. Calls wait until it is connected. Call it only while `run` runs.
+
+        `asks`: its owner can be asked; no other session declares to servers of earlier protocols that questions are
+        answered.
+        """
         if self._owners is None:
             raise RuntimeError("the sessions of this server have no owner yet")
 
         def changed(_: str) -> None:
             self._review(server)
 
-        server = McpServer(self._spec_of(owner), changed=changed, policy=self._policy)
+        watched = Watched(self._spec.name, self._updates, Whose(owner, subject))
+        server = McpServer(self._spec_of(owner, asks=asks), changed=changed, policy=self._policy, watched=watched)
         self[owner] = OwnSession(server, subject, lost=lost)
         server.connection.started()
         self._owners.create_task(self._run_one(server), name=f"mcp-server:{self._spec.name}, session {owner[:8]}")
@@ -175,7 +183,7 @@ class OwnSessions(dict[str, OwnSession]):
         yield [(self, owner) for owner in self], self._options.max_sessions
         yield [(each, owner) for each in self._worker.servers.values() for owner in each], self._worker.most
 
-    def _spec_of(self, owner: str) -> ServerSpec:
+    def _spec_of(self, owner: str, *, asks: bool) -> ServerSpec:
         """The server of one owner, whose session is its own."""
         transport = self._spec.transport
         if isinstance(transport, Stdio):
@@ -185,7 +193,8 @@ class OwnSessions(dict[str, OwnSession]):
                 env={name: value.replace(PLACEHOLDER, owner) for name, value in transport.env.items()},
                 cwd=transport.cwd and transport.cwd.replace(PLACEHOLDER, owner),
             )
-        return replace(self._spec, transport=transport, options=replace(self._options, session=SessionMode.SHARED))
+        options = replace(self._options, session=SessionMode.SHARED)
+        return replace(self._spec, transport=transport, options=options, asks=asks)
 
     def _review(self, server: McpServer) -> None:
         """Accept of a trusted server's listing in a session what was accepted for everybody."""

@@ -24,6 +24,7 @@ from plugins_mcp.mcp.circuit_breaker import (
     Permit,
     health_signal,
 )
+from plugins_mcp.mcp.dialogue import Slot
 from plugins_mcp.mcp.late_calls import LateCalls, Source
 from plugins_mcp.mcp.server_status import ServerStatus
 from plugins_mcp.mcp.session import Session
@@ -120,8 +121,10 @@ class ServerConnection:
         if not self._calm and (refused_now := self._refusal(source)):
             return refused_now
         try:
-            async with asyncio.timeout(timeout_s) as total, self._slot() as has_slot:
-                session = await self._next_session() if has_slot else None
+            async with asyncio.timeout(timeout_s) as total, self._slot(total) as slot:
+                if send_state.dialogue is not None:
+                    send_state.dialogue.slot = slot
+                session = await self._next_session() if slot.held else None
                 while session is not None and not known.is_set():
                     await known.wait()
                     session = await self._next_session()
@@ -137,7 +140,7 @@ class ServerConnection:
                     return result
                 finally:
                     end = TimedOut(send_state.sent) if total.expired() else result
-                    self._call_ended(admitted, end, time.monotonic() - started, granted_s)
+                    self._call_ended(admitted, end, time.monotonic() - started - slot.paused_s, granted_s)
         except TimeoutError:
             return TimedOut(send_state.sent)
 
@@ -167,9 +170,9 @@ class ServerConnection:
         return _Admitted(session, permit, source, own)
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncGenerator[bool]:
-        """Hold one of the server's slots, given out in order; False when the circuit opened during the wait."""
-        acquired = False
+    async def _slot(self, total: asyncio.Timeout) -> AsyncGenerator[Slot]:
+        """Hold one of the server's slots, given out in order; none is held when the circuit opened during the wait."""
+        slot = Slot(self._slots, total)
         self._calls += 1
         self.idle.clear()
         try:
@@ -177,13 +180,12 @@ class ServerConnection:
                 async with asyncio.timeout(None) as wait:
                     self._waiting.add(wait)
                     try:
-                        acquired = await self._slots.acquire()
+                        await slot.take()
                     finally:
                         self._waiting.discard(wait)
-            yield acquired
+            yield slot
         finally:
-            if acquired:
-                self._slots.release()
+            slot.give_back()
             self._calls -= 1
             if not self._calls:
                 self.idle.set()
@@ -207,15 +209,18 @@ class ServerConnection:
         """Call within the tool's idle timeout, which starts again with each progress report."""
         tool, _ = admitted.source
         limit = self._spec.options.idle_limit(tool) if self._has_idle_limits else None
+        slot = send_state.dialogue.slot if send_state.dialogue else None
 
         def progressed(progress: CallProgress) -> None:
-            if limit is not None and not idle.expired():
+            if limit is not None and not idle.expired() and not (slot and slot.paused):
                 idle.reschedule(asyncio.get_running_loop().time() + limit)
             self._answered(admitted.source)
             on_progress(progress)
 
         try:
             async with asyncio.timeout(limit) as idle:
+                if slot is not None and limit is not None:
+                    slot.idles(idle, limit)
                 return await admitted.session.call(tool, arguments, send_state, progressed, meta)
         except TimeoutError:
             return TimedOut(send_state.sent, quiet_s=limit)

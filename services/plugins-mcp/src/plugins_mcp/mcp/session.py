@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from importlib import import_module
@@ -11,7 +10,6 @@ from typing import Any, Protocol, TypeVar, cast
 from mcp import Client, ClientSession, MCPError
 from mcp import types as sdk
 from mcp.client import IncomingMessage
-from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
@@ -20,12 +18,14 @@ from pydantic import ValidationError
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import NextRound
-from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call
+from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call, valid_progress
 from plugins_mcp.mcp.content import bound_blocks
+from plugins_mcp.mcp.dialogue import OwnQuestions
 from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
     BOUNDED,
+    LEFT_OUT,
     LISTS,
     MAX_CATALOG_BYTES,
     Listing,
@@ -33,22 +33,19 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
-from plugins_mcp.mcp.questions import asked, input_responses
+from plugins_mcp.mcp.questions import asked, input_responses, not_visited
 from plugins_mcp.mcp.reads import read
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
+from plugins_mcp.mcp.subscriptions import follow_changes
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Watched
 
 log = logging.getLogger(__name__)
 
 NOISY_LOGGERS = ("httpx2", "mcp")
 """Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 MAX_PAGES = 100
-MAX_PROGRESS_CHARS = 2_000
-"""The longest message of one progress notification. A response channel keeps some hundreds of them for each call."""
-SUBSCRIBE_TIMEOUT_SECONDS = 30.0
-RESUBSCRIBE_SECONDS = (1.0, 30.0)
-"""The first and the longest pause before a broken subscription is opened again."""
 
 _CLIENT_INFO = sdk.Implementation(name="callstream", version="1")
 _LIST_CHANGES = (
@@ -70,13 +67,16 @@ class Session:
     """One session. The owner opens and closes it; in between any task may call tools.
 
     `changed` is called when the server announces another listing. `ended` is set once the session is lost: the owner
-    must then close it. Both happen while messages are read. `idle` is set while no call is in progress.
+    must then close it. Both happen while messages are read. `idle` is set while no call is in progress. `watched` are
+    the resources whose updates are wanted.
     """
 
     client: Client
     """The SDK's client, once the session is open."""
 
-    def __init__(self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None], watched: Watched
+    ) -> None:
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -86,7 +86,8 @@ class Session:
         self._mode = mode
         self._child = child
         self._changed = changed
-        self._calls = 0
+        self._watched = watched
+        self._questions = OwnQuestions(spec)
         self._malformed: list[Quarantined] = []
         self._listed = 0
         """About how many characters all pages of all listings had."""
@@ -101,6 +102,7 @@ class Session:
                 mode=self._mode,
                 cache=None,
                 message_handler=self._on_message,
+                elicitation_callback=self._questions.ask if self._spec.asks else None,
                 client_info=_CLIENT_INFO,
             )
             self.client = await stack.enter_async_context(client)
@@ -108,6 +110,7 @@ class Session:
             if negotiated is not None and (dispatcher := connection.direct(negotiated)) is not None:
                 direct = direct_session(dispatcher, negotiated, _CLIENT_INFO)
                 self._direct = await stack.enter_async_context(direct)
+            stack.enter_context(self._watched.in_session(client.server_capabilities.resources))
             yield
 
     async def _transport(self) -> AbstractAsyncContextManager[Connection]:
@@ -144,22 +147,30 @@ class Session:
         finished = False
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if not finished and (valid := _valid_progress(progress, total, message)):
+            if not finished and (valid := valid_progress(progress, total, message)):
                 on_progress(valid)
 
+        modern = self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if not modern and (refused := not_visited(send_state.next_round)):
+            return refused
         token = current_call.set(send_state)
-        self._calls += 1
+        self._questions.calls.add(send_state)
         self.idle.clear()
         try:
             fields = cast("RequestParamsMeta | None", meta)
             if send_state.kind:
-                result = await read(self._direct or self.client.session, send_state.kind, tool, arguments, fields)
+                result = await read(
+                    self._direct or self.client.session, send_state.kind, tool, arguments, fields, self._watched
+                )
             else:
-                result = await self._call_tool(tool, arguments, report, fields, send_state.next_round)
+                brings = send_state.next_round if modern else None
+                result = await self._call_tool(tool, arguments, report, fields, brings)
             if isinstance(result, sdk.CallToolResult):
                 return Answered(result)
             return asked(result, send_state, self._spec.options.addresses)
         except (MCPError, ValidationError) as error:
+            if not modern and (wanted := self._questions.wanted_first(error, send_state)) is not None:
+                return wanted
             return classify_error(error, send_state, lost=self.ended.is_set())
         except Exception as error:
             log.exception("MCP server %r: internal error in a call of %r", self._spec.name, tool)
@@ -167,8 +178,8 @@ class Session:
         finally:
             finished = True
             current_call.reset(token)
-            self._calls -= 1
-            if not self._calls:
+            self._questions.calls.discard(send_state)
+            if not self._questions.calls:
                 self.idle.set()
 
     async def _call_tool(
@@ -215,41 +226,20 @@ class Session:
             resources=tuple(item for page in resources for item in page.resources),
             templates=tuple(item for page in templates for item in page.resource_templates),
             prompts=tuple(item for page in prompts for item in page.prompts),
+            unread=sum((page.meta or {}).get(LEFT_OUT, 0) for page in (*resources, *templates, *prompts)),
+            ttl_ms=min(
+                (page.ttl_ms for page in (*tools, *resources, *templates, *prompts) if page.ttl_ms), default=None
+            ),
         )
 
     async def subscribe(self) -> None:
-        """Subscribe to change notifications (protocols of 2026 and later) and call `changed` for each.
+        """Call `changed` for each announced change of a list, and keep the subscriptions to watched resources: see
+        `follow_changes`."""
+        await follow_changes(self.client, self._changed, self._watched)
 
-        Runs until cancelled, and returns when the server takes no subscriptions. Older servers send notifications
-        without one.
-        """
-        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return
-        has = self.client.server_capabilities
-        delay, longest = RESUBSCRIBE_SECONDS
-        while True:
-            try:
-                async with (
-                    asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS) as acknowledgement,
-                    self.client.listen(
-                        tools_list_changed=True,
-                        resources_list_changed=has.resources is not None,
-                        prompts_list_changed=has.prompts is not None,
-                    ) as subscription,
-                ):
-                    acknowledgement.reschedule(None)
-                    delay = RESUBSCRIBE_SECONDS[0]
-                    self._changed()  # a change between the listing and this subscription is not announced
-                    async for _ in subscription:
-                        self._changed()
-            except MCPError as error:
-                if error.code == METHOD_NOT_FOUND:
-                    return
-            except (SubscriptionLost, TimeoutError):
-                pass
-            self._changed()  # changes during the gap are not replayed, and the server may be gone
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, longest)
+    def updated(self, uri: str) -> None:
+        """The server says that a resource was updated."""
+        self._watched.updated(uri)
 
     async def _optional(self, fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
         try:
@@ -289,12 +279,5 @@ class Session:
     async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, _LIST_CHANGES):
             self._changed()
-
-
-def _valid_progress(progress: float, total: float | None, message: str | None) -> CallProgress | None:
-    """The progress report as it is sent on, with a cut message; None when it is not a number that JSON can express."""
-    if not math.isfinite(progress):
-        return None
-    if message is not None and len(message) > MAX_PROGRESS_CHARS:
-        message = f"{message[: MAX_PROGRESS_CHARS - 1]}…"
-    return CallProgress(progress, total if total is not None and math.isfinite(total) else None, message)
+        elif isinstance(message, sdk.ElicitCompleteNotification):
+            self._questions.visited(message.params.elicitation_id)

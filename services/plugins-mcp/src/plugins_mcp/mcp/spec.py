@@ -92,7 +92,7 @@ class ServerSpec:
     """One usable server. `secrets` are the strings that `redact` removes from every text that is shown.
 
     `credentials` are those of them that the configuration names as such. The others, such as a time zone, may be a
-    proper part of an answer.
+    proper part of an answer. `asks`: its sessions declare that questions are answered.
     """
 
     name: str
@@ -100,6 +100,7 @@ class ServerSpec:
     options: ServerOptions = ServerOptions()
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     credentials: frozenset[str] = field(default=frozenset(), repr=False)
+    asks: bool = True
 
     @property
     def keeps_state(self) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dialog_engine.model import ChatEvent, QuestionStatus, ToolCall, Turn
@@ -25,6 +26,7 @@ from dialog_engine.tool_calls.values import timed
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.encryption import Cipher
 from plugins_contract.errors import ErrorCode
+from plugins_contract.held import HeldState
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
@@ -205,13 +207,30 @@ class PendingQuestions:
                 raise AnswerRefusedError(problems)
         answers = {**asked.answers, place: Answer(given.status, now, content, given.key_id)}
         complete = len(answers) == len(asked.asking.asked.questions)
+        request = partial(self._next, asked, answers) if complete else None
+        return await self._commit(found, answers, request, None, resume)
 
-        def request(_: Turn) -> ToolCallRequested:
-            tool = self._source.find(asked.call.tool_name)
-            timeout = (tool.timeout_ms if isinstance(tool, ToolEntry) else None) or self._call_timeout_ms
-            return rules.next_request(asked.asking, answers, cipher=self._cipher, deadline=self._now_ms() + timeout)
+    def _next(self, asked: AskedRound, answers: Answers, _: Turn, *, again: bool = False) -> ToolCallRequested:
+        tool = self._source.find(asked.call.tool_name)
+        timeout = (tool.timeout_ms if isinstance(tool, ToolEntry) else None) or self._call_timeout_ms
+        deadline = self._now_ms() + timeout
+        return rules.next_request(asked.asking, answers, cipher=self._cipher, deadline=deadline, again=again)
 
-        return await self._commit(found, answers, request if complete else None, None, resume)
+    async def over(self, found: FoundRound, state: HeldState, resume: Resume) -> None:
+        """Settle an open question that its server does not wait for any more, and `resume` the turn if it was parked.
+
+        The next round brings what became of the call. If that was lost with its session, the call ends, or runs again.
+        Raises StorageUnavailableError.
+        """
+        asked, now = found.asked, self._now_ms()
+        answer = Answer(QuestionStatus.ANSWERED, now)  # the address was visited
+        if asked.asking.asked.holder:
+            answer = Answer(QuestionStatus.WITHDRAWN, now, reason="its server does not wait for the answer any more")
+        answers = asked.ended(answer)
+        is_lost = state is HeldState.LOST
+        outcome = rules.lost(asked.asking) if is_lost else None
+        request = None if outcome else partial(self._next, asked, answers, again=is_lost)
+        await self._commit(found, answers, request, outcome, resume)
 
     async def _commit(
         self,

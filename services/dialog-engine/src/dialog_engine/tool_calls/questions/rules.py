@@ -131,19 +131,24 @@ _FORMATS: Mapping[str, tuple[Callable[[str], bool], str]] = {
 }
 
 
-def next_request(asking: Asking, answers: Answers, *, cipher: Cipher, deadline: int) -> ToolCallRequested:
-    """The request of the next round, with the answers and exactly the server's state.
+def next_request(
+    asking: Asking, answers: Answers, *, cipher: Cipher, deadline: int, again: bool = False
+) -> ToolCallRequested:
+    """The request of the next round, with the answers and exactly the server's state. `again`: the call is to run from
+    its beginning.
 
     Raises:
         UnsupportedEventError: the request of the round before cannot be decrypted.
     """
     before = open_request(decode_request(asking.request.encode()), cipher)
-    number = 1 + (before.next_round.number if before.next_round else 1)
+    asked, number = asking.asked, 1 + (before.next_round.number if before.next_round else 1)
     call = before.correlation_id.partition(":")[0]
     channel = before.response_channel.removesuffix(before.correlation_id)
     responses: dict[str, Any] = {}
-    for place, question in enumerate(asking.asked.questions, 1):
+    for place, question in enumerate(asked.questions, 1):
         answer = answers[place]
+        if answer.status not in _ACTIONS:
+            continue  # nobody answered, and the server does not wait
         responses[question.key] = {"action": _ACTIONS[answer.status]}
         if answer.content is not None:
             responses[question.key]["content"] = answer.content
@@ -155,7 +160,7 @@ def next_request(asking: Asking, answers: Answers, *, cipher: Cipher, deadline: 
         deadline=deadline,
         execution_class=ExecutionClass.ONCE,
         sealed=msgspec.UNSET,
-        next_round=NextRound(number, responses, asking.asked.state),
+        next_round=NextRound(number) if again else NextRound(number, responses, asked.state, asked.holder),
     )
     request = approve(request, before.approved.by if before.approved else "")
     return seal_request(request, cipher)
@@ -171,3 +176,13 @@ def unanswered(seconds: int) -> ToolOutcome:
     """The outcome of a call whose question nobody answered within so many seconds."""
     message = f"nobody answered the question of its server within {seconds} seconds, so the call did not go on"
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.INPUT_EXPIRED, message)
+
+
+def lost(asking: Asking) -> ToolOutcome | None:
+    """The outcome of a call that was open at a worker, or in a session, that has ended; None if it may run again."""
+    if decode_request(asking.request.encode()).execution_class is ExecutionClass.REPEATABLE:
+        return None
+    message = "its server asked a question in the middle of it, and the session ended before anybody answered"
+    return ToolOutcome.failure(
+        CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN, f"{message}: it is not known whether it took effect"
+    )

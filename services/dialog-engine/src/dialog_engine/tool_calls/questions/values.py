@@ -210,6 +210,10 @@ class QuestionStore(Protocol):
         """A round of a turn of that subject."""
         ...
 
+    async def waiting(self, correlation_id: str, number: int) -> tuple[bool, FoundRound | None]:
+        """Whether a running turn waits for the call, of any subject, and that round, if it is committed."""
+        ...
+
     async def pending(self, subject: str, limit: int) -> Sequence[FoundRound]:
         """The rounds in running turns of the subject with an open question, the oldest first."""
         ...

@@ -1,0 +1,174 @@
+"""Questions of a real server of an earlier protocol, from the middle of the call to the person and back."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from tests.integration.engines import Engine, Model, Start
+from tests.integration.test_questions import Asking, place, result, statuses
+from tests.integration.test_replicas import Place
+from tests.integration.test_worker_held_calls import ACCEPT, Earlier, earlier, served, traced
+from tests.marks import promise
+from tests.support.hidden import files_with, keys_with
+from tests.support.processes import Process
+from tests.support.waiting import wait_until
+from tests.support.working import working
+
+__all__ = ["earlier", "place"]
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def asking(model: Model) -> Asking:
+    return Asking(model)
+
+
+@asynccontextmanager
+async def ready(start: Start, **changes: Any) -> AsyncGenerator[Engine]:
+    async with start(**changes) as engine:
+        await wait_until(lambda: engine.offers(10), 90, what="the tools")
+        yield engine
+
+
+@pytest.fixture
+async def engine(start: Start, redis_url: str, tmp_path: Path) -> AsyncGenerator[Engine]:
+    async with served(tmp_path) as config, working(redis_url, config), ready(start) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def killable(redis_url: str, config: Path) -> AsyncGenerator[Process]:
+    """A worker that is a process of its own, and waits long for a server that starts again."""
+    environment = {"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)}
+    worker = Process([sys.executable, "-m", "tests.support.quick_worker", "--patient"], env=environment)
+    try:
+        yield worker
+    finally:
+        worker.close()
+
+
+async def begun(asking: Asking, engine: Engine, tool: str = "book", **arguments: Any) -> dict[str, Any]:
+    [question] = await asking.begin(engine, f"earlier__{tool}", **(arguments or {"city": "Bonn"}))
+    return question
+
+
+@promise("a question in the middle of a call reaches its person, who answers at any engine")
+async def test_an_answer_at_another_engine(place: Place, redis_url: str, asking: Asking, tmp_path: Path) -> None:
+    async with served(tmp_path) as config, working(redis_url, config), place.engines() as (here, there):
+        await wait_until(lambda: here.offers(10), 90, what="the tools")
+        question = await begun(asking, here)
+        assert (question["kind"], question["message"]) == ("form", "When to Bonn?")
+        answer = {"action": "accept", "content": {"day": "2026-11-26"}}
+        assert (await asking.answer(there, question, **answer))[0] == 200
+        events = await asking.ended(there)
+    assert statuses(events, "question") == ["asked", "answered"]
+    assert result(events)["result"]["text"].startswith("accept {'day': '2026-11-26', 'seats': 2}"), "with its default"
+
+
+@promise("Stop and an expiry answer a question in the middle of a call with cancel, and cancel the call")
+async def test_stop(engine: Engine, asking: Asking, tmp_path: Path) -> None:
+    question = await begun(asking, engine)
+    assert (await engine.client.post(f"/v1/turns/{asking.turn_id}/cancel")).is_success
+    assert statuses(await asking.ended(engine), "question")[-1] == "withdrawn"
+    assert await traced(tmp_path / "trace", "cancel") == ["book Bonn", "cancel"]
+    assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
+
+
+@promise("Stop and an expiry answer a question in the middle of a call with cancel, and cancel the call")
+async def test_nobody_answers(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
+    async with (
+        served(tmp_path) as config,
+        working(redis_url, config),
+        ready(start, question_timeout_seconds=1) as engine,
+    ):
+        await begun(asking, engine)
+        assert result(await asking.ended(engine))["error"]["code"] == "INPUT_EXPIRED"
+        assert await traced(tmp_path / "trace", "cancel") == ["book Bonn", "cancel"]
+
+
+async def test_an_erased_conversation(engine: Engine, asking: Asking, tmp_path: Path) -> None:
+    await begun(asking, engine)
+    assert (await engine.client.delete("/v1/me/data")).is_success
+    assert await traced(tmp_path / "trace", "cancel") == ["book Bonn", "cancel"]
+
+
+@promise("a question in the middle of a call is withdrawn when its session ends, and the crash table ends the call")
+async def test_the_child_dies(engine: Engine, asking: Asking, earlier: Earlier) -> None:
+    question = await begun(asking, engine)
+    await earlier.begin("die")
+    events = await asking.ended(engine)
+    assert statuses(events, "question") == ["asked", "withdrawn"]
+    assert result(events)["error"]["code"] == "OUTCOME_UNKNOWN"
+    assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
+
+
+@promise("a question in the middle of a call is withdrawn when its session ends, and the crash table ends the call")
+async def test_a_call_that_may_run_again_asks_again(
+    start: Start, redis_url: str, asking: Asking, earlier: Earlier, tmp_path: Path
+) -> None:
+    tools = {"book": {"executionClass": "repeatable"}}
+    async with served(tmp_path, tools=tools) as config, killable(redis_url, config), ready(start) as engine:
+        first = await begun(asking, engine)
+        await earlier.begin("die")
+        [second] = await asking.asked(engine, but=(first["questionId"],))
+        assert (await asking.answer(engine, second, **ACCEPT))[0] == 200
+        events = await asking.ended(engine)
+    assert "accept" in result(events)["result"]["text"]
+    assert [each for each in statuses(events, "question") if each != "asked"] == ["withdrawn", "answered"]
+
+
+@promise("a question in the middle of a call is withdrawn when its worker dies, and the crash table ends the call")
+async def test_the_worker_is_killed(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
+    async with served(tmp_path) as config, killable(redis_url, config) as worker, ready(start) as engine:
+        question = await begun(asking, engine)
+        worker.kill()
+        events = await asking.ended(engine)
+        assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
+    assert statuses(events, "question") == ["asked", "withdrawn"]
+    assert result(events)["error"]["code"] == "OUTCOME_UNKNOWN"
+
+
+async def test_the_server_takes_its_question_back(engine: Engine, asking: Asking) -> None:
+    await begun(asking, engine, "hasty", x=1)
+    events = await asking.ended(engine)
+    assert statuses(events, "question") == ["asked", "withdrawn"]
+    assert result(events)["result"]["text"] == "nobody was quick enough"
+
+
+@promise("a call whose server wants an address visited first goes on when the server says that it was")
+async def test_the_server_says_that_the_address_was_visited(engine: Engine, asking: Asking, earlier: Earlier) -> None:
+    question = await begun(asking, engine, "guarded", x=1)
+    assert (question["kind"], question["host"]) == ("url", "example.com")
+    await earlier.begin("visit", say=True)
+    events = await asking.ended(engine)
+    assert statuses(events, "question") == ["asked", "answered"]
+    assert result(events)["result"]["text"] == "guarded result"
+
+
+@promise("answers to questions in the middle of a call are nowhere in clear where encryption is on")
+async def test_no_answer_is_in_clear(
+    start: Start, redis_url: str, redis: Redis, asking: Asking, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (work := tmp_path / "work").mkdir()
+    keys = tmp_path / "encryption.keys"
+    keys.write_text("n" * 32)
+    async with (
+        served(work) as config,
+        working(redis_url, config, encryption_keys_file=keys),
+        ready(start, encryption_keys_file=keys) as engine,
+    ):
+        question = await begun(asking, engine, city="Canaria")
+        content = {"day": "2031-03-17", "seats": 2}
+        assert (await asking.answer(engine, question, action="accept", content=content))[0] == 200
+        assert "2031-03-17" in result(await asking.ended(engine))["result"]["text"], "the server has it"
+        appended = Path(str((await redis.config_get("dir"))["dir"])) / "appendonlydir"
+        for canary in ("2031-03-17", "When to Canaria"):
+            assert await keys_with(redis, canary) == []
+            assert files_with(tmp_path, canary) == []
+            assert files_with(appended, canary) == []
+            assert canary not in caplog.text
