@@ -106,16 +106,14 @@ class _Run:
         """The seconds until the round of an answer that was given when there was no worker any more."""
         self._kill_worker()
         last = self._left.pop()
-        began = time.time()
-        self._send(last)
+        began = self._send(last)
         self._stack.start_worker(wait=False)
         return self._began(last[0]) - began
 
     def _answer(self, count: int, *, ends: str) -> None:
         for _ in range(count):
             each = self._left.pop()
-            began = time.time()
-            self._send(each)
+            began = self._send(each)
             self._took.append((self._began(each[0]) - began) * 1000)
             self._expect([each], ends, "nothing was killed in its round")
 
@@ -139,10 +137,14 @@ class _Run:
             if times > 1:
                 self._findings.append(f"twice: an answer was sent {times} times: {line}")
 
-    def _send(self, of: tuple[str, str]) -> None:
-        status = answer(self._engine.http, of[1], question_of(self._engine.http, of[1]))
+    def _send(self, of: tuple[str, str]) -> float:
+        """Answer the question of a turn. When that began, in seconds of Unix."""
+        question = question_of(self._engine.http, of[1])
+        began = time.time()
+        status = answer(self._engine.http, of[1], question)
         if status != 200:
             self._findings.append(f"lost: an open question is not answerable: {status}")
+        return began
 
     def _began(self, city: str) -> float:
         """When the server began the round with the answer, in seconds of Unix."""
