@@ -39,6 +39,7 @@ from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transport_options import Http, Stdio, Transport
+from plugins_mcp.mcp.watched import Updates, Watched
 from tests.support.beginnings import begin
 from tests.support.engine_stores import store_of
 from tests.support.processes import ROOT, Process
@@ -147,7 +148,7 @@ async def answer(redis_url: str, server: Sequence[str]) -> None:
         session, slots = None, asyncio.Semaphore(ServerOptions().concurrency)
         if (transport := _transport(server)) is not None:
             spec = ServerSpec("bare", transport)
-            session = Session(spec, spec.options.protocol, ChildDiagnostics(), lambda: None)
+            session = Session(spec, spec.options.protocol, ChildDiagnostics(), lambda: None, Watched("bare", Updates()))
             await stack.enter_async_context(session.opened())
             await session.list_all()
         tasks = await stack.enter_async_context(asyncio.TaskGroup())

@@ -169,14 +169,14 @@ def long_conversation(browser: Browser, address: str) -> None:
 
 
 def load_all(page: Page) -> None:
-    """Show earlier messages until the first one is there."""
-    first, earlier = page.get_by_text("user 0:"), page.get_by_role("button", name="Show earlier messages")
-    while not first.count():
-        if earlier.count():
-            earlier.click()
-        page.get_by_test_id("conversation").hover()
+    """Show earlier messages until there are no more."""
+    earlier = page.get_by_test_id("older")
+    page.mouse.move(600, 400)
+    while earlier.is_visible():
         page.mouse.wheel(0, -1_000_000)
+        earlier.dispatch_event("click")  # while messages are added a button never stands still, as a click needs
         page.wait_for_timeout(50)
+    page.get_by_text("user 0:").wait_for(state="attached")
 
 
 def engine_share(browser: Browser, engines: Sequence[Relay], tokens: int, rounds: int) -> None:

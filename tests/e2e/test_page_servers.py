@@ -168,6 +168,7 @@ def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> N
 
     chat.input.fill("")
     chat.input.press_sequentially("@picture")
+    expect(part("offer")).to_have_count(1)
     chat.input.press("Enter")
     expect(chat.notice).to_contain_text("This resource has no text")
 

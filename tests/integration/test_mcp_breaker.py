@@ -98,7 +98,7 @@ async def test_an_open_one_refuses_without_waiting_for_a_slot() -> None:
     ):
         await server.call("overloaded", {}, timeout_s=5)
         # The only slot is taken, as by a call from before the circuit opened.
-        async with server.connection._slot():  # pyright: ignore[reportPrivateUsage]
+        async with asyncio.timeout(None) as total, server.connection._slot(total):  # pyright: ignore[reportPrivateUsage]
             assert isinstance(await asyncio.wait_for(server.call("hang", {}, timeout_s=20), 2), NotSent)
 
 

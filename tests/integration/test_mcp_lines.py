@@ -25,6 +25,7 @@ from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import TERMINATE_SECONDS, ChildDiagnostics
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Updates, Watched
 from tests.integration.servers import script
 from tests.support.waiting import wait_until
 
@@ -198,7 +199,7 @@ class Seen:
 
 @asynccontextmanager
 async def opened(spec: ServerSpec, changed: Callable[[], None] = lambda: None) -> AsyncGenerator[Session]:
-    session = Session(spec, spec.options.protocol, ChildDiagnostics(), changed)
+    session = Session(spec, spec.options.protocol, ChildDiagnostics(), changed, Watched(spec.name, Updates()))
     async with session.opened():
         await session.list_all()
         yield session

@@ -2,9 +2,10 @@
 
 import base64
 import json
+import sqlite3
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,13 @@ import httpx2
 from dialog_engine.identity.api_keys import add_key
 from tests.integration.engines import Engine, Start
 from tests.marks import promise
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, Process
+from tests.support.stack import QUICK_WORKER
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
+MOST_MB = 128
+"""Twice the longest answer that is read, and what reading it takes."""
 SERVER = ROOT / "tests" / "integration" / "servers" / "reading.py"
 RULES = """
 [[allow]]
@@ -38,6 +42,7 @@ class Place:
     engine: Engine
     ann: dict[str, str]
     bob: dict[str, str]
+    worker: Process | None = None
 
     async def get(self, path: str, who: dict[str, str], **query: str) -> httpx2.Response:
         return await self.engine.client.get(path, headers=who, params=query)
@@ -53,17 +58,34 @@ class Place:
 
 @asynccontextmanager
 async def serving(
-    start: Start, redis_url: str, folder: Path, number: int = 3, rules: str = RULES
+    start: Start,
+    redis_url: str,
+    folder: Path,
+    number: int = 3,
+    rules: str = RULES,
+    *,
+    process: bool = False,
+    engine_checks: bool = True,
 ) -> AsyncGenerator[Place]:
-    """A worker that has the server with so many more resources, and an engine."""
+    """A worker that has the server with so many more resources, in a process of its own or not, and an engine, which
+    has the file of rights or not."""
     config, rights = folder / "mcp.json", folder / "rights.toml"
     command = {"command": sys.executable, "args": [str(SERVER), str(number)]}
     config.write_text(json.dumps({"mcpServers": {"notes": command}}))
     rights.write_text(rules)
     keys = folder / "keys.json"
     ann, bob = ({"authorization": f"Bearer {add_key(keys, name, ['user'], None)[1]}"} for name in ("ann", "bob"))
-    async with working(redis_url, config, rights_file=rights), start(api_keys_file=keys, rights_file=rights) as engine:
-        place = Place(engine, ann, bob)
+    async with AsyncExitStack() as stack:
+        worker = None
+        if process:
+            env = {"REDIS_URL": redis_url, "MCP_CONFIG": str(config), "RIGHTS_FILE": str(rights), "HEALTH_PORT": "0"}
+            worker = Process(QUICK_WORKER, env=env)
+            stack.callback(worker.close)
+        else:
+            await stack.enter_async_context(working(redis_url, config, rights_file=rights))
+        checks = {"rights_file": rights} if engine_checks else {}
+        engine = await stack.enter_async_context(start(api_keys_file=keys, **checks))
+        place = Place(engine, ann, bob, worker)
 
         async def listed() -> bool:
             return bool((await place.get("/v1/resources", ann)).json()["resources"])
@@ -77,7 +99,7 @@ async def test_resources_and_prompts_are_read_by_api(start: Start, redis_url: st
     async with serving(start, redis_url, tmp_path) as place:
         ann = place.ann
         listed = (await place.get("/v1/resources", ann, query="notes://", limit="2")).json()
-        assert (len(listed["resources"]), listed["more"], listed["leftOut"]) == (2, 6, 0)
+        assert (len(listed["resources"]), listed["more"], listed["leftOut"]) == (2, 7, 0)
         found = (await place.get("/v1/resources", ann, query="one")).json()["resources"]
         assert [(each["uri"], each["title"], each["mimeType"]) for each in found] == [
             ("notes://a/one", "One", "text/plain")
@@ -130,7 +152,7 @@ async def test_what_a_sender_has_no_right_to_is_not_there_for_them(
     start: Start, redis_url: str, tmp_path: Path
 ) -> None:
     async with serving(start, redis_url, tmp_path) as place:
-        for who, most in ((place.ann, 8), (place.bob, 1)):
+        for who, most in ((place.ann, 9), (place.bob, 1)):
             listed = (await place.get("/v1/resources", who, limit="1000")).json()["resources"]
             assert len(listed) == most
             assert "secret" not in json.dumps(listed)
@@ -144,3 +166,55 @@ async def test_what_a_sender_has_no_right_to_is_not_there_for_them(
         shown = json.dumps((await place.get("/v1/tools", place.bob)).json())
         assert "notes://a/one" in shown
         assert "secret" not in shown
+    names = [
+        ("ann", "resource:notes://secret/key"),
+        ("bob", "resource:notes://secret/key"),
+        ("bob", "prompt:summary"),
+        ("bob", "resource:notes://people/{name}"),
+    ]
+    assert refused_reads(tmp_path) == names
+
+
+def refused_reads(folder: Path) -> list[tuple[str, str]]:
+    """What the audit says of them: who, and what of the server."""
+    with closing(sqlite3.connect(folder / "engine.sqlite3")) as store:
+        rows = store.execute("SELECT subject, tool FROM audit WHERE action = 'read.refused' AND server = 'notes'")
+        return rows.fetchall()
+
+
+@promise("a resource or prompt that a sender has no right to is neither listed nor found nor read")
+async def test_what_the_worker_alone_refuses_is_not_there_either(start: Start, redis_url: str, tmp_path: Path) -> None:
+    async with serving(start, redis_url, tmp_path, engine_checks=False) as place:
+        for who, status in ((place.ann, 200), (place.bob, 200)):
+            assert (await place.read(who, "notes://a/one"))[0] == status
+        status, body = await place.read(place.bob, "notes://secret/key")
+        assert (status, body["code"]) == (404, "RESOURCE_NOT_FOUND")
+        status, body = await place.post("/v1/prompts/get", place.bob, name="summary", arguments={"text": "x"})
+        assert (status, body["code"]) == (404, "PROMPT_NOT_FOUND")
+    assert refused_reads(tmp_path) == [("bob", "resource:notes://secret/key"), ("bob", "prompt:summary")]
+
+
+@promise("a resource of 100 MB is refused with its code, in bounded memory of the worker")
+async def test_an_enormous_resource_does_not_fill_the_memory_of_the_worker(
+    start: Start, redis_url: str, tmp_path: Path
+) -> None:
+    async with serving(start, redis_url, tmp_path, process=True) as place:
+        assert place.worker
+        assert (await place.read(place.ann, "notes://a/one"))[0] == 200
+        before = most_memory(place.worker)
+        status, body = await place.read(place.ann, "notes://enormous")
+        assert (status, body["code"]) == (502, "NETWORK_ERROR"), body
+        grown = (most_memory(place.worker) - before) / 1e6
+        print(f"+{grown:.0f} MB")
+        assert grown <= MOST_MB
+
+        async def reads_again() -> bool:
+            return (await place.read(place.ann, "notes://a/one"))[0] == 200
+
+        await wait_until(reads_again, 30, what="the server after it")
+
+
+def most_memory(process: Process) -> int:
+    """The most memory that it had so far, in bytes."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmHWM")))

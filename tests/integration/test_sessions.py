@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from plugins_contract.ledger.session_leases import forget_sessions
 from plugins_contract.outcomes import ToolOutcome
 from plugins_contract.pools import OWN_POOL
 from plugins_contract.sessions import SessionMode, owner
+from plugins_mcp.mcp.own_sessions import SPARED_SECONDS
 from tests.marks import promise
 from tests.support.notes import Notes, config, text, workers
 from tests.support.processes import Process
@@ -125,10 +127,12 @@ async def deleted(notes: Notes, conversation: str) -> None:
 @promise("a thousand conversations that want a session of their own are bounded, refused by name, and hurt no other")
 async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with workers(notes, redis_url, config(tmp_path, maxSessions=3, maxSessionsPerSubject=2), 1):
+        began = time.monotonic()
         asked = [await notes.ask(f"c{n}", text="a") for n in range(1000)]
         outcomes = [await notes.caller.outcome(each, 60) for each in asked]
         refused = [each.error for each in outcomes if each.error]
-        assert len(outcomes) - len(refused) == 2
+        turns = 1 + (time.monotonic() - began) // SPARED_SECONDS  # then a session that nobody uses gives up its place
+        assert 2 <= len(outcomes) - len(refused) <= 2 * turns
         assert {each.code for each in refused} == {ErrorCode.OVERLOADED}
         assert "too many open sessions of this user (2)" in refused[0].message
         assert await notes.result("theirs", text="a", subject="bob") == "a"

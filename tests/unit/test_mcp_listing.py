@@ -15,12 +15,13 @@ from plugins_mcp.mcp.listing import (
     MAX_INSTRUCTIONS_CHARS,
     MAX_NAME_CHARS,
     MAX_OTHERS,
+    MAX_RESOURCES,
+    MAX_RESOURCES_BYTES,
     Listing,
-    approval,
-    execution_class,
     remove_malformed_tools,
     to_catalog,
 )
+from plugins_mcp.mcp.policies import approval, execution_class
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http
 from tests.marks import promise
@@ -219,10 +220,25 @@ def test_everything_else_in_a_catalog_has_a_limit() -> None:
             prompts=tuple(sdk.Prompt(name=long, description=long, arguments=arguments) for _ in many),
         ),
     )
-    assert (len(catalog.quarantined), len(catalog.resources), len(catalog.prompts)) == (MAX_OTHERS,) * 3
+    assert (len(catalog.quarantined), len(catalog.prompts)) == (MAX_OTHERS,) * 2
+    assert MAX_RESOURCES_BYTES - 10_000 < len(msgspec.json.encode(catalog.resources)) <= MAX_RESOURCES_BYTES + 5_000
+    assert catalog.left_out == 5_001 - len(catalog.resources) + 5_000 - MAX_OTHERS
     assert len(catalog.instructions or "") == MAX_INSTRUCTIONS_CHARS
     assert catalog.title == catalog.version == "x" * (MAX_NAME_CHARS - 1) + "…"
     assert {each.name for each in catalog.resources} == {catalog.title}
     assert [*catalog.prompts[0].arguments] == [catalog.title] * MAX_ARGUMENTS
     short = msgspec.structs.replace(catalog, prompts=())
     assert len(msgspec.json.encode(short)) < 2 * MAX_OTHERS * (MAX_DESCRIPTION_CHARS + 300)
+
+
+def test_ten_thousand_resources_are_listed_and_their_templates_first() -> None:
+    plain = tuple(sdk.Resource(uri=f"x://{n}", name="n") for n in range(MAX_RESOURCES + 5))
+    templates = (sdk.ResourceTemplate(uri_template="x://{n}", name="t"),)
+    catalog = to_catalog(spec(), Listing(resources=plain, templates=templates, unread=7))
+    assert (len(catalog.resources), catalog.resources[0].template) == (MAX_RESOURCES, True)
+    assert catalog.left_out == 6 + 7
+
+
+def test_a_list_is_kept_for_as_long_as_its_server_says_and_not_for_too_short() -> None:
+    for ttl_ms, seconds in ((None, 300), (0, 300), (60_000, 60), (1, 5), (10**9, 300)):
+        assert Listing(ttl_ms=ttl_ms).kept_for(300) == seconds

@@ -10,6 +10,7 @@ from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestPara
 from callstream_runtime.encryption_keys import cipher_of
 from plugins_contract.encryption import open_request, seal_request
 from plugins_contract.errors import ErrorCode
+from plugins_contract.held import HeldCall, HeldState, readable
 from plugins_contract.keys import Keys
 from plugins_contract.messages import ROUND_VERSION, decode_request, encode_request
 from plugins_contract.questions import NextRound
@@ -95,3 +96,11 @@ def test_the_holder_of_a_sealed_round_is_readable_and_nothing_else() -> None:
     received = decode_request(encoded)
     assert received.next_round == NextRound(2, holder="sessions-a")
     assert open_request(received, cipher).next_round == brings
+
+
+def test_what_cannot_be_read_of_open_calls_is_left_out() -> None:
+    row = msgspec.json.encode(HeldCall("sessions-a", HeldState.OPEN))
+    bad = {b"a:x": row, b"a:": row, b"a:9999999": row, b"\xff": row, b"b": b"{}", b"c": b"["}
+    assert dict(readable({b"a": row, b"a:2": row} | bad)) == dict.fromkeys(
+        ("a", "a:2"), HeldCall("sessions-a", HeldState.OPEN)
+    )

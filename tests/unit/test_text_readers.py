@@ -414,11 +414,11 @@ plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 """
 OTHERS = {
     "what this project wrote, in one decode": """
-dialog_engine: chat.events http.resources http.views consumption.subjects identity.page_sessions peers.control
-    relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
+dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
+    peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
-plugins_contract: catalog choice dead_letters encryption large_results messages pins pools trust
+plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates
 plugins_mcp: adoption catalog control
 """,
     "configuration and commands of operators": """

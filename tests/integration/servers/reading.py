@@ -34,6 +34,11 @@ def huge() -> str:
     return "x" * 40_000_000
 
 
+@server.resource("notes://enormous")
+def enormous() -> str:
+    return "x" * 100_000_000
+
+
 @server.resource("notes://people/{name}")
 def person(name: str) -> str:
     return f"about {name}"

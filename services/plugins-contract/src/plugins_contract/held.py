@@ -39,7 +39,9 @@ class HeldCall(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def readable(rows: Mapping[bytes, bytes]) -> Iterable[tuple[str, HeldCall]]:
-    """The fields of a release like this one, by the id of their round."""
+    """The fields of a release like this one, by the id of their round. Others are not an error."""
     for name, row in rows.items():
         with contextlib.suppress(*NOT_READABLE):
-            yield name.decode(), msgspec.json.decode(row, type=HeldCall)
+            _, more, number = (request_id := name.decode()).partition(":")
+            if not more or (number.isascii() and number.isdecimal() and len(number) <= 6):
+                yield request_id, msgspec.json.decode(row, type=HeldCall)

@@ -16,6 +16,7 @@
 | `plugins.catalog` | set of server names | workers | permanent |
 | `plugins.catalog:<server>` | hash | workers | 7 days after the last heartbeat |
 | `plugins.catalog.pins:<server>` | hash | workers, operators | permanent |
+| `plugins.catalog.watched:<server>` | hash, a field per resource | workers | an hour after its last read |
 | `dialog.turns:<turnId>` | stream | the engine that runs the turn | 24 h after its last entry |
 | `dialog.limits:<kind>:<subject>` | sorted set or counter | engines | a minute; counters two windows |
 | `dialog.subjects` | hash, fields per engine | engines | an hour after the last report |
@@ -104,6 +105,10 @@ class Keys:
     def pins_of(self, server: str) -> str:
         """The tools of a trusted server that are accepted, and those that are held back."""
         return f"{self.prefix}plugins.catalog.pins:{server}"
+
+    def watched_of(self, server: str) -> str:
+        """The resources of one MCP server whose updates are wanted: see `updates.py`."""
+        return f"{self.prefix}plugins.catalog.watched:{server}"
 
     def turn(self, turn_id: str) -> str:
         """The user-visible log of one turn."""

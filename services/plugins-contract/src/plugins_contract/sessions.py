@@ -47,3 +47,8 @@ def owner_of(mode: SessionMode, caller: Caller) -> str:
 def owner(mode: SessionMode, name: str) -> str:
     """The digest of a subject or a conversation."""
     return hashlib.sha256(msgspec.json.encode([mode, name])).hexdigest()[:32]
+
+
+def owners_of(caller: Caller) -> set[str]:
+    """Whose sessions a call can run in, whatever the server keeps state for."""
+    return {owner_of(mode, caller) for mode in (SessionMode.SUBJECT, SessionMode.CONVERSATION)}

@@ -35,7 +35,7 @@ from plugins_mcp.handler import CallHandler
 from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.large_results import LargeResults
 from plugins_mcp.leases import LeaseKeeper, LeaseTimes
-from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, read_servers_file, single_server
+from plugins_mcp.mcp import ECHO, EchoServer, McpServers, ServersFile, Updates, read_servers_file, single_server
 from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.observe.calls import CallObserver
 from plugins_mcp.observe.facts import Facts
@@ -46,6 +46,7 @@ from plugins_mcp.placement import Placement
 from plugins_mcp.pools import PoolKeeper
 from plugins_mcp.servers_watch import ServersWatch, report
 from plugins_mcp.sessions import SessionKeeper
+from plugins_mcp.updates import UpdatePublisher
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +84,13 @@ async def run_worker(
             log.warning("REQUEST_KEYS_FILE is not set: this worker runs what anybody writes to Redis")
         ledger = WorkerLedger(redis, keys, cipher)
         changed = asyncio.Event()
+        updates = Updates()
         servers = McpServers(
             configured.servers,
             configured.broken,
             changed=lambda _: changed.set(),
             policy=policy,
+            updates=updates,
             max_sessions=settings.worker_max_sessions,
         )
         if settings.development_echo:
@@ -194,6 +197,7 @@ async def run_worker(
             leases.run,
             servers.run,
             catalog.run,
+            UpdatePublisher(redis, keys, servers, updates, clock, request_keys, share_seconds=times.catalog).run,
             keeper.run,
             sessions.run,
             held.run,

@@ -32,6 +32,8 @@ class AuditAction(StrEnum):
     """A server asks a person in the middle of a call."""
     QUESTION_ENDED = "question.ended"
     """`outcome` says how."""
+    READ_REFUSED = "read.refused"
+    """A resource or prompt was asked for that the subject may not read; `tool` names it."""
     SESSION_DELETED = "session.deleted"
     DATA_ERASED = "data.erased"
     DATA_EXPORTED = "data.exported"

@@ -14,6 +14,7 @@ from dialog_engine.model import (
     QuestionStep,
     ReasoningDelta,
     Reset,
+    ResourceUpdated,
     RoundComplete,
     TextDelta,
     ToolCall,
@@ -59,6 +60,8 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
             return "control", {"type": "waiting", "approvals": approvals} | (
                 {"questions": questions} if questions else {}
             )
+        case ResourceUpdated(server, uri):
+            return "control", {"type": "resource", "status": "updated", "server": server, "uri": uri}
         case RoundComplete(number):
             return "control", {"type": "tools", "status": "complete", "round": number}
         case Reset(reason, events):

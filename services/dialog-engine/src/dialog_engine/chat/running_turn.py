@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
 from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
+from dialog_engine.chat.read_resources import ReadResources
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
 from dialog_engine.errors import (
@@ -101,8 +102,8 @@ class RunningTurn(SideBand):
         self._park = park
         self._shown: Mapping[str, str] | None = None
         """What the turn waited for when it was to be parked last."""
-        self._unseen = unseen
-        self._said = said
+        self._unseen, self._said = unseen, said
+        self.read = ReadResources()
         self._failure = failure
         self._stopped = False
         self._replying: asyncio.Timeout | None = None
@@ -142,6 +143,7 @@ class RunningTurn(SideBand):
             case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                 pass
             case _:
+                self.read.follow(event)
                 self._append(event)
 
     def _append(self, event: TurnEvent) -> None:
@@ -204,6 +206,7 @@ class RunningTurn(SideBand):
     async def _go_on(self) -> None:
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
         if self._unseen is not None and await self._logs.continues(self.turn):
+            self.read.follow(await self._service.reset(self.turn))
             for event in self._unseen:
                 self.emit(event)
             return

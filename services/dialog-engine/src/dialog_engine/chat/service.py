@@ -23,6 +23,7 @@ from dialog_engine.model import (
     QuestionStep,
     ReasoningDelta,
     Reset,
+    ResourceUpdated,
     RoundComplete,
     StreamEnd,
     TextDelta,
@@ -105,6 +106,7 @@ class Draft:
                 self._spent(usage)
             case (
                 WaitingForUser()
+                | ResourceUpdated()
                 | QuestionStep()
                 | RoundComplete()
                 | ToolCallEvent()

@@ -8,12 +8,13 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.archive import SessionRecord
 from dialog_engine.errors import StorageUnavailableError
+from plugins_contract.updates import ResourcesUpdated
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ UNSETTLED_SECONDS = 0.05
 """When it is asked again for a change that is committed, but not settled."""
 PAUSE_SECONDS = 0.25
 """A reader gets the changes of so long at once: a session is in at most four of them in a second."""
+MAX_UPDATED = 1_000
+"""How many updated resources a reader may lack. Those beyond are not sent: a reader so slow reads again anyway."""
 MAX_CHANGES = 500
 """A reader that lacks more is asked to read the list of sessions again."""
 
@@ -44,6 +47,8 @@ class Changes:
     after: int
     revision: int
     changes: Sequence[SessionChange] | None
+    updated: Sequence[tuple[str, str]] = ()
+    """Resources that may have changed, by server and URI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,12 @@ class SessionChangeStore(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
+class _Reader:
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    updated: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
+
+
 class SessionFeed:
     """Wakes the readers of this engine. `tools` changes with the state of the tools, of which they are woken too."""
 
@@ -85,7 +96,7 @@ class SessionFeed:
         self._tools = tools
         self._seen_tools = tools()
         self._seen: int | None = None
-        self._readers: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._readers: defaultdict[str, set[_Reader]] = defaultdict(set)
         self._announced = asyncio.Event()
         self._closed = False
         self._outages = OutageLog(log, "looking for changed sessions")
@@ -98,6 +109,15 @@ class SessionFeed:
     def announce(self) -> None:
         """Some engine has committed a change."""
         self._announced.set()
+
+    def resource_updated(self, update: ResourcesUpdated) -> None:
+        """Tell the readers, or those of its subject. What each may know of is decided where they are answered."""
+        owners = [update.subject] if update.subject else [*self._readers]
+        for reader in {reader for owner in owners for reader in self._readers.get(owner, ())}:
+            for uri in update.uris:
+                if len(reader.updated) < MAX_UPDATED:
+                    reader.updated[update.server, uri] = None
+            reader.woken.set()
 
     def release_readers(self) -> None:
         """End the streams of all readers, now and later."""
@@ -139,7 +159,7 @@ class SessionFeed:
     def _wake(self, owners: Iterable[str]) -> None:
         for owner in owners:
             for reader in self._readers.get(owner, ()):
-                reader.set()
+                reader.woken.set()
 
     async def follow(self, subject: str, after: int | None) -> AsyncGenerator[Changes]:
         """The changes of a subject's sessions after a revision; without one from now on.
@@ -147,24 +167,26 @@ class SessionFeed:
         An item has no changes when only the tools may have changed. The stream ends when the engine shuts down, or the
         store is away: the reader must ask again.
         """
-        woken, owners = asyncio.Event(), (subject, self._store.digest(subject))
+        reader, owners = _Reader(), (subject, self._store.digest(subject))
         for owner in owners:
-            self._readers[owner].add(woken)
+            self._readers[owner].add(reader)
         try:
             while not self._closed:
-                woken.clear()
+                reader.woken.clear()
+                updated = [*reader.updated]
+                reader.updated.clear()
                 if after is None:
                     found = Changes(0, await self._store.settled(), None)
                 else:
                     found = await self._store.of(subject, after, MAX_CHANGES)
-                yield found
+                yield replace(found, updated=updated) if updated else found
                 after = found.revision
                 await asyncio.sleep(PAUSE_SECONDS)
-                await woken.wait()
+                await reader.woken.wait()
         except StorageUnavailableError:
             return
         finally:
             for owner in owners:
-                self._readers[owner].discard(woken)
+                self._readers[owner].discard(reader)
                 if not self._readers[owner]:
                     del self._readers[owner]

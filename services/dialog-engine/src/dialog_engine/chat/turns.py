@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -40,8 +40,7 @@ class RunningTurns:
         park: Park | None = None,
     ) -> None:
         """Without `park` every turn that waits for people waits here."""
-        self._times = times
-        self._service = service
+        self._times, self._service = times, service
         self._store = store
         self._logs = logs
         self._control = control
@@ -55,6 +54,9 @@ class RunningTurns:
 
     def __len__(self) -> int:
         return len(self._running)
+
+    def __iter__(self) -> Iterator[RunningTurn]:
+        return iter([*self._running.values()])
 
     def running(self) -> list[Turn]:
         """The turns that run here now."""
@@ -118,13 +120,11 @@ class RunningTurns:
             EngineError: from `TurnStore.begin`.
         """
         turn_id = new_id()
-        traceparent = traceparent_of_turn(turn_id, traceparent)
-        session = session_id or new_id()
         turn = Turn(
             turn_id,
-            session,
+            session_id or new_id(),
             subject,
-            traceparent=traceparent,
+            traceparent=traceparent_of_turn(turn_id, traceparent),
             choice=choice,
             roles=roles,
             key_id=key_id,
@@ -219,8 +219,8 @@ class RunningTurns:
 
     def stop(self, turn_id: str) -> None:
         """Stop a turn, if it runs here."""
-        if running := self._running.get(turn_id):
-            running.stop()
+        if turn_id in self._running:
+            self._running[turn_id].stop()
 
     def drop(self, turns: Sequence[Turn]) -> None:
         """Other engines own these turns: close their streams at the model and commit nothing of them.

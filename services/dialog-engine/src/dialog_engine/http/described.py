@@ -103,7 +103,7 @@ _SESSION_EVENT = {
     "required": ["id", "event", "data"],
     "properties": {
         "id": {"type": "string", "pattern": "^[0-9]+$"},
-        "event": {"enum": ["session", "deleted", "tools", "reset"]},
+        "event": {"enum": ["session", "deleted", "tools", "resource", "reset"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
 }

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 
 from callstream_runtime.redis_errors import RedisUnavailable
+from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.http import described
 from dialog_engine.http.bodies import Body, UnicodeText
 from dialog_engine.http.problems import ProblemError
@@ -46,25 +47,30 @@ router = APIRouter(prefix="/v1", tags=["resources"])
 Server = Annotated[str, Query(min_length=1, max_length=200, description="The name of the server.")]
 Sought = Annotated[str, Query(max_length=200, description="Only those whose name, title or address has this text.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
+After = Annotated[int, Query(ge=0, le=1_000_000, description="The `nextCursor` of the page before.")]
 
 
 @router.get("/resources", dependencies=[Depends(large_answer)])
-async def resources(engine: Engine, sender: Sender, server: str = "", query: Sought = "", limit: Limit = 100) -> Any:
-    """Resources and templates of resources (RFC 6570) that the sender may read. `more` counts those beyond `limit`,
+async def resources(
+    engine: Engine, sender: Sender, server: str = "", query: Sought = "", limit: Limit = 100, after: After = 0
+) -> Any:
+    """Resources and templates of resources (RFC 6570) that the sender may read. `more` counts those after this page,
     `leftOut` those that servers list beyond what is kept."""
     catalogs = _catalogs(_visible(engine, sender), server)
     found = [(each.server, entry) for each in catalogs for entry in each.resources if _fits(query, entry, entry.uri)]
-    listed = [{"server": name, **_resource(entry)} for name, entry in found[:limit]]
-    return {"resources": listed, **_rest(len(found), limit, catalogs)}
+    listed = [{"server": name, **_resource(entry)} for name, entry in found[after : after + limit]]
+    return {"resources": listed, **_rest(len(found), after + limit, catalogs)}
 
 
 @router.get("/prompts", dependencies=[Depends(large_answer)])
-async def prompts(engine: Engine, sender: Sender, server: str = "", query: Sought = "", limit: Limit = 100) -> Any:
+async def prompts(
+    engine: Engine, sender: Sender, server: str = "", query: Sought = "", limit: Limit = 100, after: After = 0
+) -> Any:
     """Prompts that the sender may use, with their arguments. `more` and `leftOut` as of resources."""
     catalogs = _catalogs(_visible(engine, sender), server)
     found = [(each.server, entry) for each in catalogs for entry in each.prompts if _fits(query, entry)]
-    listed = [{"server": name, **_prompt(entry)} for name, entry in found[:limit]]
-    return {"prompts": listed, **_rest(len(found), limit, catalogs)}
+    listed = [{"server": name, **_prompt(entry)} for name, entry in found[after : after + limit]]
+    return {"prompts": listed, **_rest(len(found), after + limit, catalogs)}
 
 
 @router.get("/resources/content", responses=described.NOT_FOUND, dependencies=[Depends(large_answer)])
@@ -106,9 +112,6 @@ class PromptRequest(Body):
 @router.post("/prompts/get", responses=described.BODY | described.NOT_FOUND, dependencies=[Depends(large_answer)])
 async def get_prompt(body: PromptRequest, engine: Engine, sender: Sender) -> dict[str, Any]:
     """The messages of a prompt. They are text of the server: the user looks at them before they are sent."""
-    known = (each for catalog in _catalogs(_visible(engine, sender), body.server) for each in catalog.prompts)
-    if not any(each.name == body.name for each in known):
-        raise _not_found(ErrorCode.PROMPT_NOT_FOUND, f"server {body.server!r} has no prompt {body.name!r}")
     outcome = await _read(engine, sender, ReadKind.PROMPT, body.server, PROMPT + body.name, dict(body.arguments))
     read = _decoded(outcome, PromptRead)
     return {"server": body.server, "name": body.name, "description": read.description, "messages": read.messages}
@@ -152,8 +155,9 @@ def _fits(query: str, entry: ResourceEntry | PromptEntry, *more: str) -> bool:
     return not query or any(query.lower() in text.lower() for text in (entry.name, entry.title or "", *more))
 
 
-def _rest(found: int, limit: int, catalogs: list[ServerCatalog]) -> dict[str, int]:
-    return {"more": max(0, found - limit), "leftOut": sum(each.left_out for each in catalogs)}
+def _rest(found: int, shown: int, catalogs: list[ServerCatalog]) -> dict[str, int | None]:
+    more = max(0, found - shown)
+    return {"more": more, "nextCursor": shown if more else None, "leftOut": sum(each.left_out for each in catalogs)}
 
 
 def _resource(entry: ResourceEntry) -> dict[str, Any]:
@@ -189,7 +193,11 @@ async def _read(
     """
     missing = ErrorCode.PROMPT_NOT_FOUND if name.startswith(PROMPT) else ErrorCode.RESOURCE_NOT_FOUND
     tools = _visible(engine, sender)
-    if not _catalogs(tools, server) or not server or not tools.allows(server, name):
+    if not tools.allows(server, name):
+        await _refused(engine, sender, server, name)
+        raise _not_found(missing, f"server {server!r} has nothing of that name")
+    known = _catalogs(tools, server) if server else []
+    if not known or (kind is ReadKind.PROMPT and not any(PROMPT + each.name == name for each in known[0].prompts)):
         raise _not_found(missing, f"server {server!r} has nothing of that name")
     try:
         outcome = await engine.reads.read(kind, server, name, arguments, subject=sender.subject, roles=sender.roles)
@@ -200,9 +208,16 @@ async def _read(
     error = outcome.error
     if error is None or (optional and error.code is ErrorCode.DISABLED):
         return outcome
+    if error.code is ErrorCode.PERMISSION_DENIED:
+        await _refused(engine, sender, server, name)
     if error.code in (missing, ErrorCode.PERMISSION_DENIED):
         raise _not_found(missing, f"server {server!r} has nothing of that name")
     raise ProblemError(_STATUS.get(error.code, HTTPStatus.BAD_GATEWAY), error.code, error.message)
+
+
+async def _refused(engine: Services, sender: Principal, server: str, name: str) -> None:
+    refused = AuditEvent(AuditAction.READ_REFUSED, sender.subject, key_id=sender.key_id, server=server, tool=name)
+    await engine.audit.record(refused)
 
 
 def _decoded(outcome: ToolOutcome, kind: type[T]) -> T:

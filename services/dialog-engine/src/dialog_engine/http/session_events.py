@@ -16,8 +16,9 @@ from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
+from plugins_contract import reads
 
-SESSION, DELETED, TOOLS, RESET = "session", "deleted", "tools", "reset"
+SESSION, DELETED, TOOLS, RESOURCE, RESET = "session", "deleted", "tools", "resource", "reset"
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
@@ -57,8 +58,13 @@ async def _batches(engine: Services, sender: Principal, after: int | None) -> As
     async with aclosing(engine.feed.follow(sender.subject, after)) as all_changes:
         async for changes in all_changes:
             batch = [*_frames(changes)]
-            servers = engine.tools.visible_to(sender.subject, sender.roles).servers
-            tools = {"servers": [*map(views.server_state, servers)]}
+            visible = engine.tools.visible_to(sender.subject, sender.roles)
+            batch += [
+                _frame(changes.revision, RESOURCE, {"server": server, "uri": uri})
+                for server, uri in changes.updated
+                if visible.allows(server, reads.RESOURCE + uri)
+            ]
+            tools = {"servers": [*map(views.server_state, visible.servers)]}
             if tools != last_tools:
                 last_tools = tools
                 batch.append(_frame(changes.revision, TOOLS, tools))

@@ -39,6 +39,8 @@ from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 _SHOWN = re.compile(r"(image|audio)/[a-zA-Z0-9][a-zA-Z0-9.+_-]{0,100}")
 """The media types that a browser may show; no other one is put into a header."""
+MAX_RESOURCES = 1_000
+"""The most resources of a server that its view has; `GET /v1/resources` has all."""
 _MOMENT = TypeAdapter(AwareDatetime)
 _MESSAGE = re.compile(r"m(\d{1,15})", re.ASCII)
 _PLACE = re.compile(r"(\d{1,15})\.([\w-]{1,100})", re.ASCII)
@@ -199,7 +201,10 @@ def server(view: ServerView) -> dict[str, Any]:
             *({"tool": each.tool, "reason": each.reason} for each in catalog.quarantined),
             *({"tool": each.tool, "reason": each.reason, "model": each.model} for each in view.refused),
         ],
-        "resources": [{"uri": each.uri, "name": each.name, "template": each.template} for each in catalog.resources],
+        "resources": [
+            {"uri": each.uri, "name": each.name, "template": each.template}
+            for each in catalog.resources[:MAX_RESOURCES]
+        ],
         "prompts": [{"name": each.name, "description": each.description} for each in catalog.prompts],
     }
 

@@ -88,6 +88,14 @@ class WaitingForUser:
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceUpdated:
+    """A resource that the turn has read may have changed since."""
+
+    server: str
+    uri: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoundComplete:
     """Every call of the round is answered."""
 
@@ -150,6 +158,7 @@ TurnEvent = (
     | ApprovalStep
     | QuestionStep
     | WaitingForUser
+    | ResourceUpdated
     | RoundComplete
     | Reset
     | TurnFailed

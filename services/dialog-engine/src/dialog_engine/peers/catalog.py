@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from redis.asyncio import Redis
@@ -24,8 +24,10 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
 from plugins_contract.messages import NOT_READABLE
 from plugins_contract.outcomes import ToolError
+from plugins_contract.sessions import SessionMode
 from plugins_contract.signing import RequestKeys
 from plugins_contract.trust import CatalogTrust, Judgement, digest_of
+from plugins_contract.updates import ResourcesUpdated, decode_update
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +48,18 @@ class CatalogReader(ToolDirectory):
     """Keeps a copy of the catalog. While Redis or all workers are unavailable the last copy is used: calls wait."""
 
     def __init__(
-        self, redis: Redis, announcements: Redis, keys: Keys, clock: Clock, trust: CatalogTrust | None = None
+        self,
+        redis: Redis,
+        announcements: Redis,
+        keys: Keys,
+        clock: Clock,
+        trust: CatalogTrust | None = None,
+        *,
+        updated: Callable[[ResourcesUpdated | None], None] = lambda update: None,
     ) -> None:
-        """What `trust` does not believe is not used. Without it everything is believed."""
+        """What `trust` does not believe is not used. Without it everything is believed. `updated` gets the updates of
+        resources, which come by the same channel; None when some may have been missed."""
+        self._updated = updated
         self._redis = redis
         self._announcements = announcements
         self._keys = keys
@@ -90,6 +101,12 @@ class CatalogReader(ToolDirectory):
 
     def has_resources(self) -> bool:
         return self._has_resources
+
+    def keeps_state(self, server: str) -> bool:
+        """Whether a server keeps state for subjects or conversations, as far as it is known."""
+        return any(
+            each.catalog.server == server and each.catalog.session != SessionMode.SHARED for each in self._servers
+        )
 
     def instructions(self) -> Mapping[str, str]:
         return self._instructions
@@ -213,6 +230,10 @@ class CatalogReader(ToolDirectory):
     def _receive(self, data: bytes | None) -> None:
         if data is None or b'"catalog"' in data:
             self._changed.set()
+        if data is None:
+            self._updated(None)
+        elif update := decode_update(data):
+            self._updated(update)
 
 
 class DisabledTools(ToolDirectory):

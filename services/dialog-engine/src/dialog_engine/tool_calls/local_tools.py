@@ -35,6 +35,9 @@ _NAME = re.compile(r"(?!.*__)[a-z][a-z_]{0,38}[a-z]")
 class LocalTool(Protocol):
     """One tool of the engine's own."""
 
+    seconds: float = ANSWER_SECONDS
+    """How long an answer may take."""
+
     @property
     def entry(self) -> ToolEntry:
         """The definition that the model is offered. It never changes."""
@@ -44,7 +47,7 @@ class LocalTool(Protocol):
         """The outcome of a call with valid arguments.
 
         It must be safe to call again, because after a crash before the commit the model makes the call once more. An
-        exception, or a timeout after ANSWER_SECONDS, becomes a failure of this call.
+        exception, or a timeout after `seconds`, becomes a failure of this call.
         """
         ...
 
@@ -71,10 +74,10 @@ def local_entry(name: str, description: str, input_schema: dict[str, Any], *, ti
     )
 
 
-async def answered(tool: LocalTool, turn: Turn, plan: Runnable, seconds: float = ANSWER_SECONDS) -> Unrunnable:
-    """The call of that tool with its outcome, a failure when there is none within `seconds`."""
+async def answered(tool: LocalTool, turn: Turn, plan: Runnable, seconds: float | None = None) -> Unrunnable:
+    """The call of that tool with its outcome, a failure when there is none within `seconds`, by default its own."""
     started = time.monotonic()
-    outcome = await _outcome(tool, turn, plan.arguments, seconds)
+    outcome = await _outcome(tool, turn, plan.arguments, seconds or tool.seconds)
     took = round((time.monotonic() - started) * 1000)
     return Unrunnable(plan.call, msgspec.structs.replace(outcome, duration_ms=took, attempts=1), plan.tool)
 

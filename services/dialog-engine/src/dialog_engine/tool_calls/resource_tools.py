@@ -1,11 +1,11 @@
 """`list_resources` and `read_resource`: the resources of servers for a model, whose message may use them."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
 
-from dialog_engine.model import Turn
+from dialog_engine.model import ToolCall, Turn
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolDirectory
 from plugins_contract.catalog import ResourceEntry, ServerState, ToolEntry
@@ -14,12 +14,13 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.reads import RESOURCE, Part, ReadKind, ResourceRead, unusable_uri
 
+READ_RESOURCE = "read_resource"
 MAX_LISTED = 50
 PAGE_CHARS = 16_000
 """Characters of a resource in one answer; the rest is read with `offset`."""
 MAX_DESCRIPTION = 200
-READ_MS = 9_000
-"""How long a read may take: less than the engine's own tools have."""
+READ_MS = 25_000
+"""How long a read may take: when its worker is killed, another one reads after about twelve seconds."""
 
 
 class ResourceReader(Protocol):
@@ -42,6 +43,16 @@ class ResourceReader(Protocol):
         ...
 
 
+async def _ignored(turn: Turn, server: str, name: str) -> None:
+    pass
+
+
+def resource_of(call: ToolCall) -> tuple[str, str]:
+    """Server and URI of a call of `read_resource` that has succeeded."""
+    arguments = msgspec.json.decode(call.arguments)
+    return arguments["server"], arguments["uri"]
+
+
 class ListResources(LocalTool):
     """Lists the resources that the message may read, and templates of them."""
 
@@ -51,28 +62,41 @@ class ListResources(LocalTool):
     @property
     def entry(self) -> ToolEntry:
         text = {"type": "string", "maxLength": 200}
-        properties = {"server": text, "query": text | {"description": "A part of the name, title or URI."}}
+        offset = {"type": "integer", "minimum": 0, "description": "Where to go on in a long list."}
+        query = text | {"description": "A part of the name, title or URI."}
+        properties = {"server": text, "query": query, "offset": offset}
         about = "List resources (documents, records) of the connected servers; read one with read_resource."
         return local_entry("list_resources", about, {"type": "object", "properties": properties})
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
         source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)
+        offset = arguments.get("offset", 0)
         found = [*_found(source, arguments.get("server", ""), arguments.get("query", "").lower())]
         listed = [
             {"server": server, "uri": entry.uri, "name": entry.title or entry.name}
             | ({"description": entry.description[:MAX_DESCRIPTION]} if entry.description else {})
             | ({"template": True} if entry.template else {})
-            for server, entry in found[:MAX_LISTED]
+            for server, entry in found[offset : offset + MAX_LISTED]
         ]
-        return _answered({"resources": listed, "more": len(found) - len(listed)})
+        more = max(0, len(found) - offset - MAX_LISTED)
+        return _answered({"resources": listed, "more": more} | ({"nextOffset": offset + MAX_LISTED} if more else {}))
 
 
 class ReadResource(LocalTool):
     """Reads a page of a resource."""
 
-    def __init__(self, source: ToolDirectory, reader: ResourceReader) -> None:
+    seconds = READ_MS / 1000 + 3  # the engine waits for two seconds after the deadline
+
+    def __init__(
+        self,
+        source: ToolDirectory,
+        reader: ResourceReader,
+        on_refused: Callable[[Turn, str, str], Awaitable[None]] = _ignored,
+    ) -> None:
+        """`on_refused` gets server and name of what the message may not read."""
         self._source = source
         self._reader = reader
+        self._on_refused = on_refused
 
     @property
     def entry(self) -> ToolEntry:
@@ -82,15 +106,17 @@ class ReadResource(LocalTool):
             "offset": {"type": "integer", "minimum": 0, "description": "Where to read on in a long text."},
         }
         schema = {"type": "object", "properties": properties, "required": ["server", "uri"]}
-        return local_entry("read_resource", "Read a resource of a connected server.", schema)
+        return local_entry(READ_RESOURCE, "Read a resource of a connected server.", schema)
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
         server, uri, choice = arguments["server"], arguments["uri"], turn.choice.tools
         if wrong := unusable_uri(uri):
             return ToolOutcome.failure(CallState.FAILED, ErrorCode.INVALID_ARGUMENTS, wrong)
         source = self._source.visible_to(turn.subject, turn.roles, choice)
-        known = any(view.catalog.server == server for view in source.servers)
-        if not known or not source.allows(server, RESOURCE + uri):
+        if not source.allows(server, RESOURCE + uri):
+            await self._on_refused(turn, server, RESOURCE + uri)
+            return _not_found(server)
+        if not any(view.catalog.server == server for view in source.servers):
             return _not_found(server)
         outcome = await self._reader.read(
             ReadKind.RESOURCE,
@@ -103,8 +129,11 @@ class ReadResource(LocalTool):
             choice=choice,
             timeout_ms=READ_MS,
         )
+        if outcome.error is not None and outcome.error.code is ErrorCode.PERMISSION_DENIED:
+            await self._on_refused(turn, server, RESOURCE + uri)
+            return _not_found(server)
         if outcome.error is not None:
-            return _not_found(server) if outcome.error.code is ErrorCode.PERMISSION_DENIED else outcome
+            return outcome
         first = outcome.content[0] if outcome.content else None
         read = msgspec.json.decode(first.text if isinstance(first, TextBlock) else b"", type=ResourceRead)
         return _page(read, arguments.get("offset", 0))

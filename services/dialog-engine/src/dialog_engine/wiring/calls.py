@@ -8,8 +8,10 @@ from callstream_runtime.pool_directory import PoolDirectory
 from dialog_engine.calls.executor import CallExecutor
 from dialog_engine.calls.large_results import LargeResults
 from dialog_engine.calls.mailbox import Mailbox
+from dialog_engine.calls.read_cache import ReadCache
 from dialog_engine.calls.reads import Reads
 from dialog_engine.calls.recent_ends import RecentEnds
+from dialog_engine.calls.resource_updates import ResourceUpdates
 from dialog_engine.calls.subscriptions import BlockedCalls
 from dialog_engine.chat.outbox import DEFAULT_ROUTES
 from dialog_engine.observe.observed import ObservedCalls
@@ -47,6 +49,7 @@ class Calls:
     timeout_ms: int
     """The time of a call of a tool without one of its own."""
     reads: Reads
+    updates: ResourceUpdates
 
 
 def calls_of(base: Base) -> Calls:
@@ -57,7 +60,9 @@ def calls_of(base: Base) -> Calls:
     ledger = EngineLedger(redis, keys, settings.service.request_keys, cipher=base.cipher, pools=pools)
     watch = RedisWatch(redis, keys, base.clock)
     trust = CatalogTrust(_catalog_keys(settings))
-    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust)
+    cache = ReadCache()
+    updates = ResourceUpdates(cache)
+    catalog = CatalogReader(redis, base.connections.announcements, keys, base.clock, trust, updated=updates.receive)
     observer = ObservedCalls(base.metrics, base.subjects)
     relay = Relay(
         outbox,
@@ -120,7 +125,8 @@ def calls_of(base: Base) -> Calls:
         quarantine,
         pools,
         timeout_ms,
-        Reads(ledger, executor, base.clock, keys, mailbox.key, base.cipher),
+        Reads(ledger, executor, base.clock, keys, mailbox.key, base.cipher, cache, catalog.keeps_state),
+        updates,
     )
 
 

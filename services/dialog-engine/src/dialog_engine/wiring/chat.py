@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from functools import partial
 
-from dialog_engine.chat.audit import AuditLog
+from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
 from dialog_engine.chat.held_questions import HeldQuestions
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
@@ -21,6 +21,7 @@ from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_logs import RedisTurnLogs
 from dialog_engine.llm.opening import Wrap, open_llm, rooms_of
 from dialog_engine.llm.routing import guarded, in_tool_modes
+from dialog_engine.model import Turn
 from dialog_engine.observe.observed import ObservedLogs, ObservedModel, log_refused_call
 from dialog_engine.observe.ownership import ObservedOwnership
 from dialog_engine.peers.control import ControlPublisher
@@ -122,7 +123,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     llm = await stack.enter_async_context(open_llm(settings.models, around, partial(ObservedModel, metrics)))
     reader = ReadResult(SqlResults(store), settings.tools.result_max_chars)
     service = ChatService(
-        _llm_with_tools(llm, calls, exposure, rounds, reader, settings),
+        _llm_with_tools(llm, calls, exposure, rounds, reader, settings, store),
         turns=turn_store,
         history=archive,
         approvals=approval_store,
@@ -202,6 +203,7 @@ def _llm_with_tools(
     rounds: Rounds,
     reader: ReadResult,
     settings: Settings,
+    audit: AuditLog,
 ) -> EnhancedChat:
     pipeline = standard_pipeline(
         source=calls.tools,
@@ -210,7 +212,7 @@ def _llm_with_tools(
         system_prompt=settings.models.options.system_prompt,
         max_rounds=settings.tools.mcp_max_tool_rounds,
         reader=reader,
-        resources=(ListResources(calls.tools), ReadResource(calls.tools, calls.reads)),
+        resources=(ListResources(calls.tools), ReadResource(calls.tools, calls.reads, partial(_read_refused, audit))),
         limits=CallLimits(
             settings.tools.max_calls_per_reply,
             settings.tools.max_calls_per_turn,
@@ -219,6 +221,11 @@ def _llm_with_tools(
         ),
     )
     return enhance(llm, pipeline)
+
+
+async def _read_refused(audit: AuditLog, turn: Turn, server: str, name: str) -> None:
+    fields = {"key_id": turn.key_id, "session_id": turn.session_id, "turn_id": turn.turn_id}
+    await audit.record(AuditEvent(AuditAction.READ_REFUSED, turn.subject, server=server, tool=name, **fields))
 
 
 def _subject_limits(settings: Settings) -> SubjectLimits:

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
+from dialog_engine.chat.read_resources import show
 from dialog_engine.http.app import State, create_app
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
@@ -93,6 +94,7 @@ async def run_engine(
             chat.personal_data.run,
             chat.logs.run,
             chat.feed.run,
+            partial(calls.updates.run, partial(show, turns), chat.feed.resource_updated),
             pending.run,
             base.releases.run,
             turns.check_credentials,

@@ -26,6 +26,7 @@ from plugins_mcp.mcp.servers_file import ServersFile, read_servers_file, single_
 from plugins_mcp.mcp.session import NOISY_LOGGERS
 from plugins_mcp.mcp.spec import BrokenServer, ServerOptions, ServerSpec, ToolOptions
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
+from plugins_mcp.mcp.watched import Updates, Whose
 
 __all__ = [
     "ECHO",
@@ -53,6 +54,8 @@ __all__ = [
     "Stdio",
     "TimedOut",
     "ToolOptions",
+    "Updates",
+    "Whose",
     "read_servers_file",
     "single_server",
     "size_of",

@@ -36,6 +36,7 @@ from mcp.types import (
     InitializeResult,
     JSONRPCError,
     JSONRPCMessage,
+    JSONRPCNotification,
     JSONRPCResponse,
     RequestId,
     jsonrpc_message_adapter,
@@ -66,6 +67,18 @@ class TransportListener(Protocol):
     async def result(self, result: dict[str, Any]) -> None:
         """A result arrived that the SDK has not read yet; it may be changed in place."""
         ...
+
+    def updated(self, uri: str) -> None:
+        """The server says that a resource was updated. The SDK does not get it: there may be thousands in a second."""
+
+
+def updated_resource(message: JSONRPCMessage) -> str | None:
+    """The resource that a notification says was updated; None for any other message."""
+    match message:
+        case JSONRPCNotification(method="notifications/resources/updated", params={"uri": str(uri)}):
+            return uri
+        case _:
+            return None
 
 
 async def room_for_request(unanswered: Callable[[], int]) -> None:

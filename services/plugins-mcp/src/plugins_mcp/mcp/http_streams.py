@@ -95,7 +95,7 @@ class _Requests(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request of the SDK."""
         if request.method != "POST":
-            return _streamed(await self._http.send(request.method, request.url, _fields(request)))
+            return await self._other(request)
         outbound = outbound_message.get()
         send_state = outbound.send_state or SendState()
         try:
@@ -104,6 +104,20 @@ class _Requests(httpx2.AsyncBaseTransport):
             if not self._answers_in_body:
                 self._on_lost()
             return _no_answer(502, str(error))
+
+    async def _other(self, request: httpx2.Request) -> httpx2.Response:
+        """Open or close a stream of events. A session whose stream cannot be opened again announces nothing more: it
+        counts as lost."""
+        in_session = request.method == "GET" and "mcp-session-id" in request.headers
+        try:
+            response = await self._http.send(request.method, request.url, _fields(request))
+        except httpx2.TransportError:
+            if in_session:
+                self._on_lost()
+            raise
+        if in_session and response.status == HTTPStatus.NOT_FOUND:
+            self._on_lost()
+        return _streamed(response)
 
     async def _post(self, request: httpx2.Request, outbound: Outbound, send_state: SendState) -> httpx2.Response:
         waits = outbound.expects_answer and self._answers_in_body

@@ -11,7 +11,6 @@ from mcp import types as sdk
 from pydantic import ValidationError
 
 from plugins_contract.catalog import (
-    ApprovalPolicy,
     IconEntry,
     PromptArgument,
     PromptEntry,
@@ -21,11 +20,11 @@ from plugins_contract.catalog import (
     ToolEntry,
     exposed_name,
 )
-from plugins_contract.messages import ExecutionClass
 from plugins_mcp.mcp.content import characters
 from plugins_mcp.mcp.kept import kept_icons, kept_of, put_aside
+from plugins_mcp.mcp.policies import approval, execution_class
 from plugins_mcp.mcp.schemas import unusable_schema
-from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
+from plugins_mcp.mcp.spec import ServerSpec
 
 MAX_DESCRIPTION_CHARS = 4096
 MAX_INSTRUCTIONS_CHARS = 32_768
@@ -36,7 +35,14 @@ MAX_NAME_CHARS = 200
 MAX_URI_CHARS = 2_048
 """Resources with a longer address are left out."""
 MAX_OTHERS = 1_000
-"""The most resources, prompts, and tools in quarantine of one server that are listed."""
+"""The most prompts, and tools in quarantine, of one server that are listed."""
+MAX_RESOURCES = 10_000
+MAX_RESOURCES_BYTES = 4 * 1024 * 1024
+"""The most resources of one server that are listed, and their bytes."""
+LEAST_TTL_SECONDS = 5.0
+"""A list that its server lets be kept for a shorter time is kept for so long."""
+LEFT_OUT = "callstream/left-out"
+"""The field of the metadata of a page that says how many of its items were not read."""
 MAX_PER_PAGE = 5_000
 """The most items of one page that are read. The SDK reads them in the event loop, in 10 microseconds each."""
 MAX_ARGUMENTS = 100
@@ -67,7 +73,8 @@ MAX_VERSION_CHARS = 50
 
 @dataclass(frozen=True)
 class Listing:
-    """Everything that one server listed. `malformed` are the tools that the SDK could not have read."""
+    """Everything that one server listed. `malformed` are the tools that the SDK could not have read (`unread`: how
+    many other items). `ttl_ms` is the shortest time for which a list may be kept, where the server says so."""
 
     info: sdk.Implementation | None = None
     instructions: str | None = None
@@ -76,6 +83,12 @@ class Listing:
     resources: tuple[sdk.Resource, ...] = ()
     templates: tuple[sdk.ResourceTemplate, ...] = ()
     prompts: tuple[sdk.Prompt, ...] = ()
+    unread: int = 0
+    ttl_ms: int | None = dataclasses.field(default=None, compare=False)
+
+    def kept_for(self, most: float) -> float:
+        """For how many seconds it is used before the server is listed again, if it announces no change."""
+        return min(most, max(self.ttl_ms / 1000, LEAST_TTL_SECONDS)) if self.ttl_ms else most
 
 
 def bound_introduction(result: dict[str, Any]) -> None:
@@ -95,6 +108,8 @@ def bound_page(result: dict[str, Any]) -> int:
     for name, fields in _READ.items():
         if isinstance(items := result.get(name), list):
             result[name] = [_reduced(item, fields) for item in cast("list[Any]", items)[:MAX_PER_PAGE]]
+            if (unread := len(cast("list[Any]", items)) - MAX_PER_PAGE) > 0:
+                result["_meta"] = {LEFT_OUT: unread}
     return size
 
 
@@ -133,6 +148,7 @@ def remove_malformed_tools(result: dict[str, Any]) -> list[Quarantined]:
 
 def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
     """The server's catalog; equal listings give equal catalogs."""
+    resources = _resources(listing)
     entries: list[ToolEntry] = []
     size = 0
     quarantined = list(listing.malformed)
@@ -158,7 +174,7 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
         instructions=listing.instructions and _trimmed(listing.instructions, MAX_INSTRUCTIONS_CHARS),
         tools=tuple(sorted(entries, key=lambda entry: entry.name)),
         quarantined=tuple(dict.fromkeys(map(_short, quarantined)))[:MAX_OTHERS],
-        resources=_resources(listing)[:MAX_OTHERS],
+        resources=resources,
         prompts=tuple(
             PromptEntry(
                 name=_trimmed(prompt.name, MAX_NAME_CHARS),
@@ -169,35 +185,12 @@ def to_catalog(spec: ServerSpec, listing: Listing) -> ServerCatalog:
             )
             for prompt in listing.prompts[:MAX_OTHERS]
         ),
-        left_out=max(0, len(listing.resources) + len(listing.templates) - MAX_OTHERS)
-        + max(0, len(listing.prompts) - MAX_OTHERS),
+        left_out=len(listing.resources)
+        + len(listing.templates)
+        - len(resources)
+        + max(0, len(listing.prompts) - MAX_OTHERS)
+        + listing.unread,
     )
-
-
-def execution_class(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ExecutionClass:
-    """Whether a tool may run twice. The operator's option wins; annotations count only for a trusted server."""
-    configured = options.tool(tool).execution_class
-    if configured is not None:
-        return configured
-    declared = annotations is not None and (annotations.read_only_hint is True or annotations.idempotent_hint is True)
-    return ExecutionClass.REPEATABLE if options.trust and declared else ExecutionClass.ONCE
-
-
-def approval(options: ServerOptions, tool: str, annotations: sdk.ToolAnnotations | None) -> ApprovalPolicy:
-    """Whether a person has to approve the calls of a tool.
-
-    A tool counts as destructive unless it is annotated as read-only or not destructive, which is the default of MCP.
-    Annotations that ask for less count only for a trusted server. Without a policy, the tools of an untrusted server
-    that say themselves that they are destructive need approval.
-    """
-    policy = options.tool(tool).approval or options.approval
-    if policy is None:
-        declared = annotations is not None and annotations.destructive_hint is True
-        return ApprovalPolicy.DESTRUCTIVE if declared and not options.trust else ApprovalPolicy.NEVER
-    if policy is not ApprovalPolicy.DESTRUCTIVE:
-        return policy
-    harmless = annotations is not None and (annotations.read_only_hint is True or annotations.destructive_hint is False)
-    return ApprovalPolicy.NEVER if options.trust and harmless else ApprovalPolicy.DESTRUCTIVE
 
 
 def without_trust(spec: ServerSpec, catalog: ServerCatalog) -> ServerCatalog:
@@ -236,10 +229,15 @@ def _entry(spec: ServerSpec, tool: sdk.Tool) -> ToolEntry:
 
 
 def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
-    plain = ((item.uri, item, False) for item in listing.resources)
+    """Those that are kept; of many the first, with templates before all others."""
     templates = ((item.uri_template, item, True) for item in listing.templates)
-    return tuple(
-        ResourceEntry(
+    plain = ((item.uri, item, False) for item in listing.resources)
+    kept: list[ResourceEntry] = []
+    size = 0
+    for uri, item, template in (*templates, *plain):
+        if len(uri) > MAX_URI_CHARS:
+            continue
+        entry = ResourceEntry(
             uri=uri,
             name=_trimmed(item.name, MAX_NAME_CHARS),
             title=item.title and _trimmed(item.title, MAX_NAME_CHARS),
@@ -247,9 +245,11 @@ def _resources(listing: Listing) -> tuple[ResourceEntry, ...]:
             mime_type=item.mime_type and _trimmed(item.mime_type, MAX_NAME_CHARS),
             template=template,
         )
-        for uri, item, template in (*plain, *templates)
-        if len(uri) <= MAX_URI_CHARS
-    )
+        size += len(msgspec.json.encode(entry))
+        if size > MAX_RESOURCES_BYTES or len(kept) == MAX_RESOURCES:
+            break
+        kept.append(entry)
+    return tuple(kept)
 
 
 def _argument(argument: sdk.PromptArgument) -> PromptArgument:

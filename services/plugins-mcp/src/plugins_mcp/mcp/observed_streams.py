@@ -7,7 +7,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from plugins_mcp.mcp.calls import Outbound, note_request, outbound_message
-from plugins_mcp.mcp.dispatcher import TransportListener, progress_of, room_for_request
+from plugins_mcp.mcp.dispatcher import TransportListener, progress_of, room_for_request, updated_resource
 
 
 class _Reader(Protocol):
@@ -41,6 +41,7 @@ class ObservedReader(_Closing):
     """Incoming messages. The SDK does not report the end of the stream, so it is observed here.
 
     Progress that is not valid is left out: the SDK would end the session at a number that is larger than every float.
+    Updates of resources are passed on here.
     """
 
     def __init__(self, inner: _Reader, listener: TransportListener, writer: "ObservedWriter") -> None:
@@ -72,6 +73,9 @@ class ObservedReader(_Closing):
                 case SessionMessage(JSONRPCNotification(method="notifications/progress", params=params)) if (
                     progress_of(params) is None
                 ):
+                    continue
+                case SessionMessage(JSONRPCNotification() as message) if uri := updated_resource(message):
+                    self._listener.updated(uri)
                     continue
                 case _:
                     pass

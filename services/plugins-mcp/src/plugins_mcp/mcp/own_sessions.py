@@ -16,6 +16,7 @@ from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Updates, Watched, Whose
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +81,12 @@ class OwnSessions(dict[str, OwnSession]):
         listed: McpServer,
         run: Callable[[McpServer], Coroutine[Any, Any, None]],
         policy: ConnectionPolicy,
+        updates: Updates,
         worker: SessionsOfWorker,
     ) -> None:
         """`run` runs the server of one session. `worker` has all sessions, these among them."""
         super().__init__()
+        self._updates = updates
         self._listed = listed
         self._worker = worker
         self._run_one = run
@@ -160,7 +163,8 @@ class OwnSessions(dict[str, OwnSession]):
         def changed(_: str) -> None:
             self._review(server)
 
-        server = McpServer(self._spec_of(owner, asks=asks), changed=changed, policy=self._policy)
+        watched = Watched(self._spec.name, self._updates, Whose(owner, subject))
+        server = McpServer(self._spec_of(owner, asks=asks), changed=changed, policy=self._policy, watched=watched)
         self[owner] = OwnSession(server, subject, lost=lost)
         server.connection.started()
         self._owners.create_task(self._run_one(server), name=f"mcp-server:{self._spec.name}, session {owner[:8]}")

@@ -9,6 +9,7 @@ from mcp import types as sdk
 
 from plugins_contract.errors import ErrorCode
 from plugins_contract.reads import PROMPT, RESOURCE, Completed, Part, PromptRead, ReadKind, ResourceRead
+from plugins_mcp.mcp.watched import Watched
 
 MAX_TEXT_BYTES = 512 * 1024
 """All text of a resource together, and the JSON of a prompt."""
@@ -19,12 +20,20 @@ _MISSING = ("unknown resource", "unknown prompt", "not found", "no such")
 
 
 async def read(
-    session: ClientSession, kind: ReadKind, name: str, arguments: dict[str, Any], meta: sdk.RequestParamsMeta | None
+    session: ClientSession,
+    kind: ReadKind,
+    name: str,
+    arguments: dict[str, Any],
+    meta: sdk.RequestParamsMeta | None,
+    watched: Watched,
 ) -> sdk.CallToolResult | sdk.InputRequiredResult:
-    """What `name`, a `resource:` or a `prompt:`, has to say. Raises the errors of the SDK."""
+    """What `name`, a `resource:` or a `prompt:`, has to say. A resource is watched from now on. Raises the SDK's
+    errors."""
     match kind:
         case ReadKind.RESOURCE:
-            resource = await session.read_resource(name.removeprefix(RESOURCE), meta=meta, allow_input_required=True)
+            uri = name.removeprefix(RESOURCE)
+            async with watched.read(uri):
+                resource = await session.read_resource(uri, meta=meta, allow_input_required=True)
             return _of_resource(resource) if isinstance(resource, sdk.ReadResourceResult) else resource
         case ReadKind.PROMPT:
             texts = {key: str(value) for key, value in arguments.items()}

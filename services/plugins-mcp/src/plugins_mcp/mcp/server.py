@@ -16,7 +16,8 @@ from plugins_mcp.mcp.calls import Answered, CallResult, NotSent, Rejected, SendS
 from plugins_mcp.mcp.circuit_breaker import CircuitBreaker, ConnectionPolicy
 from plugins_mcp.mcp.error_classification import ServerExitedError, describe_error, is_expected, leaf_errors
 from plugins_mcp.mcp.kept import kept_of
-from plugins_mcp.mcp.listing import Listing, approval, to_catalog
+from plugins_mcp.mcp.listing import Listing, to_catalog
+from plugins_mcp.mcp.policies import approval
 from plugins_mcp.mcp.redaction import redacted, redacted_progress, without_secrets
 from plugins_mcp.mcp.renaming import renamed
 from plugins_mcp.mcp.server_connection import ServerConnection
@@ -24,6 +25,7 @@ from plugins_mcp.mcp.session import Session
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Updates, Watched
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +44,13 @@ class McpServer:
         *,
         changed: Callable[[str], None] = lambda server: None,
         policy: ConnectionPolicy | None = None,
+        watched: Watched | None = None,
     ) -> None:
         """`changed` is called with the server's name after its state or its catalog changed; it must not block."""
         self.spec = spec
+        self.watched = Watched(spec.name, Updates()) if watched is None else watched
         self.generation = 0
-        self.listed: ServerCatalog | None = None
-        """Everything in its last listing."""
+        self.listed: ServerCatalog | None = None  # everything in its last listing
         self.catalog: ServerCatalog | None = None
         self._offered: Mapping[str, ToolEntry] = {}  # the tools of `catalog`
         self._hidden: frozenset[str] = frozenset()  # from models
@@ -59,8 +62,7 @@ class McpServer:
         self._policy = policy or ConnectionPolicy()
         self._changed = changed
         self.connection = ServerConnection(spec, self._policy, on_change=lambda: changed(spec.name))
-        self._stopping = asyncio.Event()
-        self._stale = asyncio.Event()
+        self._stopping, self._stale = asyncio.Event(), asyncio.Event()
         """Set when the listing may be out of date, or the server should be checked."""
         self._listing: Listing | None = None
         self._exits_when_probed = False
@@ -165,11 +167,9 @@ class McpServer:
         return await without_secrets(result, self.spec)
 
     def _refused(self, tool: str, *, approved: bool) -> CallResult | None:
-        """Why a call is not sent. The server's tools must be known: before that each seems to need approval.
-
-        A tool that is not offered may declare anything: in quarantine it always needs approval, and at a trusted server
-        it is held back until it is accepted as it is now.
-        """
+        """Why a call is not sent. The server's tools must be known: before that each seems to need approval. One that
+        is not offered may declare anything: in quarantine it always needs approval, and a trusted server's is held back
+        until it is accepted as it is now."""
         if tool in self._hidden:
             return Rejected(ErrorCode.PERMISSION_DENIED, f"the tool {tool!r} is for its server's pages, not for models")
         if (entry := self._offered.get(tool)) is not None:
@@ -218,7 +218,7 @@ class McpServer:
     async def _run_session(self, child: ChildDiagnostics) -> None:
         """Connect, serve until the session is lost, and close it."""
         mode = "legacy" if self._exits_when_probed else self.spec.options.protocol
-        session = Session(self.spec, mode, child, self._stale.set)
+        session = Session(self.spec, mode, child, self._stale.set, self.watched)
         try:
             async with asyncio.timeout(self.spec.options.connect_timeout_ms / 1000) as handshake, session.opened():
                 listing = await session.list_all()
@@ -245,7 +245,8 @@ class McpServer:
         """List again after a change notification, after `relist_every`, and soon after a failure."""
         while True:
             await asyncio.sleep(self._policy.relist_gap)
-            await self._until_stale(self._policy.relist_every)
+            most = self._policy.relist_every
+            await self._until_stale(self._listing.kept_for(most) if self._listing else most)
             self._stale.clear()
             while not await self._relist(session):
                 await asyncio.sleep(self.breaker.retry_in())
@@ -286,11 +287,10 @@ class McpServer:
             self._exits_when_probed = not self._exits_when_probed
 
     async def _publish(self, listing: Listing) -> None:
-        changed = listing != self._listing
+        changed, self._listing = listing != self._listing, listing
         if changed:
             # Checking a thousand schemas takes seconds. In the event loop that would cost the worker its leases.
             self.listed = await asyncio.to_thread(to_catalog, self.spec, listing)
-            self._listing = listing
             self._hidden = frozenset(tool.name for tool in listing.tools if not kept_of(tool).for_model)
             if self.spec.options.trust:
                 self._known.clear()

@@ -12,6 +12,7 @@ from plugins_mcp.mcp.own_sessions import OwnSessions, SessionsOfWorker
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import BrokenServer, ServerSpec
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Updates, Watched
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,16 @@ class McpServers(dict[str, McpServer]):
         *,
         changed: Callable[[str], None] = lambda server: None,
         policy: ConnectionPolicy | None = None,
+        updates: Updates | None = None,
         max_sessions: int = 64,
     ) -> None:
-        """`changed` is called with a server's name after its state or its catalog changed; it must not block.
+        """`changed` is called with a server's name after its state or its catalog changed; it must not block. `updates`
+        gets what they say of resources.
 
         At most `max_sessions` are open at those servers that keep state, over all of them.
         """
-        super().__init__({spec.name: McpServer(spec, changed=changed, policy=policy) for spec in specs})
+        super().__init__()
+        self._updates = updates or Updates()
         self._broken = {server.name: server for server in broken}
         self._changed = changed
         self._policy = policy or ConnectionPolicy()
@@ -65,8 +69,8 @@ class McpServers(dict[str, McpServer]):
         self._sessions = SessionsOfWorker(max_sessions)
         self.stateful = self._sessions.servers
         """The sessions of those that keep state, which run their calls."""
-        for server in self.values():
-            self._keep_state(server)
+        for spec in specs:
+            self._add(spec)
         self._owners: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
@@ -92,14 +96,15 @@ class McpServers(dict[str, McpServer]):
                 continue
             if name in before:
                 self._retire(self[name])
-            server = self[name] = McpServer(spec, changed=self._changed, policy=self._policy)
-            self._keep_state(server)
-            self._own(server)
+            self._own(self._add(spec))
             self._changed(name)
 
-    def _keep_state(self, server: McpServer) -> None:
-        if server.spec.keeps_state:
-            self.stateful[server.spec.name] = OwnSessions(server, self._run, self._policy, self._sessions)
+    def _add(self, spec: ServerSpec) -> McpServer:
+        watched = Watched(spec.name, self._updates)
+        server = self[spec.name] = McpServer(spec, changed=self._changed, policy=self._policy, watched=watched)
+        if spec.keeps_state:
+            self.stateful[spec.name] = OwnSessions(server, self._run, self._policy, self._updates, self._sessions)
+        return server
 
     def _retire(self, server: McpServer) -> None:
         if (own := self.stateful.pop(server.spec.name, None)) is not None:

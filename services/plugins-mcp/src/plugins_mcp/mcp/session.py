@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar, cast
 from mcp import Client, ClientSession, MCPError
 from mcp import types as sdk
 from mcp.client import IncomingMessage
-from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import METHOD_NOT_FOUND, RequestParamsMeta
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
@@ -26,6 +25,7 @@ from plugins_mcp.mcp.dispatcher import Connection, direct_session
 from plugins_mcp.mcp.error_classification import classify_error, describe_error
 from plugins_mcp.mcp.listing import (
     BOUNDED,
+    LEFT_OUT,
     LISTS,
     MAX_CATALOG_BYTES,
     Listing,
@@ -37,16 +37,15 @@ from plugins_mcp.mcp.questions import asked, input_responses, not_visited
 from plugins_mcp.mcp.reads import read
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
+from plugins_mcp.mcp.subscriptions import follow_changes
 from plugins_mcp.mcp.transport_options import Stdio
+from plugins_mcp.mcp.watched import Watched
 
 log = logging.getLogger(__name__)
 
 NOISY_LOGGERS = ("httpx2", "mcp")
 """Below WARNING these loggers write addresses with their keys, session ids and contents: `main` sets WARNING."""
 MAX_PAGES = 100
-SUBSCRIBE_TIMEOUT_SECONDS = 30.0
-RESUBSCRIBE_SECONDS = (1.0, 30.0)
-"""The first and the longest pause before a broken subscription is opened again."""
 
 _CLIENT_INFO = sdk.Implementation(name="callstream", version="1")
 _LIST_CHANGES = (
@@ -68,13 +67,16 @@ class Session:
     """One session. The owner opens and closes it; in between any task may call tools.
 
     `changed` is called when the server announces another listing. `ended` is set once the session is lost: the owner
-    must then close it. Both happen while messages are read. `idle` is set while no call is in progress.
+    must then close it. Both happen while messages are read. `idle` is set while no call is in progress. `watched` are
+    the resources whose updates are wanted.
     """
 
     client: Client
     """The SDK's client, once the session is open."""
 
-    def __init__(self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, spec: ServerSpec, mode: str, child: ChildDiagnostics, changed: Callable[[], None], watched: Watched
+    ) -> None:
         self.ended = asyncio.Event()
         self.idle = asyncio.Event()
         self.idle.set()
@@ -84,6 +86,7 @@ class Session:
         self._mode = mode
         self._child = child
         self._changed = changed
+        self._watched = watched
         self._questions = OwnQuestions(spec)
         self._malformed: list[Quarantined] = []
         self._listed = 0
@@ -107,6 +110,7 @@ class Session:
             if negotiated is not None and (dispatcher := connection.direct(negotiated)) is not None:
                 direct = direct_session(dispatcher, negotiated, _CLIENT_INFO)
                 self._direct = await stack.enter_async_context(direct)
+            stack.enter_context(self._watched.in_session(client.server_capabilities.resources))
             yield
 
     async def _transport(self) -> AbstractAsyncContextManager[Connection]:
@@ -155,7 +159,9 @@ class Session:
         try:
             fields = cast("RequestParamsMeta | None", meta)
             if send_state.kind:
-                result = await read(self._direct or self.client.session, send_state.kind, tool, arguments, fields)
+                result = await read(
+                    self._direct or self.client.session, send_state.kind, tool, arguments, fields, self._watched
+                )
             else:
                 brings = send_state.next_round if modern else None
                 result = await self._call_tool(tool, arguments, report, fields, brings)
@@ -220,41 +226,20 @@ class Session:
             resources=tuple(item for page in resources for item in page.resources),
             templates=tuple(item for page in templates for item in page.resource_templates),
             prompts=tuple(item for page in prompts for item in page.prompts),
+            unread=sum((page.meta or {}).get(LEFT_OUT, 0) for page in (*resources, *templates, *prompts)),
+            ttl_ms=min(
+                (page.ttl_ms for page in (*tools, *resources, *templates, *prompts) if page.ttl_ms), default=None
+            ),
         )
 
     async def subscribe(self) -> None:
-        """Subscribe to change notifications (protocols of 2026 and later) and call `changed` for each.
+        """Call `changed` for each announced change of a list, and keep the subscriptions to watched resources: see
+        `follow_changes`."""
+        await follow_changes(self.client, self._changed, self._watched)
 
-        Runs until cancelled, and returns when the server takes no subscriptions. Older servers send notifications
-        without one.
-        """
-        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            return
-        has = self.client.server_capabilities
-        delay, longest = RESUBSCRIBE_SECONDS
-        while True:
-            try:
-                async with (
-                    asyncio.timeout(SUBSCRIBE_TIMEOUT_SECONDS) as acknowledgement,
-                    self.client.listen(
-                        tools_list_changed=True,
-                        resources_list_changed=has.resources is not None,
-                        prompts_list_changed=has.prompts is not None,
-                    ) as subscription,
-                ):
-                    acknowledgement.reschedule(None)
-                    delay = RESUBSCRIBE_SECONDS[0]
-                    self._changed()  # a change between the listing and this subscription is not announced
-                    async for _ in subscription:
-                        self._changed()
-            except MCPError as error:
-                if error.code == METHOD_NOT_FOUND:
-                    return
-            except (SubscriptionLost, TimeoutError):
-                pass
-            self._changed()  # changes during the gap are not replayed, and the server may be gone
-            await asyncio.sleep(delay)
-            delay = min(delay * 2, longest)
+    def updated(self, uri: str) -> None:
+        """The server says that a resource was updated."""
+        self._watched.updated(uri)
 
     async def _optional(self, fetch: Callable[[str | None], Awaitable[P]]) -> list[P]:
         try:

@@ -35,6 +35,7 @@ from plugins_mcp.mcp.dispatcher import (
     parse_line,
     progress_of,
     room_for_request,
+    updated_resource,
 )
 from plugins_mcp.mcp.spec import ServerSpec, without_credentials
 
@@ -155,7 +156,9 @@ async def read_lines(
                     break
                 message = await reading(len(line), parse_line, line)
                 if message is not None:
-                    if not lines.take(message):
+                    if uri := updated_resource(message):
+                        lines.listener.updated(uri)
+                    elif not lines.take(message):
                         match message:
                             case JSONRPCRequest():
                                 await room_for_request(unanswered)

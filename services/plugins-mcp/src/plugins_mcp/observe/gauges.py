@@ -34,11 +34,13 @@ class Gauges:
         metrics.running.set(len(self.handler))
         metrics.consuming.set(self.consumer.reading)
         metrics.redis_up.set(self.watch.available)
-        for gauge in (metrics.server_up, metrics.server_breaker):
+        for gauge in (metrics.server_up, metrics.server_breaker, metrics.watched):
             gauge.clear()  # a server may have been taken out of the configuration
         for name, health in self.servers.health().items():
             metrics.server_up.labels(name).set(health.state is ServerState.READY)
             for state in BreakerState:
                 metrics.server_breaker.labels(name, state).set(health.breaker is state)
+        for name, server in self.servers.items():
+            metrics.watched.labels(name).set(len(server.watched))
         metrics.stream.backlogs = await self.backlogs()
         return metrics.text(accept)

@@ -87,6 +87,10 @@ class Metrics:
             ["server", "state"],
             registry=registry,
         )
+        # Resources of each MCP server whose updates are watched, 200 at most: those that were read in the last hour.
+        self.watched = Gauge(
+            "plugins_mcp_resources_watched", "Resources whose updates are watched.", ["server"], registry=registry
+        )
         # 1 while the worker reads requests.
         self.consuming = Gauge("plugins_consuming", "Whether the worker reads requests.", registry=registry)
         # 1 while Redis answers.

@@ -52,6 +52,8 @@ class ToolFilters:
         self._rights = rights
         self._kept: OrderedDict[Filter, tuple[tuple[ToolEntry, ...], tuple[ToolEntry, ...]]] = OrderedDict()
         """By filter, a catalog and the allowed part of it: whoever compares catalogs gets the same one again."""
+        self._parts: OrderedDict[tuple[Filter, str], tuple[ServerCatalog, ServerCatalog]] = OrderedDict()
+        """By filter and server, likewise: a server may have ten thousand resources."""
 
     def restricted(
         self, directory: ToolDirectory, subject: str, roles: Sequence[str], choice: ToolChoice | None = None
@@ -70,6 +72,30 @@ class ToolFilters:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(only)
         return kept[1]
+
+    def part(self, only: Filter, catalog: ServerCatalog) -> ServerCatalog:
+        """The part of the catalog of a server that `only` allows."""
+        key = (only, catalog.server)
+        kept = self._parts.get(key)
+        if kept is None or kept[0] is not catalog:
+            kept = self._parts[key] = catalog, _part(only, catalog)
+            if len(self._parts) > MOST_KEPT:
+                self._parts.popitem(last=False)
+        self._parts.move_to_end(key)
+        return kept[1]
+
+
+def _part(only: Filter, catalog: ServerCatalog) -> ServerCatalog:
+    def allows(name: str) -> bool:
+        return only.allows(catalog.server, name)
+
+    return msgspec.structs.replace(
+        catalog,
+        tools=tuple(tool for tool in catalog.tools if allows(tool.tool)),
+        quarantined=tuple(each for each in catalog.quarantined if allows(each.tool)),
+        resources=tuple(each for each in catalog.resources if allows(RESOURCE + each.uri)),
+        prompts=tuple(each for each in catalog.prompts if allows(PROMPT + each.name)),
+    )
 
 
 class AllowedTools(ToolDirectory):
@@ -107,23 +133,12 @@ class AllowedTools(ToolDirectory):
         return self._only.allows(server, name)
 
     def has_resources(self) -> bool:
-        return self._directory.has_resources() and any(
-            self._only.allows(view.catalog.server, RESOURCE + each.uri)
-            for view in self._directory.servers
-            for each in view.catalog.resources
-        )
+        return self._directory.has_resources() and any(view.catalog.resources for view in self.servers)
 
     def instructions(self) -> Mapping[str, str]:
         return self._directory.instructions()
 
     def _part(self, view: ServerView) -> ServerView:
-        catalog, allows = view.catalog, self._only.allows
-        part: ServerCatalog = msgspec.structs.replace(
-            catalog,
-            tools=tuple(tool for tool in catalog.tools if allows(tool.server, tool.tool)),
-            quarantined=tuple(each for each in catalog.quarantined if allows(catalog.server, each.tool)),
-            resources=tuple(each for each in catalog.resources if allows(catalog.server, RESOURCE + each.uri)),
-            prompts=tuple(each for each in catalog.prompts if allows(catalog.server, PROMPT + each.name)),
-        )
-        refused = tuple(each for each in view.refused if allows(catalog.server, each.tool))
-        return replace(view, catalog=part, refused=refused)
+        catalog = view.catalog
+        refused = tuple(each for each in view.refused if self._only.allows(catalog.server, each.tool))
+        return replace(view, catalog=self._filters.part(self._only, catalog), refused=refused)
