@@ -248,15 +248,18 @@ async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
     async def call() -> Seen:
         reports: list[CallProgress] = []
         changes: list[None] = []
-        # The SDK's transport does not record whether a call was sent; here every call is.
-        send_state = SendState(sent=True)
+        # The SDK's transport does not record whether a call was sent; here every call is. It declares for each that
+        # people can be asked.
+        send_state = SendState(sent=True, may_ask=True)
         async with opened(peer(trace, protocol), lambda: changes.append(None)) as session, asyncio.timeout(10):
             run = {"run": ANSWERS.get(name) or ENDS[name]}
             result = await session.call("t", run, send_state, reports.append, {"traceparent": "00-1-2-00"})
             if name in ENDS:
                 await session.ended.wait()
             else:
-                again = await session.call("t", {"run": "answer()"}, SendState(sent=True), reports.append, None)
+                again = await session.call(
+                    "t", {"run": "answer()"}, SendState(sent=True, may_ask=True), reports.append, None
+                )
                 assert isinstance(again, Answered)
                 assert not session.ended.is_set()
         return Seen(result, reports, len(changes), received(trace))
