@@ -153,6 +153,17 @@ async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path)
 
 
 @promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
+async def test_stop_ends_the_round_after_an_answer(engine: Engine, asking: Asking, tmp_path: Path) -> None:
+    [question] = await asking.begin(engine, city="Nowhere")
+    assert (await asking.answer(engine, question))[0] == 200
+    await wait_until(lambda: len(ran(tmp_path)) == 2, what="the second round")
+    assert (await engine.client.post(f"/v1/turns/{asking.turn_id}/cancel")).is_success
+    events = await asking.ended(engine)
+    assert events[-1].data["reason"] == "cancelled"
+    assert result(events)["status"] == "unknown"
+
+
+@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
 async def test_nobody_answers(start: Start, redis_url: str, asking: Asking, tmp_path: Path) -> None:
     async with working(redis_url, servers(tmp_path)), ready(start, question_timeout_seconds=1) as engine:
         await asking.begin(engine)

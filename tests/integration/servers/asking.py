@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.tools import Tool
 from mcp.server.request_state import RequestStateSecurity
@@ -91,6 +92,8 @@ async def book(city: str, ctx: Context) -> str | InputRequiredResult:
     note(f"book {ctx.request_state} {answer.action if answer else ''}".rstrip())
     if answer is None:
         return asks(f"canary-state to {city}", when=form(f"When to {city}?", WHEN))
+    if city == "Nowhere":
+        await anyio.sleep_forever()
     while (hold := os.environ.get("HOLD")) and Path(hold).exists():  # noqa: ASYNC110, ASYNC240 -- a file
         await asyncio.sleep(0.05)
     return f"{answer.action} {city} {answer.content} {ctx.request_state}"

@@ -239,7 +239,7 @@ class ChatService:
             emit(steps.finished(asked.call, outcome))
         outcomes = await self._rounds.calls.cancel([open_call.request for open_call in open_calls])
         for open_call in open_calls:
-            outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])
+            outcome = await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])
             emit(steps.finished(open_call.call, outcome))
 
     async def _late_decisions(self, turn: Turn, draft: Draft, emit: Emit, undecided: Collection[str]) -> None:
