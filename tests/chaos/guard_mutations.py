@@ -181,7 +181,7 @@ MUTATIONS = {
         (
             Edit(
                 f"{ENGINE}/chat/service.py",
-                "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.call.correlation_id])",
+                "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])",
                 "outcomes[open_call.call.correlation_id]",
             ),
         ),

@@ -11,7 +11,7 @@ from plugins_contract.catalog import ServerState
 from plugins_mcp.mcp import Ambiguous, Answered, TimedOut, ToolOptions
 from plugins_mcp.mcp.content import MAX_BLOCKS, MAX_VALUES
 from plugins_mcp.mcp.dispatcher import MAX_UNANSWERED
-from plugins_mcp.mcp.listing import MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
+from plugins_mcp.mcp.listing import LEFT_OUT, MAX_ARGUMENTS, MAX_PER_PAGE, bound_page
 from plugins_mcp.mcp.server_status import MAX_REASON
 from tests.integration.servers import connected, owned, remote, script, speaking
 from tests.integration.servers.behaviours import never
@@ -162,4 +162,5 @@ def test_the_sdk_is_given_what_is_read_of_a_page_only() -> None:
     page = {"prompts": [prompt] * (MAX_PER_PAGE + 1), "_meta": {"a": "b" * 1_000}, "nextCursor": "2"}
     assert bound_page(page) > 1_000
     reduced = {"name": "p", "arguments": [{"name": "a"}] * MAX_ARGUMENTS}
-    assert page == {"prompts": [reduced] * MAX_PER_PAGE, "nextCursor": "2"}
+    left_out = {LEFT_OUT: 1}
+    assert page == {"prompts": [reduced] * MAX_PER_PAGE, "nextCursor": "2", "_meta": left_out}

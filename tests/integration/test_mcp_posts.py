@@ -112,7 +112,7 @@ class Seen:
 
 async def call(peer: ScriptedServer, spec: ServerSpec) -> Seen:
     reports: list[CallProgress] = []
-    send_state = SendState()
+    send_state = SendState(may_ask=True)  # the SDK declares for each call that people can be asked
     async with connected(spec) as server:
         peer.requests.clear()
         result = await server.call(

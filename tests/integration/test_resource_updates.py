@@ -56,8 +56,9 @@ class Place:
         )
         return answer.status_code
 
-    async def lists(self) -> bool:
-        return bool((await self.engine.client.get("/v1/resources", headers=self.ann)).json()["resources"])
+    async def lists(self, server: str = "docs") -> bool:
+        query = {"server": server}
+        return bool((await self.engine.client.get("/v1/resources", headers=self.ann, params=query)).json()["resources"])
 
 
 @asynccontextmanager
@@ -165,7 +166,8 @@ async def test_a_flood_of_updates_is_at_most_one_announcement_in_a_second(
         await control.subscribe(Keys().control)
         began_at = time.monotonic()
         async with working(redis_url, place.config, rights_file=place.rights):
-            await wait_until(place.lists, 30, what="the resources")
+            for each in ("docs", "flood"):
+                await wait_until(lambda each=each: place.lists(each), 30, what=f"the resources of {each}")
             query = {"server": "flood", "uri": "flood://all"}
             read = place.engine.client.get("/v1/resources/content", headers=place.ann, params=query)
             assert (await read).status_code == 200
