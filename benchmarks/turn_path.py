@@ -66,8 +66,8 @@ SUFFIXES = (".py", ".lua", ".sql", ".js")
 FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
 SERVICES = str(ROOT / "services") + os.sep
 MOST_FILES = 80
-"""A turn may pass through no more files than this: waiting messages and branches added four, choice, sessions and
-questions two."""
+"""A turn may pass through no more files than this: waiting messages and branches added four, choice, sessions,
+questions and reads of resources four."""
 MOST_LINES = 300
 """None of these files may have more lines than this."""
 MOST_GENERATORS = 6

@@ -31,7 +31,7 @@ def notes(caller: Caller) -> Notes:
 
 
 @promise("two conversations do not see each other's state at a server that keeps it, with any number of workers")
-@pytest.mark.parametrize(("count", "old"), [(1, False), (3, False), (3, True)])
+@pytest.mark.parametrize(("count", "old"), [(1, False), (3, True)])
 async def test_conversations_do_not_see_each_others_state(
     notes: Notes, redis_url: str, tmp_path: Path, count: int, old: bool
 ) -> None:

@@ -16,7 +16,7 @@ from plugins_contract.outcomes import CallState
 from tests.chaos.faults import Faults
 from tests.chaos.proxy import Proxy
 from tests.integration.engines import Engine, Event, Model, running_engine, settings
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.notes import Notes, config, holder, processes, text, workers
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
@@ -28,6 +28,7 @@ def notes(caller: Caller) -> Notes:
 
 
 @promise("a worker that holds sessions is killed: model and user are told that state is lost, once, and nobody else is")
+@exhaustive("twelve sessions, and the death of a worker of two")
 async def test_a_holder_is_killed(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with processes(notes, redis_url, config(tmp_path), 2):
         names = ["one", "two", "three", "four"]

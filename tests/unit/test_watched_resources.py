@@ -29,8 +29,10 @@ OFFERED = sdk.ResourcesCapability(subscribe=True)
 async def read(watched: Watched, *uris: str) -> None:
     """Read resources of a server that subscribes at once."""
     for uri in uris:
-        async with asyncio.TaskGroup() as group, watched.read(uri):
+        async with asyncio.TaskGroup() as group:
             group.create_task(subscribed(watched))
+            async with watched.read(uri):
+                pass
 
 
 async def subscribed(watched: Watched, *, anew: bool = False) -> None:

@@ -11,7 +11,7 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
-from dialog_engine.http.app import State, create_app
+from dialog_engine.http.app import State, build_routes, create_app
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams
@@ -40,7 +40,8 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
     identity = identity_of(settings, times.provider_now)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncGenerator[State]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[State]:
+        await build_routes(app)
         async with contextlib.AsyncExitStack() as stack:
             if identity.close:
                 stack.push_async_callback(identity.close)
