@@ -267,7 +267,7 @@ def test_twelve_tabs_leave_connections_for_what_a_person_does(
         watch.attach(tab.page)
         tab.open(sessions[number % 3])
         expect(tab.questions).to_be_visible()
-    for tab in tabs[4:]:
+    for tab in tabs[5:]:  # the first three that follow a turn have the places
         if tab not in tabs[::3]:
             expect(tab.status).to_contain_text("Other tabs follow answers now.")
 
@@ -337,3 +337,14 @@ def test_one_stream_of_conversations_serves_all_tabs_and_outlives_the_tab_that_h
         other.page.get_by_test_id("session-delete").click()
         other.page.get_by_test_id("confirm-delete").click()
         expect(elsewhere.sessions).to_have_count(0)
+
+
+def test_a_conversation_that_is_left_gives_its_connection_back(chat: ChatPage, engine: ScriptedEngine) -> None:
+    chat.open()
+    for question in ("one", "two", "three", "four"):
+        engine.scripts[question] = [*text("Some words"), Wait("never")]
+        chat.page.get_by_test_id("new-conversation").click()
+        expect(chat.answers).to_have_count(0)
+        chat.ask(question)
+        expect(chat.answers).to_have_text("Some words")
+        expect(chat.status).to_have_text("Writing…")

@@ -72,13 +72,14 @@ export async function follow({
         return "gone";
       }
       const { lost } = place;
+      const over = AbortSignal.any([signal, lost]);
       try {
-        response ??= await api.events(turnId, lastEventId, AbortSignal.any([signal, lost]));
+        response ??= await api.events(turnId, lastEventId, over);
         if (response.status === 204) return "gone";
         clearTimeout(absent);
         absent = undefined;
         onConnection("live");
-        for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), lost)) {
+        for await (const event of readEvents(response, IDLE_MS, (ms) => (delay = ms), over)) {
           attempt = 0;
           if (take(event)) return "done";
         }
@@ -96,6 +97,7 @@ export async function follow({
     }
   } finally {
     clearTimeout(absent);
+    response?.body?.cancel().catch(() => {}); // it was not read yet
   }
 }
 
