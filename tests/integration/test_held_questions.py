@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from tests.integration.engines import Engine, Model, Start
-from tests.integration.test_questions import Asking, place, result, statuses
+from tests.integration.engines import Engine, Start
+from tests.integration.test_questions import Asking, asking, place, ready, result, statuses
 from tests.integration.test_replicas import Place
 from tests.integration.test_worker_held_calls import ACCEPT, Earlier, earlier, served, traced
 from tests.marks import promise
@@ -19,20 +19,7 @@ from tests.support.processes import Process
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
-__all__ = ["earlier", "place"]
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def asking(model: Model) -> Asking:
-    return Asking(model)
-
-
-@asynccontextmanager
-async def ready(start: Start, **changes: Any) -> AsyncGenerator[Engine]:
-    async with start(**changes) as engine:
-        await wait_until(lambda: engine.offers(10), 90, what="the tools")
-        yield engine
+__all__ = ["asking", "earlier", "place"]
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def asking(model: Model) -> Asking:
 @asynccontextmanager
 async def ready(start: Start, **changes: Any) -> AsyncGenerator[Engine]:
     async with start(**changes) as engine:
-        await wait_until(lambda: engine.offers(9), 60, what="the tools")
+        await wait_until(lambda: engine.offers(9), 90, what="the tools")
         yield engine
 
 
