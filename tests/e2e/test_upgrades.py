@@ -268,11 +268,12 @@ def test_the_file_of_an_engine_of_the_last_release_that_was_killed_is_shown_and_
         expect(chat.page.get_by_test_id("answer-actions").last).to_be_visible(timeout=60_000)
         chat.expect_idle()
         assert [effect["status"] for effect in stack.effects("killed")] == ["started", "finished"]
-        live = chat.says()
+        live, opened = chat.says()
         chat.page.reload()
         expect(chat.questions).to_have_text(questions)
         expect(chat.page.get_by_test_id("facts")).to_have_count(4)
-        assert chat.says() == live
+        # The last release stored no titles of tools: that of its running call is in the log of the turn only.
+        assert chat.says() == [live.replace("“Slow job”", ""), opened]
 
         chat.edit(2, "What is 17 * 23?")
         chat.page.get_by_test_id("leaving-confirm").click()
