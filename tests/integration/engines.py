@@ -350,6 +350,7 @@ async def running_engine(
         grace_seconds=configured.http.shutdown_grace_seconds,
         limits=limits,
         forwarded_allow_ips=configured.http.forwarded_allow_ips,
+        cors_origins=configured.http.cors_origins,
         times=times.streams,
     )
     serving = asyncio.create_task(server.serve(sockets=listeners))

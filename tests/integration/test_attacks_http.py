@@ -4,7 +4,7 @@ import asyncio
 import resource
 import socket
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import product
@@ -70,12 +70,12 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(limits: ConnectionLimits = LIMITS) -> AsyncGenerator[Served]:
+async def serving(limits: ConnectionLimits = LIMITS, cors_origins: Sequence[str] = ()) -> AsyncGenerator[Served]:
     served = Served()
     app = Starlette(
         routes=[Route("/", served.app, methods=["GET", "POST"]), Route("/stream", served.stream, methods=["GET"])]
     )
-    server = server_of(app, asyncio.Event(), grace_seconds=0, limits=limits)
+    server = server_of(app, asyncio.Event(), grace_seconds=0, limits=limits, cors_origins=cors_origins)
     quick: Any = server.config
     quick.port, quick.timeout_keep_alive = 0, 0.2
     task = asyncio.create_task(server.serve())

@@ -331,6 +331,21 @@ async def test_requests_of_other_pages_with_the_cookie_are_refused(engine: Engin
 
 
 @promise("people sign in on the page with PKCE, and only the page uses their session")
+async def test_a_page_on_a_listed_origin_cannot_use_the_cookie(configured: Settings) -> None:
+    listed = {"origin": "https://app.example"}
+    http = configured.http.model_copy(update={"cors_origins": ("https://app.example",)})
+    async with running_engine(configured.model_copy(update={"http": http})) as engine:
+        await engine.client.get(await sent_back(engine))
+        for more in ({}, {"sec-fetch-site": "same-site"}, {"sec-fetch-site": "cross-site"}):
+            answer = await engine.client.post("/v1/sessions", headers={**listed, **more})
+            assert (answer.status_code, answer.json()["code"]) == (403, "FORBIDDEN"), more
+        # A browser keeps from the page what a request with a cookie was answered, unless that has a field more.
+        read = await engine.client.get("/v1/me", headers=listed)
+        assert read.headers["access-control-allow-origin"] == "https://app.example"
+        assert "access-control-allow-credentials" not in read.headers
+
+
+@promise("people sign in on the page with PKCE, and only the page uses their session")
 async def test_an_answer_that_this_browser_did_not_ask_for_signs_nobody_in(engine: Engine) -> None:
     """A page of an attacker that sends the victim's browser to the callback with the attacker's own code."""
     path = await sent_back(engine)

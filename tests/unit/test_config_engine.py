@@ -76,6 +76,11 @@ def test_keys_are_read_as_names_and_secrets(monkeypatch: pytest.MonkeyPatch) -> 
         ({"OIDC_CLIENT_ID": "page"}, "OIDC_CLIENT_ID is set: set OIDC_ISSUER too"),
         ({"HOST": "::"}, "HOST :: .* API_KEYS"),
         ({"FORWARDED_ALLOW_IPS": "10.0.0.1,proxy"}, "FORWARDED_ALLOW_IPS"),
+        ({"CORS_ORIGINS": "*"}, "CORS_ORIGINS.*one by one"),
+        ({"CORS_ORIGINS": "https://a.example,https://*.example"}, "CORS_ORIGINS.*one by one"),
+        ({"CORS_ORIGINS": "app.example"}, "CORS_ORIGINS.*must begin with http:// or https://"),
+        ({"CORS_ORIGINS": "https://App.example:443/"}, "CORS_ORIGINS.*use https://app.example$"),
+        ({"CORS_ORIGINS": "https://ann:hunter2@app.example/chat"}, "CORS_ORIGINS.*use https://app.example$"),
         ({"OPENAI_API_KEY": ""}, "OPENAI_API_KEY or OPENAI_BASE_URL"),
         ({"ANTHROPIC_BASE_URL": "my-model"}, "ANTHROPIC_BASE_URL: must begin with http://"),
         ({"LLM_PROVIDER": "other"}, "LLM_PROVIDER"),
@@ -114,6 +119,11 @@ def test_header_fields_are_read_line_by_line_and_are_secrets(monkeypatch: pytest
     fields = settings.models.providers.openai.openai_custom_headers
     assert {name: value.get_secret_value() for name, value in fields.items()} == {"api-key": "a:b", "Authorization": ""}
     assert "a:b" not in repr(settings)
+
+
+def test_origins_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load(monkeypatch, CORS_ORIGINS=" https://app.example , http://[::1]:3000,")
+    assert settings.http.cors_origins == ("https://app.example", "http://[::1]:3000")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.1.2.3", "::1"])

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -42,13 +43,17 @@ for _log in (log, logging.getLogger("uvicorn.error")):
     _log.addFilter(_Lines())
 
 
+def _nothing(_: Iterable[tuple[bytes, bytes]]) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """`head_bytes` bounds the head of a request, and any run of bytes that is neither head nor body, such as trailers.
 
     It also bounds the memory that Python needs for the head. `headers` bounds the number of headers and trailers.
     `head_seconds` counts from the first byte of a request, or from the beginning of the connection; `body_seconds` from
-    the end of the head.
+    the end of the head. A refusal also has the header fields that `also_answer` returns for those that were read.
     """
 
     connections: int = 10_000
@@ -57,6 +62,7 @@ class ConnectionLimits:
     headers: int = 100
     head_seconds: float = 10.0
     body_seconds: float = 30.0
+    also_answer: Callable[[Iterable[tuple[bytes, bytes]]], Sequence[str]] = _nothing
 
 
 def problem_document(status: HTTPStatus, code: str, detail: str) -> dict[str, Any]:
@@ -78,10 +84,10 @@ class Refusal:
     code: str
     detail: str
 
-    def answer(self) -> bytes:
-        """The whole response."""
+    def answer(self, also: Sequence[str] = ()) -> bytes:
+        """The whole response; `also` are more header fields."""
         body = json.dumps(problem_document(self.status, self.code, self.detail)).encode()
-        fields = [f"content-type: {PROBLEM_MEDIA_TYPE}", f"content-length: {len(body)}", "connection: close"]
+        fields = [*also, f"content-type: {PROBLEM_MEDIA_TYPE}", f"content-length: {len(body)}", "connection: close"]
         if self.status is HTTPStatus.SERVICE_UNAVAILABLE:
             fields.append(f"retry-after: {RETRY_AFTER_SECONDS}")
         head = "\r\n".join([f"HTTP/1.1 {self.status:d} {self.status.phrase}", *fields, "", ""])

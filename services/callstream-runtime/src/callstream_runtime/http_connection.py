@@ -259,7 +259,8 @@ class ClientConnection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if cycle is None or not (answering and cycle.response_started):
-            self.transport.write(refusal.answer())
+            read = cycle.scope["headers"] if cycle else self.headers or ()
+            self.transport.write(refusal.answer(self._limits.also_answer(read)))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()

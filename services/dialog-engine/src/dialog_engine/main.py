@@ -81,6 +81,7 @@ def serve(times: "EngineTimes | None" = None) -> None:
             grace_seconds=settings.http.shutdown_grace_seconds,
             limits=limits,
             forwarded_allow_ips=settings.http.forwarded_allow_ips,
+            cors_origins=settings.http.cors_origins,
             times=times.streams,
         )
         # Uvicorn handles the other two. A terminal that is closed ends the engine as a supervisor does.

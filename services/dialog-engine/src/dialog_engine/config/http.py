@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from callstream_runtime.settings_sources import Subject
-from dialog_engine.config.values import ProxyAddresses
+from dialog_engine.config.values import Origins, ProxyAddresses
 
 
 def is_loopback(host: str) -> bool:
@@ -41,6 +41,11 @@ class HttpSettings(Subject):
         "",
         description="Addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed,"
         " separated by commas. Unset: nobody's.",
+    )
+    cors_origins: Origins = Field(
+        default_factory=tuple,
+        description="Origins of pages that may use the API from browsers, with a key or a token, separated by commas:"
+        " https://app.example. Unset: the engine's own page only.",
     )
     operations_host: str = Field("127.0.0.1", description="Addresses of OPERATIONS_PORT, separated by commas.")
     operations_port: int | None = Field(

@@ -4,7 +4,8 @@ import ipaddress
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, SecretStr
+from pydantic import AfterValidator, BeforeValidator, SecretStr
+from pydantic_settings import NoDecode
 
 
 def _url(url: str, *schemes: str) -> str:
@@ -33,6 +34,23 @@ def _proxies(text: str) -> str:
     return text
 
 
+def _origin(text: str) -> str:
+    """An origin in the form in which browsers send it, which is compared letter by letter."""
+    if "*" in text:
+        raise ValueError("lists origins one by one, such as https://app.example: * is not possible")
+    url = urlsplit(_url(text, "http", "https"))
+    port = "" if url.port in (None, {"http": 80, "https": 443}[url.scheme]) else f":{url.port}"
+    name = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
+    if text != (origin := f"{url.scheme}://{name}{port}"):
+        raise ValueError(f"must be origins as browsers send them, without a path or a slash at the end: use {origin}")
+    return origin
+
+
+def _listed(value: object) -> object:
+    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
+
+
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], NoDecode, BeforeValidator(_listed)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_postgres_url)]
 ProxyAddresses = Annotated[str, AfterValidator(_proxies)]
 HttpUrl = Annotated[str, AfterValidator(lambda url: _url(url, "http", "https"))]

@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import TypedDict, cast
 
 import uvicorn
@@ -32,6 +33,7 @@ from dialog_engine.http import (
     waiting,
 )
 from dialog_engine.http.admission import Admission
+from dialog_engine.http.cors import METHODS, CrossOrigin, RefusedAcrossOrigins
 from dialog_engine.http.page import page_router
 from dialog_engine.http.requests import (
     MAX_BODY_BYTES,
@@ -39,10 +41,10 @@ from dialog_engine.http.requests import (
     BodyLimit,
     HeadAsGet,
     LoopbackNames,
-    Responses,
     known_parameters,
     within_limits,
 )
+from dialog_engine.http.responses import Responses
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import StreamTimes
 
@@ -66,6 +68,17 @@ class State(TypedDict):
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[State]]
 
 
+class Application(FastAPI):
+    """FastAPI, with what every answer has: also its own answer to an unexpected error, which no middleware sees."""
+
+    cors_origins: Collection[str] = ()
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The application with all that is around it."""
+        inner = super().build_middleware_stack()
+        return Responses(CrossOrigin(inner, self.cors_origins) if self.cors_origins else inner)
+
+
 def create_app(
     lifespan: Lifespan,
     admission: Admission | None,
@@ -73,15 +86,17 @@ def create_app(
     *,
     version: str,
     loopback_only: bool,
+    cors_origins: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
 ) -> FastAPI:
     """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
 
     `routers` are more routes.
 
-    With `loopback_only` only requests that were sent to this machine by its own names are served.
+    With `loopback_only` only requests that were sent to this machine by its own names are served. Browsers let pages
+    on `cors_origins` use the API.
     """
-    app = FastAPI(
+    app = Application(
         title="Callstream dialog-engine",
         version=version,
         lifespan=lifespan,
@@ -92,14 +107,14 @@ def create_app(
         # Spans of requests, where spans are exported (`callstream_runtime/tracing.py`); nothing else of FastAPI's.
         telemetry={"auto_configure": False, "metrics": False, "logs": False, "operation_spans": False},
     )
+    app.cors_origins = cors_origins
     app.add_api_route("/openapi.json", description, include_in_schema=False)
     problems.install(app, allowed)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
     app.add_middleware(Admitted, admission=admission)
     if loopback_only:
-        app.add_middleware(LoopbackNames)
-    app.add_middleware(Responses)
+        app.add_middleware(LoopbackNames, origins=cors_origins)
     for part in (turns, waiting, calls, questions, sessions, session_events, me, about, resources):
         app.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators, results):
@@ -117,9 +132,6 @@ async def build_routes(app: FastAPI) -> None:
     for route in app.routes:
         route.matches(nowhere)
         await asyncio.sleep(0)  # others have the loop in between
-
-
-METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 
 def allowed(request: Request) -> str:
@@ -172,17 +184,19 @@ def server_of(
     grace_seconds: float,
     limits: ConnectionLimits | None = None,
     forwarded_allow_ips: str = "",
+    cors_origins: Collection[str] = (),
     times: StreamTimes = StreamTimes(),
 ) -> Server:
     """A server for `app`. When it shuts down turns may run for `grace_seconds`, and their streams a little longer.
 
-    Proxies at `forwarded_allow_ips` are believed the addresses of their clients.
+    Proxies at `forwarded_allow_ips` are believed the addresses of their clients. `cors_origins` as for `create_app`.
     """
     # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
     AppStatus.disable_automatic_graceful_drain()
+    limits = replace(limits or ConnectionLimits(), also_answer=RefusedAcrossOrigins(cors_origins))
     config = uvicorn.Config(
         app,
-        http=cast("type[asyncio.Protocol]", connections_within(limits or ConnectionLimits())),
+        http=cast("type[asyncio.Protocol]", connections_within(limits)),
         loop="callstream_runtime.event_loop:EventLoop",
         ws="none",
         proxy_headers=bool(forwarded_allow_ips),

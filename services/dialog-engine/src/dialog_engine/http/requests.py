@@ -1,26 +1,23 @@
 """What holds for every request: ASGI middleware, and the dependencies that routes are given."""
 
-from collections.abc import AsyncGenerator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
 from fastapi.dependencies.models import Dependant
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callstream_runtime.client_waits import ClientWait, client_wait
 from dialog_engine.config.http import is_own_name
 from dialog_engine.errors import EngineError, ForbiddenError
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
+from dialog_engine.http.responses import header
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import LOCAL, Principal
 from plugins_contract.large_results import MAX_BYTES, PATH
 
 MAX_BODY_BYTES = 1_000_000
-PIECE_BYTES = 8_192
-"""How much of a body is given to the server at once: a stranger who does not read a file of the page holds as much."""
 LARGE_BYTES = 65_536
 """What is larger is sent to a limited number of clients at a time."""
 
@@ -63,7 +60,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         most = MAX_BYTES if scope["path"].startswith(PATH) else self._max_bytes
-        announced = _header(scope, b"content-length") or b"0"
+        announced = header(scope, b"content-length") or b"0"
         if announced.isdigit() and int(announced) > most:
             await self._refuse(scope, receive, send, most)
             return
@@ -105,14 +102,16 @@ async def _discarded() -> None:
 
 
 class LoopbackNames:
-    """Serves only requests to a loopback name of this machine, and from no page but the engine's own.
+    """Serves only requests to a loopback name of this machine, and from no page but the engine's own and those on the
+    listed `origins`.
 
     Without a sign-in a foreign page must not reach the engine, neither under a name that it controls (DNS rebinding)
     nor blindly (cross-site request forgery): browsers send the page's origin with every POST and DELETE.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, origins: Collection[str] = ()) -> None:
         self._app = app
+        self._origins = origins
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
@@ -120,22 +119,21 @@ class LoopbackNames:
         return (note(Request(scope), refusal) if refusal else self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> Problem | None:
-        if not is_own_name(_header(scope, b"host").decode("latin-1")):
+        if not is_own_name(header(scope, b"host").decode("latin-1")):
             detail = "without API keys and OIDC_ISSUER requests are served at localhost, 127.0.0.1 and [::1] only"
             errors = {"errors": [{"field": "Host", "message": detail}]}
             return problem(HTTPStatus.MISDIRECTED_REQUEST, "HOST_NOT_ALLOWED", detail, errors)
-        origin = _header(scope, b"origin").decode("latin-1")
-        if origin and origin.partition("://")[2].lower() != _header(scope, b"host").decode("latin-1").lower():
+        origin = header(scope, b"origin").decode("latin-1")
+        own = header(scope, b"host").decode("latin-1").lower()
+        if origin and origin.partition("://")[2].lower() != own and origin not in self._origins:
             # Other programs of this machine have loopback names too, on other ports.
-            detail = "without API keys and OIDC_ISSUER only requests of the engine's own page are served"
+            detail = (
+                "without API keys and OIDC_ISSUER only requests of the engine's own page, and of those in CORS_ORIGINS,"
+                " are served"
+            )
             errors = {"errors": [{"field": "Origin", "message": detail}]}
             return problem(HTTPStatus.FORBIDDEN, "ORIGIN_NOT_ALLOWED", detail, errors)
         return None
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    """The value of a header, or b""."""
-    return next((value for each, value in scope["headers"] if each == name), b"")
 
 
 class HeadAsGet:
@@ -160,48 +158,6 @@ class HeadAsGet:
             answered = True
 
         await self._app(dict(scope, method="GET"), ended, note)
-
-
-class Responses:
-    """Browsers must not guess a response's type, share it with other sites, or keep data.
-
-    The client of a request waits for its task, and those that it starts, until the head of the response is sent.
-    A large body is sent in pieces, each when the client has read most of the one before: otherwise the response seems
-    to be sent, and what holds it in memory is given up, while the server still has it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Serve one request. (No coroutine of its own: that would stay for as long as a stream.)"""
-        if scope["type"] != "http":
-            return self._app(scope, receive, send)
-        client_wait.set(wait := ClientWait())
-
-        def sent(message: Message) -> Awaitable[None]:
-            if message["type"] == "http.response.start":
-                wait.over = True
-                _make_safe(message)
-            elif len(message.get("body", b"")) > PIECE_BYTES:
-                return _in_pieces(message, send)
-            return send(message)
-
-        return self._app(scope, receive, sent)
-
-
-def _make_safe(head: Message) -> None:
-    headers = MutableHeaders(scope=head)
-    headers.setdefault("X-Content-Type-Options", "nosniff")
-    headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-    headers.setdefault("Cache-Control", "no-store")
-
-
-async def _in_pieces(message: Message, send: Send) -> None:
-    body = memoryview(message["body"])  # a piece that waits is no copy
-    for at in range(0, len(body), PIECE_BYTES):
-        more = message.get("more_body", False) or at + PIECE_BYTES < len(body)
-        await send({"type": message["type"], "body": body[at : at + PIECE_BYTES], "more_body": more})
 
 
 # --- Dependencies ---

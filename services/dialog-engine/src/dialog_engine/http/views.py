@@ -245,6 +245,7 @@ def media(block: MediaBlock) -> Response | None:
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "private, max-age=86400",
+        "Vary": "Origin",  # a page on another origin could not read what the engine's own page has left in the cache
         "Content-Disposition": "inline" if shown else "attachment",
     }
     return Response(data, media_type=block.mime_type if shown else "application/octet-stream", headers=headers)

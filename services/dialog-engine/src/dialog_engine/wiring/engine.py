@@ -54,6 +54,7 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         identity.routers,
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
+        cors_origins=settings.http.cors_origins,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
     )

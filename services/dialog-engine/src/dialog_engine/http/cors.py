@@ -1,0 +1,63 @@
+"""Pages on other origins: browsers let those that are listed use the API, with a key or a token and never by a cookie.
+
+CORS (in the Fetch standard) is what browsers follow; it gives no rights. A request of a page on another origin is
+admitted as any other is, and the page's cookie is accepted from the page alone (`admission.py`).
+"""
+
+from collections.abc import Awaitable, Collection, Iterable
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dialog_engine.http.responses import REQUEST_ID, header
+
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
+READABLE = ("X-Turn-Id", "X-Session-Id", REQUEST_ID, "Retry-After", "x-should-retry")
+"""The header fields of an answer that a page on another origin can read, beside those that it always can."""
+MAX_AGE_SECONDS = 7200
+"""How long a browser may keep what it was answered before a request. An origin that is taken from the list loses the
+answers to its requests at once."""
+API = "/v1/"
+
+
+class CrossOrigin:
+    """Adds to the answers of the API what pages on these origins need, and answers their browsers before a request."""
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        self._app = app
+        self._origins = frozenset(origins)
+        # All header fields: those that clients add, such as x-stainless-*, cannot be listed.
+        self._listed = CORSMiddleware(
+            app, origins, METHODS, allow_headers=["*"], expose_headers=READABLE, max_age=MAX_AGE_SECONDS
+        )
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Serve one request."""
+        listed = scope["type"] == "http" and scope["path"].startswith(API) and is_listed(scope, self._origins)
+        return (self._listed if listed else self._app)(scope, receive, send)
+
+
+def is_listed(scope: Scope, origins: Collection[str]) -> bool:
+    """Whether a page on one of these origins makes the request."""
+    return header(scope, b"origin").decode("latin-1") in origins
+
+
+class RefusedAcrossOrigins:
+    """The same for answers that end a connection, which no application makes."""
+
+    def __init__(self, origins: Collection[str]) -> None:
+        self._origins = frozenset(origins)
+
+    def __call__(self, headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+        """The header fields for a client that has sent these so far.
+
+        Where nothing of a request was read, its origin is not known: then every page can read the refusal, which tells
+        what is known of the connection alone.
+        """
+        if not self._origins:
+            return []
+        found = list(headers)
+        origin = next((value.decode("latin-1") for name, value in found if name == b"origin"), None)
+        if found and origin not in self._origins:
+            return []
+        return [f"access-control-allow-origin: {origin or '*'}", "access-control-expose-headers: retry-after"]
