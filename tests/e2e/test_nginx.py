@@ -129,7 +129,7 @@ async def test_pings_keep_a_quiet_stream_open(engine: Engine, model: Model, tmp_
     [seconds] = map(int, re.findall(r"proxy_read_timeout (\d+)s;", config))
     assert seconds >= 3 * HttpSettings.model_fields["stream_ping_seconds"].default
     # The same in small: nginx gives up after a second, and a ping comes four times as often.
-    quick = config.replace(f"proxy_read_timeout {seconds}s;", "proxy_read_timeout 1s;")
+    quick = re.sub(r"proxy_read_timeout \w+;", "proxy_read_timeout 1s;", config)
     with in_front_of(engine, tmp_path, config=quick) as through:
         lines: list[str] = []
         async with asyncio.timeout(20), through.client.stream("POST", "/v1/chat", json={"message": "Hi"}) as response:
@@ -139,6 +139,25 @@ async def test_pings_keep_a_quiet_stream_open(engine: Engine, model: Model, tmp_
                     model.held.set()
         assert "event: done" in lines
         await through.client.aclose()
+
+
+@promise("streams pass a real nginx")
+async def test_an_answer_without_a_stream_may_take_longer_than_a_ping(
+    engine: Engine, model: Model, tmp_path: Path
+) -> None:
+    config = CONFIG.read_text()
+    some = re.sub(r"proxy_read_timeout \d+s;", "proxy_read_timeout 1s;", config)
+    every = re.sub(r"proxy_read_timeout \w+;", "proxy_read_timeout 1s;", config)
+    for quick, status in ((every, 504), (some, 200)):
+        model.held.clear()
+        with in_front_of(engine, tmp_path, config=quick) as through:
+            asked = asyncio.create_task(through.client.post("/v1/chat", json={"message": "Hi", "stream": False}))
+            assert (await through.client.get("/healthz")).status_code == 200
+            ended, _ = await asyncio.wait([asked], timeout=2)
+            assert bool(ended) == (status == 504), "nginx gives up after a second where it is told to"
+            model.held.set()
+            assert (await asked).status_code == status
+            await through.client.aclose()
 
 
 def streams() -> int:

@@ -136,6 +136,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     name: str
     data: str
 
+    @property
+    def says_waiting(self) -> bool:
+        """Whether it says that the turn waits for its user."""
+        return self.name == "control" and self.data.startswith('{"type":"waiting"')
+
 
 Batch = Sequence[Frame]
 """Frames that were available at the same time, oldest first."""

@@ -179,9 +179,12 @@ class ParkedTurns:
 
     async def refusal(self, error: TurnRunningError) -> TurnRunningError:
         """The error with what the running turn asks its user, if it waits for nothing else."""
-        found = await self._store.open_questions(error.turn_id)
-        named = [named for each in found for named in _named(error.turn_id, each)]
-        return TurnRunningError(error.turn_id, named) if found else error
+        waits_for = await self.waits_for(error.turn_id)
+        return TurnRunningError(error.turn_id, waits_for) if waits_for else error
+
+    async def waits_for(self, turn_id: str) -> list[dict[str, str]]:
+        """What a running turn asks its user, and where to answer; nothing where it waits for something else."""
+        return [named for each in await self._store.open_questions(turn_id) for named in _named(turn_id, each)]
 
     async def decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
         """Do what `ParkedStore.decline` says. False when there is nothing to decline. Raises as that."""

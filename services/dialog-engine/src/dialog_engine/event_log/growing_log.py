@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def parks(self) -> bool:
         """Whether a turn may have been parked behind this entry."""
-        return self.name == "control" and self.data.startswith('{"type":"waiting"')
+        return self.frame.says_waiting
 
 
 def entry_of(epoch: int, seq: int, name: str, data: dict[str, Any]) -> Entry:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 from pydantic import AfterValidator, Field
 
@@ -13,7 +13,7 @@ from dialog_engine.errors import ArgumentsRefusedError
 from dialog_engine.http import described, turn_views, views
 from dialog_engine.http.bodies import Body, unicode_text
 from dialog_engine.http.problems import ProblemError
-from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
+from dialog_engine.http.requests import Engine, Sender, Subject, about_found, large_answer
 from dialog_engine.model import storable_json
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON, read_edited
 from dialog_engine.tool_calls.results.steps import decision_details
@@ -61,12 +61,12 @@ class DecisionRequest(Body):
     dependencies=[Depends(large_answer)],
 )
 async def decide(
-    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender
+    turn_id: str, tool_call_id: str, body: DecisionRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, Any]:
     """Approve a tool call, as it is or with other arguments, or refuse it."""
-    record, decision = await engine.approvals.decide(
-        sender.subject, turn_id, tool_call_id, replace(body.given(), key_id=sender.key_id), sender.roles
-    )
+    given = replace(body.given(), key_id=sender.key_id)
+    await about_found(request, engine, sender.subject, turn_id)
+    record, decision = await engine.approvals.decide(sender.subject, turn_id, tool_call_id, given, sender.roles)
     call = record.call
     ids = {"turnId": turn_id, "toolCallId": call.tool_call_id, "correlationId": call.correlation_id}
     return ids | {"status": decision.status} | decision_details(decision)

@@ -98,6 +98,14 @@ EVENTS: Responses = {
     HTTPStatus.OK.value: {"description": "The turn's events.", "content": {"text/event-stream": {"schema": _EVENT}}}
 }
 """An event stream; the schema describes each event of it."""
+ANSWER: Responses = {
+    HTTPStatus.OK.value: {
+        "description": "The turn's events, or one document when it has ended or waits for its user.",
+        "content": EVENTS[HTTPStatus.OK.value]["content"] | {"application/json": {"schema": {"type": "object"}}},
+    }
+}
+QUEUED = content(HTTPStatus.ACCEPTED, "application/json", schema={"type": "object"})
+"""A message that waits for the turns before it, for a client that reads no event stream."""
 _SESSION_EVENT = {
     "type": "object",
     "required": ["id", "event", "data"],

@@ -69,6 +69,16 @@ class ChatRequest(TurnRequest):
     """A user's message, in an existing session or in a new one."""
 
     session_id: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(unicode_text)] | None = None
+    stream: (
+        Annotated[
+            bool,
+            Field(
+                description="The turn's events, or one JSON document when it has ended or waits for its user. Left out:"
+                " the document where `Accept` names `application/json` and not `text/event-stream`."
+            ),
+        ]
+        | None
+    ) = None
 
 
 async def asked(body: TurnRequest, session_id: str | None, engine: Services, subject: str) -> Asked:

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
 from dialog_engine.http import described
 from dialog_engine.http.bodies import Body
-from dialog_engine.http.requests import Engine, Sender, large_answer
+from dialog_engine.http.requests import Engine, Sender, about_found, large_answer
 from dialog_engine.model import QuestionStatus, Turn
 from dialog_engine.tool_calls.questions.pending import Given
 
@@ -38,10 +38,13 @@ class AnswerRequest(Body):
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
     dependencies=[Depends(large_answer)],
 )
-async def answer(turn_id: str, question_id: str, body: AnswerRequest, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def answer(
+    turn_id: str, question_id: str, body: AnswerRequest, engine: Engine, sender: Sender, request: Request
+) -> dict[str, Any]:
     """Answer a question that an MCP server asks in the middle of a call."""
     given = Given(_STATUS[body.action], body.content if body.action == "accept" else None, sender.key_id)
     person = Turn(turn_id, "", sender.subject, roles=sender.roles)
     asked, place = await engine.questions.answer(person, question_id, given)
+    await about_found(request, engine, sender.subject, turn_id)
     ids = {"turnId": turn_id, "toolCallId": asked.call.tool_call_id, "correlationId": asked.call.correlation_id}
     return ids | {"status": asked.status(place)} | asked.details(place)

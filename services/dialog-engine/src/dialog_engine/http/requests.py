@@ -12,7 +12,7 @@ from dialog_engine.config.http import is_own_name
 from dialog_engine.errors import EngineError, ForbiddenError
 from dialog_engine.http.admission import Admission
 from dialog_engine.http.problems import Problem, ProblemError, note, problem, problem_of
-from dialog_engine.http.responses import header
+from dialog_engine.http.responses import about_turn, header
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import LOCAL, Principal
 from plugins_contract.large_results import MAX_BYTES, PATH
@@ -196,6 +196,11 @@ async def large_answer(engine: Engine, subject: Subject, request: Request) -> As
         if await request.is_disconnected():
             raise ProblemError(HTTPStatus.REQUEST_TIMEOUT, "CLIENT_GONE", "the client has not waited for its answer")
         yield
+
+
+async def about_found(request: Request, engine: Services, subject: str, turn_id: str) -> None:
+    """As `about_turn`, for a turn of which the route learns no session. Raises TurnNotFoundError."""
+    about_turn(request, turn_id, (await engine.archive.turn(subject, turn_id)).session_id)
 
 
 _NOT_FOUND = {

@@ -1,9 +1,10 @@
 """What every answer has, whoever makes it: an id, and header fields that keep it from being guessed at or kept."""
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callstream_runtime.client_waits import ClientWait, client_wait
@@ -41,7 +42,7 @@ class Responses:
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 wait.over = True
-                _complete(message, request_id)
+                _complete(message, {REQUEST_ID: request_id} | scope.get("state", {}).get("about", {}))
             elif len(message.get("body", b"")) > PIECE_BYTES:
                 return _in_pieces(message, send)
             return send(message)
@@ -59,9 +60,14 @@ def _request_id(scope: Scope) -> str:
     return sent if _CLIENTS_ID.fullmatch(sent) else new_id()
 
 
-def _complete(head: Message, request_id: str) -> None:
+def about_turn(request: Request, turn_id: str, session_id: str) -> None:
+    """The response, also one that is an error, names this turn and its session, which the sender may know."""
+    request.state.about = {"X-Turn-Id": turn_id, "X-Session-Id": session_id}
+
+
+def _complete(head: Message, ids: Mapping[str, str]) -> None:
     headers = MutableHeaders(scope=head)
-    headers[REQUEST_ID] = request_id
+    headers.update(ids)
     headers.setdefault("X-Content-Type-Options", "nosniff")
     headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
     headers.setdefault("Cache-Control", "no-store")

@@ -5,7 +5,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
 from typing import Any
 
@@ -52,13 +52,12 @@ class EventStream(EventSourceResponse, OpenStream):
         self,
         streams: Streams,
         batches: AsyncGenerator[Batch],
-        headers: Mapping[str, str] | None = None,
         *,
         on_end: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         super().__init__(
             _events(batches),
-            headers=HEADERS | dict(headers or {}),
+            headers=HEADERS,
             sep=NEWLINE,
             ping=streams.ping_seconds,
             ping_message_factory=_ping,
@@ -100,7 +99,7 @@ class EventStream(EventSourceResponse, OpenStream):
 
     async def check(self) -> None:
         """End the stream if its sender is not admitted any more."""
-        if not await _still_admitted(self._scope):
+        if not await still_admitted(self._scope):
             self.end(EarlyEnd.REFUSED)
 
     def end(self, why: EarlyEnd) -> None:
@@ -122,7 +121,7 @@ class EventStream(EventSourceResponse, OpenStream):
         await self._ended  # with the stream this is cancelled, and so is the future
 
 
-async def _still_admitted(scope: Scope) -> bool:
+async def still_admitted(scope: Scope) -> bool:
     """Whether the sender of a request that was admitted would be admitted now, too."""
     admission: Admission | None = scope["state"].get("admission")
     try:

@@ -9,22 +9,24 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
-from dialog_engine.http import described, sse, turn_views, waiting
+from dialog_engine.http import described, plain, sse, turn_views, waiting
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
+from dialog_engine.http.plain import RUNNING, PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject
+from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Choice, Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-RUNNING = "running"
 CANCEL_SECONDS = 10.0
 """How long a cancel request waits for the end of its turn, which cannot be stored while the database is away."""
 
@@ -34,22 +36,27 @@ router = APIRouter(prefix="/v1", tags=["turns"])
 @router.post(
     "/chat",
     response_class=Response,
-    responses=described.EVENTS | described.BODY | described.NOT_FOUND | described.CONFLICT,
+    responses=described.ANSWER | described.QUEUED | described.BODY | described.NOT_FOUND | described.CONFLICT,
 )
 async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Request) -> Response:
-    """Start a turn and stream its events."""
+    """Start a turn and stream its events, or answer with one document when it has ended or waits for its user."""
     slot = await engine.consumption.stream(sender.subject)
     try:
         sent = await _sent(body, body.session_id, engine, sender, request)
+        if plain.is_wanted(request, body.stream):
+            if sent.status not in (WAITING, WITHDRAWN):
+                return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
+            await slot.release()
+            return JSONResponse(_accepted(sent), HTTPStatus.ACCEPTED)
         if sent.status == RUNNING:
             events: AsyncGenerator[Batch] | None = sse.of_running(engine, sender.subject, sent.turn_id, START)
         else:
-            events = await _batches(sent.turn_id, engine, sender.subject, START)
+            found = await _found(engine, sender.subject, sent.turn_id)
+            events = await _batches(sent.turn_id, found, engine, sender.subject, START)
     except BaseException:
         await slot.release()
         raise
-    headers = {"X-Session-Id": sent.session_id, "X-Turn-Id": sent.turn_id}
-    return EventStream(engine.streams, events or _nothing(), headers, on_end=slot.release)
+    return EventStream(engine.streams, events or _nothing(), on_end=slot.release)
 
 
 @router.post(
@@ -61,7 +68,10 @@ async def start_turn(
     session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
     """Start a turn, or let its message wait; its events are at `eventsUrl`."""
-    sent = await _sent(body, session_id, engine, sender, request)
+    return _accepted(await _sent(body, session_id, engine, sender, request))
+
+
+def _accepted(sent: "_Sent") -> dict[str, str]:
     return {
         "sessionId": sent.session_id,
         "turnId": sent.turn_id,
@@ -73,7 +83,7 @@ async def start_turn(
 @router.get(
     "/turns/{turn_id}/events",
     response_class=Response,
-    responses=described.EVENTS
+    responses=described.ANSWER
     | described.empty(HTTPStatus.NO_CONTENT)
     | described.problems((HTTPStatus.BAD_REQUEST,))
     | described.NOT_FOUND,
@@ -82,14 +92,23 @@ async def events(
     turn_id: str,
     engine: Engine,
     subject: Subject,
+    request: Request,
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query()] = None,
 ) -> Response:
-    """The turn's events, from the start or after the given event; live while the turn runs."""
+    """The turn's events, from the start or after the given event, live while the turn runs; or, where the client asks
+    for JSON only, one document when the turn has ended or waits for its user."""
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
+    found = await _found(engine, subject, turn_id)
+    about_turn(request, turn_id, _session_of(found))
+    as_json = plain.is_wanted(request)
+    if as_json and isinstance(found, WaitingMessage):
+        return JSONResponse(turn_views.waiting(found))
     slot = await engine.consumption.stream(subject)
+    if as_json:
+        return PlainAnswer(engine, subject, turn_id, on_end=slot.release)
     try:
-        batches = await _batches(turn_id, engine, subject, cursor)
+        batches = await _batches(turn_id, found, engine, subject, cursor)
     except BaseException:
         await slot.release()
         raise
@@ -99,35 +118,50 @@ async def events(
     return EventStream(engine.streams, batches, on_end=slot.release)
 
 
-async def _batches(turn_id: str, engine: Services, subject: str, cursor: Cursor) -> AsyncGenerator[Batch] | None:
-    """The events after the cursor; None when there are no more. Raises TurnNotFoundError."""
+Found = Turn | TurnRecord | WaitingMessage
+"""A turn that this engine runs, any other one, or the message that waits to become it."""
+
+
+async def _found(engine: Services, subject: str, turn_id: str) -> Found:
+    """The database is not asked about a turn that runs on this engine. Raises TurnNotFoundError."""
     running = engine.frames.running(turn_id)
-    # The database is not asked about a turn that runs on this engine.
-    if running is None or running.subject != subject:
-        record = await _record(engine, subject, turn_id)
-        if isinstance(record, WaitingMessage):
-            seen = record.withdrawn and cursor >= waiting.WITHDRAWN_AT
-            return None if seen else waiting.of_waiting(engine, subject, record.turn, cursor)
-        if record.status != RUNNING:
-            rest = _in_a_place(engine, subject, sse.of_ended(engine, record, cursor))
-            first = await anext(rest, None)
-            return None if first is None else _with_first(first, rest)
+    return running if running and running.subject == subject else await _record(engine, subject, turn_id)
+
+
+def _session_of(found: Found) -> str:
+    return (found.turn if isinstance(found, WaitingMessage) else found).session_id
+
+
+async def _batches(
+    turn_id: str, found: Found, engine: Services, subject: str, cursor: Cursor
+) -> AsyncGenerator[Batch] | None:
+    """The events after the cursor; None when there are no more."""
+    if isinstance(found, WaitingMessage):
+        seen = found.withdrawn and cursor >= waiting.WITHDRAWN_AT
+        return None if seen else waiting.of_waiting(engine, subject, found.turn, cursor)
+    if isinstance(found, TurnRecord) and found.status != RUNNING:
+        rest = _in_a_place(engine, subject, sse.of_ended(engine, found, cursor))
+        first = await anext(rest, None)
+        return None if first is None else _with_first(first, rest)
     return sse.of_running(engine, subject, turn_id, cursor)
 
 
 @router.get("/turns/{turn_id}", responses=described.NOT_FOUND)
-async def turn(turn_id: str, engine: Engine, subject: Subject) -> dict[str, Any]:
+async def turn(turn_id: str, engine: Engine, subject: Subject, request: Request) -> dict[str, Any]:
     """The state of a turn, or of the message that waits to become it."""
     record = await _record(engine, subject, turn_id)
+    about_turn(request, turn_id, _session_of(record))
     return turn_views.waiting(record) if isinstance(record, WaitingMessage) else turn_views.turn(record)
 
 
 @router.post("/turns/{turn_id}/cancel", status_code=HTTPStatus.ACCEPTED, responses=described.NOT_FOUND)
-async def cancel(turn_id: str, engine: Engine, sender: Sender) -> dict[str, str]:
+async def cancel(turn_id: str, engine: Engine, sender: Sender, request: Request) -> dict[str, str]:
     """Stop a turn: the model's stream, and its tool calls. A message that waits is withdrawn."""
     subject = sender.subject
     with contextlib.suppress(TurnStartedError):
-        if isinstance(await _record(engine, subject, turn_id), WaitingMessage):
+        record = await _record(engine, subject, turn_id)
+        about_turn(request, turn_id, _session_of(record))
+        if isinstance(record, WaitingMessage):
             await waiting.withdrawn(engine, sender, turn_id)
             return {"turnId": turn_id, "status": WITHDRAWN}
     with contextlib.suppress(TimeoutError):
@@ -192,10 +226,13 @@ async def _sent(
     try:
         turn = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
     except TurnRunningError as error:
+        about_turn(request, error.turn_id, session_id or "")
         raise await engine.parked.refusal(error) from None
     except SentBeforeError as error:
         record = await _record(engine, sender.subject, error.turn_id)
+        about_turn(request, error.turn_id, error.session_id)
         return _Sent(error.turn_id, error.session_id, record.status)
+    about_turn(request, turn.turn_id, turn.session_id)
     return _Sent(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
 
 

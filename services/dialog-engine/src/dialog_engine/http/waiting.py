@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, Query, Request
 
 from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.waiting_messages import WaitingMessage
@@ -14,6 +14,7 @@ from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
 from dialog_engine.http import described, sse, turn_views
 from dialog_engine.http.bodies import Body, Text, check_length
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
+from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Turn, Withdrawn
@@ -32,18 +33,18 @@ class Edit(Body):
 
 
 @router.patch("/turns/{turn_id}", responses=described.BODY | _ANSWERS)
-async def edit(turn_id: str, body: Edit, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def edit(turn_id: str, body: Edit, engine: Engine, sender: Sender, request: Request) -> dict[str, Any]:
     """Replace the text of a message that waits; 409 when its turn has begun."""
     check_length(body.message, engine.max_message_chars)
     await engine.turns.queue.store.edit(_by(sender, turn_id), body.message)
-    return await _view(engine, sender.subject, turn_id)
+    return await _view(engine, sender.subject, turn_id, request)
 
 
 @router.delete("/turns/{turn_id}", responses=_ANSWERS)
-async def withdraw(turn_id: str, engine: Engine, sender: Sender) -> dict[str, Any]:
+async def withdraw(turn_id: str, engine: Engine, sender: Sender, request: Request) -> dict[str, Any]:
     """Withdraw a message that waits; 409 when its turn has begun."""
     await withdrawn(engine, sender, turn_id)
-    return await _view(engine, sender.subject, turn_id)
+    return await _view(engine, sender.subject, turn_id, request)
 
 
 @router.post("/turns/{turn_id}/send", status_code=HTTPStatus.ACCEPTED, responses=_ANSWERS)
@@ -51,6 +52,7 @@ async def send(
     turn_id: str,
     engine: Engine,
     sender: Sender,
+    request: Request,
     stop: Annotated[bool, Query(description="Stop the turn that runs in its session now.")] = False,
 ) -> dict[str, Any]:
     """Send a message before all others that wait in its session, also one that is held: it begins when no turn runs
@@ -59,8 +61,9 @@ async def send(
     if stop and running:
         await engine.turns.cancel(running)
     await engine.turns.begin_next(session_id)
+    about_turn(request, turn_id, session_id)
     try:
-        return await _view(engine, sender.subject, turn_id)
+        return await _view(engine, sender.subject, turn_id, request)
     except TurnNotFoundError:
         return turn_views.turn(await engine.archive.turn(sender.subject, turn_id))
 
@@ -117,8 +120,10 @@ async def of_waiting(engine: Services, subject: str, turn: Turn, after: Cursor) 
             yield batch
 
 
-async def _view(engine: Services, subject: str, turn_id: str) -> dict[str, Any]:
-    return turn_views.waiting(await found(engine, subject, turn_id))
+async def _view(engine: Services, subject: str, turn_id: str, request: Request) -> dict[str, Any]:
+    message = await found(engine, subject, turn_id)
+    about_turn(request, turn_id, message.turn.session_id)
+    return turn_views.waiting(message)
 
 
 def _by(sender: Principal, turn_id: str) -> Turn:
