@@ -63,10 +63,11 @@ async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
     three = asks(("files__read", ""), ("files__delete", '{"path": "/a"}'), ("files__delete", '{"path": "/b"}'))
     async with a_stage(three, says("Done.")) as engine:
         turn, _ = await waiting_turn(engine)
-        await engine.until(turn, lambda event: event == WaitingForUser(2))
+        await engine.until(turn, lambda event: isinstance(event, WaitingForUser))
         first, second = [each for each in engine.logs.lives[turn.turn_id][-1].events if isinstance(each, ApprovalStep)]
         await engine.decide(first.call.correlation_id, approve(first))
-        await engine.until(turn, lambda event: event == WaitingForUser(1))
+        left = WaitingForUser(1, 0, (second.call.correlation_id,))
+        await engine.until(turn, lambda event: event == left)
         await engine.decide(second.call.correlation_id, Refuse())
         events = await engine.seen(turn)
 
@@ -75,7 +76,8 @@ async def test_users_see_that_a_turn_waits_for_them_alone() -> None:
         for event in events
         if isinstance(event, WaitingForUser) or is_step(ToolStatus.SUCCEEDED)(event)
     ]
-    assert shown == [ToolStatus.SUCCEEDED, WaitingForUser(2), ToolStatus.SUCCEEDED, WaitingForUser(1)]
+    both = WaitingForUser(2, 0, (first.call.correlation_id, second.call.correlation_id))
+    assert shown == [ToolStatus.SUCCEEDED, both, ToolStatus.SUCCEEDED, left]
 
 
 SAME = asks(("files__delete", ' {"path" : "/a"}'))

@@ -415,6 +415,7 @@ plugins_mcp: mcp.content mcp.dispatcher mcp.error_classification mcp.unreadable
 OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
+    facades.encoder
     peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
@@ -433,7 +434,7 @@ plugins_mcp: mcp.fields mcp.known_servers mcp.servers_file mcp.spec mcp.transpor
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
 dialog_engine: http.operators http.turns tool_calls.questions.rules identity.authenticator identity.principal
-    identity.provider identity.tokens
+    http.responses identity.provider identity.tokens
 callstream_runtime: http_connection
 plugins_contract: questions reads
 """,

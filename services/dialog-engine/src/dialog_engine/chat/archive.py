@@ -171,6 +171,15 @@ class Sessions(Protocol):
         """Create an empty session and return its id."""
         ...
 
+    async def named(self, subject: str, protocol: str, name: str) -> str:
+        """The id of the session that the subject's clients of this protocol name so, which is created if there is none.
+        The id of a session of the subject names that session."""
+        ...
+
+    async def find_named(self, subject: str, protocol: str, name: str) -> str | None:
+        """The id of that session, if there is one."""
+        ...
+
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
         """The newest first; with `before`, those that follow on that place."""
         ...

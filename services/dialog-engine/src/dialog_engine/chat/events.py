@@ -30,6 +30,8 @@ from dialog_engine.model import (
 
 TEXT = "text"
 REASONING = "reasoning"
+MESSAGE = "message"
+ERROR = "error"
 DONE = "done"
 RESET = "reset"
 WITHDRAWN = "withdrawn"
@@ -49,17 +51,16 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
         case AnsweredBy(model, left_out):
             return "control", {"type": "decision", "model": model, "messagesLeftOut": left_out}
         case MessageFinished():
-            return "message", _message(event)
+            return MESSAGE, _message(event)
         case ToolStep(status, call, server, number, details):
             return "control", {"type": "tool", "status": status, **_of_call(call, server, number), **details}
         case ApprovalStep(status, call, server, number, details):
             return "control", {"type": "approval", "status": status, **_of_call(call, server, number), **details}
         case QuestionStep(status, call, server, number, details):
             return "control", {"type": "question", "status": status, **_of_call(call, server, number), **details}
-        case WaitingForUser(approvals, questions):
-            return "control", {"type": "waiting", "approvals": approvals} | (
-                {"questions": questions} if questions else {}
-            )
+        case WaitingForUser(approvals, questions, calls):
+            counted = {"approvals": approvals} | ({"questions": questions} if questions else {})
+            return "control", {"type": "waiting", **counted, "calls": [*calls]}
         case ResourceUpdated(server, uri):
             return "control", {"type": "resource", "status": "updated", "server": server, "uri": uri}
         case RoundComplete(number):
@@ -70,10 +71,12 @@ def encode(event: TurnEvent) -> tuple[str, dict[str, Any]]:
                 "events": [dict(zip(("event", "data"), encode(e), strict=True)) for e in events],
             }
         case TurnFailed(code, message):
-            return "error", {"code": code, "message": message}
-        case Done(turn_id, reason, usage, ttft_ms, model, tool_calls):
+            return ERROR, {"code": code, "message": message}
+        case Done(turn_id, reason, usage, ttft_ms, model, tool_calls, by_model=by_model):
             spent = {"usage": usage_view(usage), "toolCalls": tool_calls, "ttftMs": ttft_ms}
-            return DONE, {"reason": reason, **spent, "turnId": turn_id} | ({"model": model} if model else {})
+            models = {name: usage_view(each) for name, each in by_model.items()}
+            known = ({"model": model} if model else {}) | ({"models": models} if models else {})
+            return DONE, {"reason": reason, **spent, "turnId": turn_id, **known}
 
 
 def usage_view(usage: Usage) -> dict[str, int | bool]:

@@ -63,10 +63,11 @@ def replay_ended(record: TurnRecord, messages: Iterable[MessageRecord], *, reset
 
 def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list[TurnEvent]:
     """Every event of a turn that is parked."""
-    calls = [call for message in messages for call in message.calls]
+    calls = [call for message in messages for call in message.calls if call.waits or call.open_questions]
     waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
     started = TurnStarted(record.turn_id, record.session_id)
-    return [started, *replay(record.turn_id, messages), WaitingForUser(waits, questions)]
+    waiting = WaitingForUser(waits, questions, tuple(each.call.correlation_id for each in calls))
+    return [started, *replay(record.turn_id, messages), waiting]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TypedDict, cast
 
 import uvicorn
@@ -72,6 +73,7 @@ class Application(FastAPI):
     """FastAPI, with what every answer has: also its own answer to an unexpected error, which no middleware sees."""
 
     cors_origins: Collection[str] = ()
+    error_forms: problems.ErrorForms = MappingProxyType({})
 
     def build_middleware_stack(self) -> ASGIApp:
         """The application with all that is around it."""
@@ -84,6 +86,8 @@ def create_app(
     admission: Admission | None,
     routers: Sequence[APIRouter] = (),
     *,
+    facades: Sequence[APIRouter] = (),
+    error_forms: problems.ErrorForms = MappingProxyType({}),
     version: str,
     loopback_only: bool,
     cors_origins: Collection[str] = (),
@@ -91,7 +95,7 @@ def create_app(
 ) -> FastAPI:
     """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
 
-    `routers` are more routes.
+    `routers` are more routes. `facades` are those of other protocols, whose errors have `error_forms`.
 
     With `loopback_only` only requests that were sent to this machine by its own names are served. Browsers let pages
     on `cors_origins` use the API.
@@ -109,6 +113,7 @@ def create_app(
     )
     app.cors_origins = cors_origins
     app.add_api_route("/openapi.json", description, include_in_schema=False)
+    app.error_forms = error_forms
     problems.install(app, allowed)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
@@ -120,6 +125,8 @@ def create_app(
     for part in (health, operators, results):
         app.include_router(part.router, dependencies=[Depends(known_parameters)])
     app.include_router(page_router())
+    for router in facades:
+        app.include_router(router, dependencies=[Depends(within_limits)])
     for router in routers:
         app.include_router(router)
     return app

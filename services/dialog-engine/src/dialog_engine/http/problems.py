@@ -1,13 +1,13 @@
 """Errors as problem documents (RFC 9457). Each names the field and the fix; none shows the inside of the engine."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
@@ -112,9 +112,14 @@ class Problem(JSONResponse):
     def __init__(self, code: str, body: dict[str, Any], status: HTTPStatus, headers: dict[str, str] | None) -> None:
         super().__init__(body, status, headers, media_type=PROBLEM_MEDIA_TYPE)
         self.code = code
+        self.document = body
 
+
+ErrorForms = Mapping[str, Callable[[Problem], Response]]
+"""How the clients of other protocols get an error, by the beginnings of their paths."""
 
 _Handler = Callable[[Request, Exception], Awaitable[Problem]]
+_Noted = Callable[[Request, Exception], Awaitable[Response]]
 
 
 def install(app: FastAPI, allowed: Callable[[Request], str]) -> None:
@@ -133,24 +138,27 @@ def install(app: FastAPI, allowed: Callable[[Request], str]) -> None:
     app.add_exception_handler(Exception, _noted(_on_anything))
 
 
-def _noted(handler: _Handler) -> _Handler:
+def _noted(handler: _Handler) -> _Noted:
     """The handler; what it answers is logged and counted. The path has ids, and no text of a user."""
 
-    async def handle(request: Request, error: Exception) -> Problem:
+    async def handle(request: Request, error: Exception) -> Response:
         return note(request, await handler(request, error))
 
     return handle
 
 
-def note(request: Request, answer: Problem, subject: str = "") -> Problem:
-    """Log and count the answer, which is returned. `subject` is the sender, if the request was not admitted."""
+def note(request: Request, answer: Problem, subject: str = "") -> Response:
+    """Log and count the answer, which is returned in the form of the request's protocol. `subject` is the sender, if
+    the request was not admitted."""
     subject = subject or subject_of(request)
     fields = {"method": request.method, "path": _path(request), "status": answer.status_code, "code": answer.code}
     log.info("request refused", extra=fields | {"subject": subject})
     services = getattr(request.state, "services", None)  # not there before the engine has started
     if services is not None:
         services.on_refused(answer.code, subject)
-    return answer
+    forms: ErrorForms = request.app.error_forms
+    form = next((form for start, form in forms.items() if request.scope["path"].startswith(start)), None)
+    return form(answer) if form else answer
 
 
 def subject_of(request: Request) -> str:

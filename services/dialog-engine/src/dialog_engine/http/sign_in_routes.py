@@ -34,7 +34,8 @@ class _InWords(APIRoute):
             except EngineError as error:
                 if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
                     raise
-                refusal = note(request, problem_of(error))
+                refusal = problem_of(error)
+                note(request, refusal)
                 return RedirectResponse(f"/?sign-in-refused={refusal.code}", HTTPStatus.SEE_OTHER)
 
         return handled

@@ -5,8 +5,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext, suppress
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -45,6 +46,10 @@ HEADERS = {"Cache-Control": "no-store, no-transform"}
 """No intermediary may store or compress a stream: one that compresses it holds events back."""
 
 
+class BrokenStreamError(Exception):
+    """A stream cannot go on, and its protocol has no end for that: its connection is closed."""
+
+
 class EventStream(EventSourceResponse, OpenStream):
     """Sends batches of frames until there are no more, the client disconnects, or it does not read for too long."""
 
@@ -54,10 +59,13 @@ class EventStream(EventSourceResponse, OpenStream):
         batches: AsyncGenerator[Batch],
         *,
         on_end: Callable[[], Coroutine[Any, Any, None]],
+        encoded: "Callable[[AsyncGenerator[Batch]], AsyncGenerator[ServerSentEvent | bytes]] | None" = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """`encoded` says the events in another protocol; a stream that does not reach its end is then broken off."""
         super().__init__(
-            _events(batches),
-            headers=HEADERS,
+            (encoded or _events)(batches),
+            headers={**HEADERS, **headers},
             sep=NEWLINE,
             ping=streams.ping_seconds,
             ping_message_factory=_ping,
@@ -69,6 +77,7 @@ class EventStream(EventSourceResponse, OpenStream):
         """Since when something that was sent has waited for the client to read."""
         self._streams = streams
         self._on_end = on_end
+        self._native = encoded is None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The server closes the connection when it is not complete; the turn runs on in any case."""
@@ -78,6 +87,8 @@ class EventStream(EventSourceResponse, OpenStream):
             await super().__call__(scope, receive, send)
             if self._ended.done() and not self._ended.cancelled():
                 await self._say_end(self._ended.result(), send)
+        except* BrokenStreamError:
+            log.info("a stream is broken off before its end", extra=self._subject())
         except* Exception:
             # The head of the response is sent: there is nothing left for the handlers of errors to answer.
             log.exception("an event stream failed", extra=self._subject())
@@ -92,7 +103,8 @@ class EventStream(EventSourceResponse, OpenStream):
             self._streams.on_drop()
         else:
             log.info("a stream is ended: the credential of its request is not valid any more", extra=self._subject())
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if self._native:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _subject(self) -> dict[str, str]:
         return {"subject": self._scope["state"]["principal"].subject}

@@ -42,7 +42,7 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
     """Start a turn and stream its events, or answer with one document when it has ended or waits for its user."""
     slot = await engine.consumption.stream(sender.subject)
     try:
-        sent = await _sent(body, body.session_id, engine, sender, request)
+        sent = await sent_turn(body, body.session_id, engine, sender, request)
         if plain.is_wanted(request, body.stream):
             if sent.status not in (WAITING, WITHDRAWN):
                 return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
@@ -68,10 +68,10 @@ async def start_turn(
     session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
 ) -> dict[str, str]:
     """Start a turn, or let its message wait; its events are at `eventsUrl`."""
-    return _accepted(await _sent(body, session_id, engine, sender, request))
+    return _accepted(await sent_turn(body, session_id, engine, sender, request))
 
 
-def _accepted(sent: "_Sent") -> dict[str, str]:
+def _accepted(sent: "SentTurn") -> dict[str, str]:
     return {
         "sessionId": sent.session_id,
         "turnId": sent.turn_id,
@@ -132,6 +132,11 @@ def _session_of(found: Found) -> str:
     return (found.turn if isinstance(found, WaitingMessage) else found).session_id
 
 
+async def batches_of(turn_id: str, engine: Services, subject: str) -> AsyncGenerator[Batch] | None:
+    """The events of a turn, or of the message that waits to become it. Raises TurnNotFoundError."""
+    return await _batches(turn_id, await _found(engine, subject, turn_id), engine, subject, START)
+
+
 async def _batches(
     turn_id: str, found: Found, engine: Services, subject: str, cursor: Cursor
 ) -> AsyncGenerator[Batch] | None:
@@ -171,7 +176,7 @@ async def cancel(turn_id: str, engine: Engine, sender: Sender, request: Request)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
+class SentTurn:
     """An accepted message. `status` as in `GET /v1/turns/{id}`."""
 
     turn_id: str
@@ -189,9 +194,9 @@ async def _record(engine: Services, subject: str, turn_id: str) -> TurnRecord | 
         return await engine.archive.turn(subject, turn_id)  # it has begun in between
 
 
-async def _sent(
+async def sent_turn(
     body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
-) -> _Sent:
+) -> SentTurn:
     """Start the turn and count it, or let its message wait; the turn of the same message if it was sent before.
 
     Raises:
@@ -231,9 +236,9 @@ async def _sent(
     except SentBeforeError as error:
         record = await _record(engine, sender.subject, error.turn_id)
         about_turn(request, error.turn_id, error.session_id)
-        return _Sent(error.turn_id, error.session_id, record.status)
+        return SentTurn(error.turn_id, error.session_id, record.status)
     about_turn(request, turn.turn_id, turn.session_id)
-    return _Sent(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
+    return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
 
 
 async def _nothing() -> AsyncGenerator[Batch]:

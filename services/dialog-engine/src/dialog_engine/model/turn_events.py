@@ -80,11 +80,12 @@ class QuestionStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitingForUser:
-    """The turn goes on only when its user decides: so many calls wait for approval, and so many for answers to
-    questions of their servers; no other call is open."""
+    """The turn goes on only when its user decides: so many calls wait for approval, and so many questions of servers
+    for answers; no other call is open. `calls` are the correlation ids of all that wait."""
 
     approvals: int
     questions: int = 0
+    calls: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,9 @@ class WaitingForPeople:
         if not approvals and not self._rounds:
             self._done.set()
             return
+        calls = (*approvals, *(each.call.correlation_id for each in self._rounds.values()))
         open_questions = sum(each.open_questions for each in self._rounds.values())
-        self._band.emit(WaitingForUser(len(approvals), open_questions))
+        self._band.emit(WaitingForUser(len(approvals), open_questions, calls))
         shown = {i: each.question.hash for i, each in approvals.items()}
         shown |= {each.id: str(len(each.answers)) for each in self._rounds.values()}
         self._tasks.create_task(run_shielded(self._band.park(shown)), name="park the turn")

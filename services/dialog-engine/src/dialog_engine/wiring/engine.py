@@ -11,6 +11,7 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
+from dialog_engine.facades import ai_sdk_routes
 from dialog_engine.http.app import State, build_routes, create_app
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
@@ -52,6 +53,8 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         lifespan,
         identity.admission,
         identity.routers,
+        facades=[ai_sdk_routes.router],
+        error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
         cors_origins=settings.http.cors_origins,

@@ -110,6 +110,13 @@ CREATE TABLE client_messages (
 );
 CREATE INDEX client_messages_by_age ON client_messages (created_at);
 
+-- The names that clients of other protocols have given to sessions. Keyed digests only.
+CREATE TABLE session_names (
+    name_key   TEXT PRIMARY KEY, -- of the subject, the protocol and the name
+    session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE
+);
+CREATE INDEX session_names_by_session ON session_names (session_id);
+
 CREATE TABLE messages (
     message_id  bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id  TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,

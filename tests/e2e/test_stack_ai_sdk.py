@@ -1,0 +1,151 @@
+"""The Vercel AI SDK, unchanged from its package, in front of the whole running product."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.marks import exhaustive, promise
+from tests.support.stack import Stack, running_stack
+
+pytestmark = exhaustive("needs Node 22, the npm registry and real processes")
+
+CLIENTS = Path(__file__).parents[2] / "docs" / "clients.md"
+CLIENT = Path(__file__).with_name("ai_sdk_client.mjs")
+NEEDED = 22
+"""The oldest Node that `ai` 7 runs on."""
+APPROVING = [6, 7]
+
+Run = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Generator[Stack]:
+    with running_stack(token_delay_ms=5) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def node() -> str:
+    """Node. `NODE` names another binary than the one on the path."""
+    binary = os.environ.get("NODE") or shutil.which("node")
+    found = binary and subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    if not binary or int(str(found).removeprefix("v").partition(".")[0]) < NEEDED:
+        pytest.skip(f"needs Node {NEEDED}: install it, or name its binary in NODE")
+    return binary
+
+
+@pytest.fixture(scope="module", params=[5, 6, 7])
+def version(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def package(version: int, pytestconfig: pytest.Config) -> Path:
+    """A folder with the newest `ai` of the version, kept for the next run."""
+    folder: Path = pytestconfig.cache.mkdir(f"ai-{version}")
+    if not (folder / "node_modules" / "ai").exists():
+        if shutil.which("npm") is None:
+            pytest.skip("needs npm: install it")
+        (folder / "package.json").write_text('{"private": true}')
+        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"ai@{version}"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"npm cannot fetch ai@{version}: {done.stderr[-200:]}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(stack: Stack, node: str, package: Path, version: int) -> Run:
+    """What the page has after a scenario."""
+
+    def ran(scenario: str) -> dict[str, Any]:
+        command = [node, str(CLIENT), str(package), stack.url, str(version), scenario]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return ran
+
+
+@promise("useChat of the AI SDK speaks to an engine unchanged", only_in_test_all="needs Node and its packages")
+def test_a_chat_has_both_answers_and_what_they_cost(run: Run) -> None:
+    shown = run("chat")
+    assert (shown["status"], len(shown["messages"])) == ("ready", 4)
+    assert "42" in shown["text"]
+    assert shown["metadata"]["usage"]["outputTokens"] > 0
+    assert shown["messages"][1]["metadata"]["sessionId"] == shown["metadata"]["sessionId"]
+
+
+def test_parallel_calls_have_their_results(run: Run) -> None:
+    shown = run("tools")
+    assert [call["state"] for call in shown["calls"]] == ["output-available"] * 2
+    assert all(call["providerExecuted"] for call in shown["calls"])
+    assert "Tokyo" in shown["text"]
+    assert "Paris" in shown["text"]
+
+
+def test_progress_is_a_preliminary_output(run: Run) -> None:
+    shown = run("progress")
+    [call] = shown["calls"]
+    assert shown["preliminary"]["total"] == 4
+    assert (call["state"], call.get("preliminary")) == ("output-available", None)
+
+
+@pytest.mark.parametrize("version", APPROVING, indirect=True)
+def test_an_approved_call_runs_once_and_the_message_goes_on(run: Run, stack: Stack, version: int) -> None:
+    shown = run("approve")
+    assert [call["state"] for call in shown["asked"]] == ["approval-requested"]
+    assert [call["state"] for call in shown["calls"]] == ["output-available"]
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+    assert len(stack.effects(f"approve{version}")) == 1
+
+
+@pytest.mark.parametrize("version", APPROVING, indirect=True)
+def test_a_refused_call_is_denied_and_never_runs(run: Run, stack: Stack, version: int) -> None:
+    shown = run("refuse")
+    assert [call["state"] for call in shown["calls"]] == ["output-denied"]
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+    assert stack.effects(f"refuse{version}") == []
+
+
+def test_a_stop_ends_the_call_and_the_stream(run: Run) -> None:
+    shown = run("stop")
+    assert (shown["answer"], shown["status"], shown["metadata"]["reason"]) == (202, "ready", "cancelled")
+    assert shown["calls"][0]["state"] == "output-error"
+
+
+def test_a_page_that_was_cut_off_gets_the_whole_answer(run: Run) -> None:
+    shown = run("resume")
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+    assert [call["state"] for call in shown["calls"]] == ["output-available"]
+    assert shown["metadata"]["reason"] == "stop"
+
+
+def test_another_answer_takes_the_place_of_the_first(run: Run) -> None:
+    shown = run("regenerate")
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+    assert shown["messages"][1]["id"] != shown["first"]
+    assert "42" in shown["text"]
+
+
+def test_an_error_is_shown_as_a_sentence(run: Run) -> None:
+    shown = run("error")
+    assert shown["status"] == "error"
+    assert shown["error"].startswith("Model must be one of ")
+
+
+@pytest.mark.parametrize("version", [7], indirect=True)
+def test_the_lines_of_the_document_run(stack: Stack, node: str, package: Path) -> None:
+    text = CLIENTS.read_text().partition("## Vercel AI SDK")[2]
+    [lines, *_] = re.findall(r"```js\n(.*?)```", text, re.DOTALL)
+    script = package / "lines.mjs"
+    script.write_text(f'const engine = "{stack.url}", key = "a key";\n{lines}')
+    done = subprocess.run([node, str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert "42" in done.stdout.splitlines()[-1], done.stderr

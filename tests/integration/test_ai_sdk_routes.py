@@ -1,0 +1,153 @@
+"""The routes of the Vercel AI SDK over HTTP, through a whole engine; `test_ai_sdk.py` has the package itself."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import httpx2
+import pytest
+
+from plugins_contract.catalog import ApprovalPolicy
+from tests.integration.engines import Engine, Model, Start, publish
+from tests.marks import promise
+from tests.support.fakes.worker import tool
+from tests.support.ui_messages import Page
+from tests.support.waiting import wait_until
+
+CHAT = "/v1/ai-sdk/chat"
+DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=ApprovalPolicy.ALWAYS)
+
+
+def said(text: str, message_id: str = "m1") -> dict[str, Any]:
+    return {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def answer(page: Page) -> dict[str, Any]:
+    return {"id": page.id, "role": "assistant", "parts": [{"type": "text", "text": page.text}]}
+
+
+async def post(
+    engine: Engine, *messages: dict[str, Any], chat: str = "chat", page: Page | None = None, **own: Any
+) -> Page:
+    page = page or Page()
+    fields = {"id": chat, "messages": messages, "trigger": "submit-message", "theirs": 1} | own
+    response = await engine.client.post(CHAT, json=fields)
+    assert response.status_code == 200, response.text
+    assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    page.read(response.content)
+    return page
+
+
+async def sessions(engine: Engine) -> list[dict[str, Any]]:
+    return (await engine.client.get("/v1/sessions")).json()["sessions"]
+
+
+@promise("a chat of another protocol is one session of its subject, whatever name it has there")
+async def test_messages_of_a_chat_follow_each_other_in_one_session(engine: Engine, model: Model) -> None:
+    first = await post(engine, said("Hi"))
+    second = await post(engine, said("Hi"), answer(first), said("And now?", "m2"))
+
+    [session] = await sessions(engine)
+    assert first.text == second.text == "Hello"
+    assert first.metadata == second.metadata | {"turnId": first.id}
+    assert first.metadata["sessionId"] == session["sessionId"]
+    assert first.metadata["usage"] == {"inputTokens": 7, "outputTokens": 3}
+    assert [each["content"] for each in model.asked[1]["messages"] if each["role"] != "system"] == [
+        "Hi",
+        "Hello",
+        "And now?",
+    ]
+    third = await post(engine, said("By its id"), chat=session["sessionId"])
+    assert third.metadata["sessionId"] == session["sessionId"]
+
+
+async def test_two_first_messages_at_once_are_in_one_session(engines: tuple[Engine, Engine]) -> None:
+    await asyncio.gather(*(post(each, said(f"{n}")) for n in range(4) for each in engines))
+    assert len(await sessions(engines[0])) == 1
+
+
+async def test_an_edited_message_begins_another_branch_and_an_answer_can_be_made_again(
+    engine: Engine, model: Model
+) -> None:
+    first = await post(engine, said("Hi"))
+    second = await post(engine, said("Hi"), answer(first), said("One", "m2"))
+    await post(engine, said("Hi"), answer(first), said("Two", "m2"), messageId="m2")
+    await post(engine, said("Other", "m1"), messageId="m1")
+    await post(engine, said("Hi"), answer(first), said("One", "m2"), trigger="regenerate-message", messageId=second.id)
+
+    texts = [[each["content"] for each in asked["messages"] if each["role"] != "system"] for asked in model.asked]
+    assert texts[2:] == [["Hi", "Hello", "Two"], ["Other"], ["Hi", "Hello", "One"]]
+
+
+@promise("a tool call waits for its user's approval in a page with the AI SDK, which goes on with the same message")
+@pytest.mark.parametrize("version", [6, 7])
+async def test_a_refused_call_goes_on_with_the_same_message(
+    start: Start, redis_url: str, model: Model, version: int
+) -> None:
+    publish(redis_url, DELETE)
+    async with start() as engine:
+        await wait_until(engine.offers, what="the tool")
+        engine.client.params = httpx2.QueryParams(v=version)
+        model.will_call(DELETE.name)
+        model.will_say("Then not.")
+        page = await post(engine, said("Delete it"))
+        [call] = [part for part in page.parts if part["type"] == "dynamic-tool"]
+        assert (page.finish, call["state"], call["title"]) == ("tool-calls", "tool-approval-request", "Delete")
+        message = answer(page)
+        refused = {"id": call["approvalId"], "approved": False, "reason": "No."}
+        message["parts"].append({"type": "dynamic-tool", "state": "approval-responded", "approval": refused})
+        for _ in range(2):  # the second time it was decided before
+            again = Page()
+            again.parts, again.metadata = [*map(dict, page.parts)], dict(page.metadata)
+            await post(engine, said("Delete it"), message, page=again)
+
+            assert (again.id, again.finish, again.text) == (page.id, "stop", "One moment.Then not.")
+            assert again.call(call["toolCallId"])["state"] == "tool-output-denied"
+
+
+async def test_a_page_that_comes_back_gets_the_running_turn_from_its_start_and_can_stop_it(
+    engine: Engine, model: Model
+) -> None:
+    path = f"{CHAT}/chat"
+    assert await engine.status("GET", f"{path}/stream") == await engine.status("POST", f"{path}/stop") == 204
+    model.held.clear()
+    async with engine.client.stream("POST", CHAT, json={"id": "chat", "messages": [said("Hi")]}) as stream:
+        chunks = stream.aiter_text()
+        while "text-delta" not in await anext(chunks):
+            pass
+    resumed = asyncio.create_task(engine.client.get(f"{path}/stream"))
+    await wait_until(partial(engine.metric, "dialog_event_streams 1.0"), what="the stream")
+    assert await engine.status("POST", f"{path}/stop") == 202
+    page = Page()
+    page.read((await resumed).content)
+    assert (page.text, page.finish, page.ended) == ("He", "other", 1)
+    assert await engine.status("GET", f"{path}/stream") == 204
+
+
+@promise("a stream of another protocol that cannot go on breaks off: its client does not take it for the end")
+async def test_a_stream_is_broken_off_when_its_engine_shuts_down(start: Start, model: Model) -> None:
+    model.held.clear()
+
+    async def read(engine: Engine) -> None:
+        async with engine.client.stream("POST", CHAT, json={"id": "chat", "messages": [said("Hi")]}) as stream:
+            async for text in stream.aiter_text():
+                if "text-delta" in text:
+                    engine.server.should_exit = True
+
+    async with start() as engine:
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await read(engine)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"messages": []}, "Messages: List should have at least 1 item after validation, not 0."),
+        ({"messages": [said(" ")]}, "The last message has no text."),
+        ({"model": "none"}, "Model must be one of openai:gpt-4.1-mini."),
+    ],
+)
+async def test_an_error_is_one_plain_sentence(engine: Engine, fields: dict[str, Any], sentence: str) -> None:
+    response = await engine.client.post(CHAT, json={"id": "chat", "messages": [said("Hi")]} | fields)
+    assert (response.status_code, response.text) == (422, sentence)
+    assert response.headers["content-type"].startswith("text/plain")

@@ -1,0 +1,195 @@
+"""Random logs of turns: parallel calls, approvals, questions, adoptions anywhere, stops, failures."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from dialog_engine.chat.events import Frame, encode
+from dialog_engine.model import (
+    ApprovalStatus,
+    ApprovalStep,
+    AssistantMessage,
+    Done,
+    DoneReason,
+    MessageFinished,
+    QuestionStatus,
+    QuestionStep,
+    ReasoningDelta,
+    Reset,
+    ResetReason,
+    RoundComplete,
+    TextDelta,
+    ToolCall,
+    ToolStatus,
+    ToolStep,
+    TurnEvent,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+    WaitingForUser,
+)
+
+RESULT: dict[str, Any] = {
+    "text": "12°",
+    "truncated": False,
+    "media": [{"mimeType": "image/png", "url": "/x"}],
+    "links": [],
+}
+ENDS = {
+    ToolStatus.SUCCEEDED: {"durationMs": 1, "result": RESULT},
+    ToolStatus.FAILED: {"durationMs": 1, "error": {"code": "TIMEOUT", "message": "too late"}},
+    ToolStatus.UNKNOWN: {"durationMs": 1, "error": {"code": "LOST", "message": "unknown"}},
+}
+PIECES = st.sampled_from(["a", " b", '"', "\\", "ü😀", "\n", "{}"])
+
+
+@dataclass
+class RandomTurn:
+    """A turn that has ended: its log, and the texts of its messages."""
+
+    frames: list[Frame] = field(default_factory=list[Frame])
+    texts: list[str] = field(default_factory=list[str])
+    resets: int = 0
+    asks: bool = False
+
+
+@st.composite
+def random_turns(draw: st.DrawFn) -> RandomTurn:
+    """A turn of up to three rounds."""
+    made = _Making(draw)
+    for number in range(1, draw(st.integers(0, 2)) + 1):
+        made.message(draw(st.integers(1, 3)), number)
+        made.round(number)
+    made.end()
+    return made.turn
+
+
+class _Making:
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self.turn = RandomTurn()
+        self._epoch, self._seq = 1, 0
+        self._messages: list[list[TurnEvent]] = []
+        """What a reset says of each message that is committed."""
+        self._steps: dict[str, list[TurnEvent]] = {}
+        """What it says of the calls of the last one."""
+        self._calls: list[ToolCall] = []
+        self._add(TurnStarted("turn", "session"))
+
+    def message(self, calls: int, number: int) -> None:
+        """A message, which is written again after each adoption."""
+        while not self._written(calls, number):
+            self._adopt()
+
+    def _written(self, calls: int, number: int) -> bool:
+        reasoning = self._draw(st.lists(PIECES, max_size=2))
+        text = self._draw(st.lists(PIECES, max_size=3, min_size=0 if calls else 1))
+        for piece in reasoning:
+            self._add(ReasoningDelta(piece))
+        for piece in text:
+            self._add(TextDelta(piece))
+        if self._chance():
+            return False
+        self._calls = [ToolCall(f"call_{each}", f"id-{number}-{each}", "demo__add", "{}") for each in range(calls)]
+        finished = MessageFinished(number, AssistantMessage("".join(text), tuple(self._calls)))
+        self._messages.append([ReasoningDelta("".join(reasoning)), finished] if reasoning else [finished])
+        self._steps = {each.correlation_id: [_step(each, ToolStatus.PENDING, number)] for each in self._calls}
+        self._add(finished)
+        self.turn.texts.append("".join(text))
+        return True
+
+    def round(self, number: int) -> None:
+        """The calls of the last message, of which some wait for people."""
+        for call in self._calls:
+            self._add(*self._steps[call.correlation_id])
+        waits = [call for call in self._calls if self._draw(st.booleans())]
+        for call in waits:
+            self._ask(call, number)
+        for call in self._calls:
+            if call not in waits:
+                self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
+        while waits:
+            self.turn.asks = True
+            self._add(WaitingForUser(len(waits), 0, tuple(each.correlation_id for each in waits)))
+            if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
+                self._epoch, self._seq = self._epoch + 1, 0
+            self._maybe_adopted()
+            self._decide(waits.pop(0), number)
+        self._add(RoundComplete(number))
+        self._messages[-1] += [event for each in self._steps.values() for event in each] + [RoundComplete(number)]
+        self._steps = {}
+
+    def end(self) -> None:
+        """The last message, and how the turn ends."""
+        self._calls = []
+        reason = self._draw(
+            st.sampled_from([DoneReason.STOP, DoneReason.LENGTH, DoneReason.CANCELLED, DoneReason.ERROR])
+        )
+        self.message(0, 9)
+        if reason is DoneReason.ERROR:
+            self._add(TurnFailed("LLM_ERROR", "it broke"))
+        models = {"openai:gpt": Usage(1, 2)}
+        self._add(Done("turn", reason, Usage(1, 2), 3, "openai:gpt", 1, by_model=models))
+
+    def _ask(self, call: ToolCall, number: int) -> None:
+        details: dict[str, Any] = {"arguments": {"a": 1}, "policy": "always", "hash": "h1", "expiresAt": "2027"}
+        self._steps[call.correlation_id].append(_approval(call, ApprovalStatus.ASKED, number, details))
+        self._add(self._steps[call.correlation_id][-1])
+        if self._chance():
+            asked = {"questionId": f"{call.correlation_id}:1:1", "kind": "form", "message": "?"}
+            self._add(QuestionStep(QuestionStatus.ASKED, call, "demo", number, asked))
+
+    def _decide(self, call: ToolCall, number: int) -> None:
+        statuses = [ApprovalStatus.APPROVED, ApprovalStatus.REFUSED, ApprovalStatus.EXPIRED]
+        status = self._draw(st.sampled_from(statuses))
+        decided = _approval(call, status, number, {"decidedAt": "2026", "reason": "because"})
+        self._steps[call.correlation_id][1:] = [decided]
+        self._add(decided)
+        self._maybe_adopted()
+        if status is ApprovalStatus.APPROVED:
+            self._add(_step(call, ToolStatus.RUNNING, number, {"attempt": 1}))
+            self._add(_step(call, ToolStatus.PROGRESS, number, {"progress": 1.0}))
+            self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
+        else:
+            self._end_call(call, ToolStatus.REFUSED, number)
+
+    def _end_call(self, call: ToolCall, status: ToolStatus, number: int) -> None:
+        details = ENDS.get(status, {"durationMs": 0, "error": {"code": "NOT_APPROVED", "message": "refused"}})
+        self._add(_step(call, status, number, details))
+        shown = {"arguments": {"a": 1}, **details}
+        self._steps[call.correlation_id] = [
+            *(each for each in self._steps[call.correlation_id] if isinstance(each, ApprovalStep)),
+            _step(call, status, number, shown),
+        ]
+        self._maybe_adopted()
+
+    def _chance(self) -> bool:
+        return self._draw(st.integers(0, 5)) == 5
+
+    def _maybe_adopted(self) -> None:
+        if self._chance():
+            self._adopt()
+
+    def _adopt(self) -> None:
+        self._epoch, self._seq = self._epoch + 1, 0
+        self.turn.resets += 1
+        self._add(TurnStarted("turn", "session"))
+        said = [event for each in self._messages for event in each]
+        said += [event for each in self._steps.values() for event in each]
+        self._add(Reset(ResetReason.ADOPTION, tuple(said)))
+
+    def _add(self, *events: TurnEvent) -> None:
+        for event in events:
+            self._seq += 1
+            name, data = encode(event)
+            self.turn.frames.append(Frame(f"{self._epoch}-{self._seq}", name, msgspec.json.encode(data).decode()))
+
+
+def _step(call: ToolCall, status: ToolStatus, number: int, details: dict[str, Any] | None = None) -> ToolStep:
+    return ToolStep(status, call, "demo", number, details or {"arguments": {"a": 1}, "title": "Add"})
+
+
+def _approval(call: ToolCall, status: ApprovalStatus, number: int, details: dict[str, Any]) -> ApprovalStep:
+    return ApprovalStep(status, call, "demo", number, details)

@@ -1,0 +1,143 @@
+"""Turns as UI message streams of the Vercel AI SDK: `facades/ai_sdk.py`, and what a stream takes of its outputs."""
+
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dialog_engine.chat.events import Batch, Cursor, Frame
+from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
+from dialog_engine.facades.encoder import EPOCH_SHIFT, Output
+from dialog_engine.facades.stream import WHOLE, Part, outputs
+from dialog_engine.http.sse import REBUILT_EPOCH, BrokenStreamError
+from tests.marks import promise
+from tests.support.random_turns import RandomTurn, random_turns
+from tests.support.ui_messages import Page
+
+VERSIONS: list[Version] = [5, 6, 7]
+versions = st.sampled_from(VERSIONS)
+
+
+def encoded(frames: Sequence[Frame], version: Version) -> list[Output]:
+    encoder = AiSdkEncoder(version)
+    return [output for frame in frames for output in encoder.feed(frame)]
+
+
+async def batched(frames: Sequence[Frame], size: int) -> AsyncGenerator[Batch]:
+    for place in range(0, len(frames), size):
+        yield frames[place : place + size]
+
+
+async def sent(frames: Sequence[Frame], version: Version, part: Part = WHOLE, size: int = 3) -> bytes:
+    return b"".join([data async for data in outputs(batched(frames, size), AiSdkEncoder(version), part)])
+
+
+def frame(event_id: str, name: str, data: str) -> Frame:
+    return Frame(event_id, name, data)
+
+
+STARTED = frame("1-1", "control", '{"type":"turn","status":"started","turnId":"turn","sessionId":"session"}')
+DONE = '{"reason":"stop","usage":{"inputTokens":1,"outputTokens":2},"toolCalls":0,"ttftMs":1,"turnId":"turn"}'
+
+
+@promise("a page with the AI SDK shows what is stored of a turn, whatever has happened to its engines")
+@given(turn=random_turns(), version=versions)
+def test_a_page_shows_each_committed_text_once_and_every_call(turn: RandomTurn, version: Version) -> None:
+    page = Page()
+    for output in encoded(turn.frames, version):
+        page.read(output.data)
+
+    assert page.id == "turn"
+    if version == 7 or not turn.resets:
+        assert page.text == "".join(turn.texts)
+    assert page.text.endswith(turn.texts[-1])
+    assert page.metadata["usage"] == {"inputTokens": 1, "outputTokens": 2}
+    ended = [part["state"] for part in page.parts if part["type"] == "dynamic-tool"]
+    assert [part["type"] for part in page.parts].count("file") == ended.count("tool-output-available")
+    assert {*ended} <= {"tool-output-available", "tool-output-error", "tool-output-denied"}
+    assert not any(part.get("preliminary") for part in page.parts)
+
+
+@promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
+@given(turn=random_turns(), version=versions, size=st.integers(1, 9), data=st.data())
+async def test_a_reader_from_any_position_gets_the_same_rest(
+    turn: RandomTurn, version: Version, size: int, data: st.DataObject
+) -> None:
+    every = encoded(turn.frames, version)
+    place = data.draw(st.integers(0, len(every) - 1))
+    end = Cursor.parse(turn.frames[-1].id)
+    rest = await sent(turn.frames, version, Part(every[place].number, beyond=end), size)
+
+    assert rest == b"".join(output.data for output in every[place + 1 :])
+    numbers = [output.number for output in every]
+    assert numbers == sorted(set(numbers))
+    assert [output.number >> EPOCH_SHIFT for output in every] == sorted(output.epoch for output in every)
+
+
+@given(turn=random_turns(), version=st.sampled_from(VERSIONS[1:]))
+async def test_each_request_of_a_page_gets_what_follows_on_its_answers(turn: RandomTurn, version: Version) -> None:
+    page = Page()
+    page.read(await sent(turn.frames, version))
+    while page.finish == "tool-calls":
+        asked = [part["toolCallId"] for part in page.parts if part.get("state") == "tool-approval-request"]
+        page.read(await sent(turn.frames, version, Part(answered={asked[0]})))
+
+    whole = Page()
+    for output in encoded(turn.frames, version):
+        whole.read(output.data)
+    if not turn.resets:
+        assert page.text == whole.text
+        assert [part for part in page.parts if part["type"] == "dynamic-tool"] == [
+            part for part in whole.parts if part["type"] == "dynamic-tool"
+        ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_stream_that_ends_before_its_turn_is_broken_off(version: Version) -> None:
+    begun = [STARTED, frame("1-2", "text", '{"delta":"a"}')]
+    with pytest.raises(BrokenStreamError):
+        await sent(begun, version)
+
+
+async def test_a_reader_whose_place_is_lost_gets_the_end() -> None:
+    rebuilt = [
+        frame(f"{REBUILT_EPOCH}-1", STARTED.name, STARTED.data),
+        frame(f"{REBUILT_EPOCH}-2", "message", '{"messageId":1,"role":"assistant","content":"abc"}'),
+        frame(f"{REBUILT_EPOCH}-3", "done", DONE),
+    ]
+    every = encoded(rebuilt, 6)
+
+    assert every[1].data.count(b"text-delta") == 1
+    assert await sent(rebuilt, 6, Part(after=(2 << EPOCH_SHIFT) + 7)) == every[-1].data
+
+
+@pytest.mark.parametrize(("version", "shown"), [(5, ["Hal", "Hello"]), (6, ["Hal", "Hello"]), (7, ["Hello"])])
+def test_a_text_that_is_another_in_the_end_is_replaced_or_follows(version: Version, shown: list[str]) -> None:
+    page = Page()
+    for output in encoded(
+        [
+            STARTED,
+            frame("1-2", "text", '{"delta":"Hal"}'),
+            frame("1-3", "message", '{"messageId":1,"role":"assistant","content":"Hello"}'),
+            frame("1-4", "done", DONE),
+        ],
+        version,
+    ):
+        page.read(output.data)
+    assert [part["text"] for part in page.parts if part["type"] == "text"] == shown
+
+
+def test_a_delta_is_the_json_of_the_log_in_another_frame() -> None:
+    encoder = AiSdkEncoder(6)
+    [*_] = encoder.feed(STARTED)
+    [*_] = encoder.feed(frame("1-2", "text", '{"delta":"a"}'))
+    [output] = encoder.feed(frame("1-3", "text", '{"delta":"\\"ü\\n"}'))
+    assert output.data == 'data: {"type":"text-delta","id":"text-1","delta":"\\"ü\\n"}\n\n'.encode()
+
+
+def test_a_message_that_was_withdrawn_ends_its_stream() -> None:
+    page = Page()
+    for output in encoded([frame("1-1", "withdrawn", '{"turnId":"turn"}')], 6):
+        page.read(output.data)
+    assert (page.id, page.finish, page.ended) == ("turn", "other", 1)
