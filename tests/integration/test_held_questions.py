@@ -1,6 +1,7 @@
 """Questions of a real server of an earlier protocol, from the middle of the call to the person and back."""
 
 import sys
+import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,15 +10,18 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from tests.integration.engines import Engine, Start
+from callstream_runtime.pool_directory import PoolDirectory
+from dialog_engine.peers.held_calls import RedisHeldCalls
+from tests.integration.engines import Engine, Model, Start
+from tests.integration.test_pools import worker_rows
 from tests.integration.test_questions import Asking, asking, place, ready, result, statuses
 from tests.integration.test_replicas import Place
 from tests.integration.test_worker_held_calls import ACCEPT, Earlier, earlier, served, traced
-from tests.marks import promise
+from tests.marks import exhaustive, promise
 from tests.support.hidden import files_with, keys_with
 from tests.support.processes import Process
 from tests.support.waiting import wait_until
-from tests.support.working import working
+from tests.support.working import Caller, working
 
 __all__ = ["asking", "earlier", "place"]
 
@@ -29,10 +33,11 @@ async def engine(start: Start, redis_url: str, tmp_path: Path) -> AsyncGenerator
 
 
 @asynccontextmanager
-async def killable(redis_url: str, config: Path) -> AsyncGenerator[Process]:
-    """A worker that is a process of its own, and waits long for a server that starts again."""
-    environment = {"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)}
-    worker = Process([sys.executable, "-m", "tests.support.quick_worker", "--patient"], env=environment)
+async def killable(redis_url: str, config: Path, *, quick: bool = True) -> AsyncGenerator[Process]:
+    """A worker that is a process of its own. A quick one has short leases, and waits long for a server."""
+    python = Path(sys.executable)
+    argv = [python, "-m", "tests.support.quick_worker", "--patient"] if quick else [python.with_name("plugins-mcp")]
+    worker = Process(argv, env={"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)})
     try:
         yield worker
     finally:
@@ -118,6 +123,62 @@ async def test_the_worker_is_killed(start: Start, redis_url: str, asking: Asking
         assert (await asking.answer(engine, question, **ACCEPT))[0] == 409
     assert statuses(events, "question") == ["asked", "withdrawn"]
     assert result(events)["error"]["code"] == "OUTCOME_UNKNOWN"
+
+
+@promise("a killed worker's questions, answers and sessions go on within fifteen seconds")
+@exhaustive("a whole lease")
+async def test_a_killed_worker_is_noticed_in_time(
+    start: Start, redis_url: str, model: Model, caller: Caller, tmp_path: Path
+) -> None:
+    async with (
+        served(tmp_path, session="conversation") as config,
+        killable(redis_url, config, quick=False) as worker,
+        ready(start) as engine,
+    ):
+        model.will_call_with("earlier__echo", {"text": "before"})
+        [named, *_] = await engine.chat()
+        waits, answered = Asking(model), Asking(model)
+        questions = [await begun(each, engine) for each in (waits, answered)]
+        async with killable(redis_url, config, quick=False):
+            await worker_rows(caller, 2, 120)
+            worker.kill()
+            killed_at = time.monotonic()
+            model.will_call_with("earlier__echo", {"text": "after"})
+            again = {"message": "Again", "sessionId": named.data["sessionId"]}
+            async with engine.stream("POST", "/v1/chat", json=again) as stream:
+                assert (await answered.answer(engine, questions[1], **ACCEPT))[0] == 200
+                ends = [await each.ended(engine) for each in (waits, answered)]
+                while (await stream.until("control")).data.get("status") != "running":
+                    pass  # then its server is started
+                took = time.monotonic() - killed_at
+                events = [event async for event in stream]
+    assert [statuses(each, "question")[-1] for each in ends] == ["withdrawn", "answered"]
+    assert [result(each)["error"]["code"] for each in ends] == ["OUTCOME_UNKNOWN"] * 2
+    assert (result(events)["result"]["text"], result(events)["stateLost"]) == ("after", True)
+    assert took <= 15.0
+
+
+class Announced(PoolDirectory):
+    """When workers announced themselves, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, int] = {}
+
+    async def announced(self, own: str) -> int | None:
+        return self.at.get(own)
+
+
+@promise("a question in the middle of a call is withdrawn when its worker dies, and the crash table ends the call")
+async def test_a_worker_is_not_silent_because_redis_was_away_or_lost_what_it_announced(caller: Caller) -> None:
+    pools, now, steady = Announced(), 10_000, 60.0
+    calls = RedisHeldCalls(caller.redis, caller.keys, pools, now_ms=lambda: now, steady_for=lambda: steady)
+    pools.at["a"] = 9_000
+    assert await calls.silent({"a"}) == {"a": 1.0}
+    del pools.at["a"]
+    now += 3_000
+    assert await calls.silent({"a", "b"}) == {"a": 4.0, "b": 0.0}, "what was known counts, and a new one's time begins"
+    now, steady = 80_000, 2.0
+    assert await calls.silent({"a", "b"}) == {"a": 2.0, "b": 2.0}
 
 
 async def test_the_server_takes_its_question_back(engine: Engine, asking: Asking) -> None:

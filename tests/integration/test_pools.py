@@ -47,8 +47,8 @@ async def are_ready(caller: Caller, *servers: str) -> None:
         await wait_until(partial(caller.redis.hexists, caller.keys.catalog_of(server), "version"), 20)
 
 
-async def worker_rows(caller: Caller, count: int) -> None:
-    await wait_until(lambda: _rows(caller, count))
+async def worker_rows(caller: Caller, count: int, timeout: float = 30.0) -> None:
+    await wait_until(lambda: _rows(caller, count), timeout, what=f"{count} workers")
 
 
 async def _rows(caller: Caller, count: int) -> bool:

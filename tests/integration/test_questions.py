@@ -31,7 +31,6 @@ class Asking:
     async def begin(self, engine: Engine, tool: str = "asking__book", **arguments: Any) -> list[dict[str, Any]]:
         """Begin it. Returns the questions that it waits for."""
         self._model.will_call_with(tool, arguments or {"city": "Bonn"})
-        self._model.will_say("Booked.")
         self.turn_id = (await engine.begin("Book it"))["turnId"]
         return await self.asked(engine)
 

@@ -2,9 +2,14 @@
 
 import pytest
 
+from callstream_runtime.pool_directory import READ_AGAIN_SECONDS
+from dialog_engine.chat.held_questions import GONE_SECONDS
+from dialog_engine.chat.running_turn import TurnTimes
 from plugins_contract.messages import NEWEST_VERSION
-from plugins_contract.pools import Member, Pools, Room, Route, fitting, pools_of
+from plugins_contract.pools import SILENT_MS, Member, Pools, Room, Route, fitting, pools_of
 from plugins_contract.sessions import SessionMode
+from plugins_mcp.leases import LeaseTimes
+from tests.marks import promise
 
 NEWER = NEWEST_VERSION + 1
 
@@ -55,3 +60,13 @@ def test_sessions_go_to_the_workers_with_the_most_room_and_to_none_of_an_earlier
     assert pools.with_room("y", NEWEST_VERSION) is None
     again = pools.read_again(members | {"b": with_room("own-b", 2, at=2)}, now_ms=10)
     assert again.with_room("x", NEWEST_VERSION) == Route("own-b", SessionMode.SUBJECT), "three were given to the other"
+
+
+@promise("a killed worker's questions, answers and sessions go on within fifteen seconds")
+def test_the_times_after_the_death_of_a_worker_add_up_to_less_than_fifteen_seconds() -> None:
+    times = LeaseTimes()
+    assert times.silent_ms == SILENT_MS == times.lease_ms, "what it held is free when its leases have ended"
+    withdrawn = GONE_SECONDS + READ_AGAIN_SECONDS + TurnTimes().look
+    moved = SILENT_MS / 1000 + 1.25 * times.sweep
+    taken = moved + READ_AGAIN_SECONDS + 1.25 * times.sweep  # by a worker that still knew the dead one
+    assert max(withdrawn, taken) <= 13.5

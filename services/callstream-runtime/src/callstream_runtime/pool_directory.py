@@ -56,6 +56,10 @@ class PoolDirectory:
         """Whether the worker with this pool of its own is running."""
         return (await self._pools(READ_AGAIN_SECONDS)).lives(own)
 
+    async def announced(self, own: str) -> int | None:
+        """When the worker with this pool of its own announced itself last, as `Pools.announced` says it."""
+        return (await self._pools(READ_AGAIN_SECONDS)).announced(own)
+
     async def announce(self, worker: str, member: Member) -> None:
         """Write the row of a worker."""
         row = msgspec.json.encode(member)

@@ -24,8 +24,8 @@ import msgspec
 from plugins_contract.messages import NEWEST_VERSION, NOT_READABLE
 from plugins_contract.sessions import SessionMode
 
-SILENT_MS = 12_000
-"""A worker that has not announced itself for longer is regarded as gone. It announces itself every four seconds."""
+SILENT_MS = 10_000
+"""A worker that has not announced itself for longer is regarded as gone. It announces itself every 2.5 seconds."""
 
 
 OWN_POOL = "sessions-"
@@ -108,6 +108,10 @@ class Pools:
     def lives(self, own: str) -> bool:
         """Whether the worker with this pool of its own is running."""
         return any(each.own == own and self.is_live(each) for each in self.members.values())
+
+    def announced(self, own: str) -> int | None:
+        """When the worker with this pool of its own announced itself last, in `now_ms`; None where it has no row."""
+        return max((each.at for each in self.members.values() if each.own == own), default=None)
 
     def fitting(self, server: str, version: int) -> list[str]:
         """The pools of running workers that fit, as `fitting` lists them."""

@@ -58,8 +58,9 @@ class LeaseTimes:
     """How long Redis must have been steady before an entry is taken over. A running worker renews sooner after an
     outage or a clock step. Less than a lease, or workers that are killed often would never take over."""
 
-    announce: float = 4.0
-    """How often a worker announces which servers it has. It counts as gone after three times as long."""
+    announce: float = 2.5
+    """How often a worker announces which servers it has, and which calls it keeps open. It counts as gone after four
+    times as long: when the leases of its calls and sessions end too."""
     catalog: float = HEARTBEAT_SECONDS
     """How often a worker publishes its catalogs."""
     settle: float = 2.0
@@ -70,6 +71,11 @@ class LeaseTimes:
     def lease_ms(self) -> int:
         """The lease in milliseconds."""
         return int(self.lease * 1000)
+
+    @property
+    def silent_ms(self) -> int:
+        """How long a worker that runs may not have announced itself, in milliseconds."""
+        return round(self.announce * 4000)
 
 
 @dataclass(slots=True, eq=False)

@@ -97,7 +97,7 @@ async def run_worker(
             log.warning("DEVELOPMENT_ECHO is set: this worker offers a tool of its own, which is for measurements only")
             servers[ECHO] = EchoServer()
         watch = RedisWatch(redis, keys, clock)
-        directory = PoolDirectory(redis, keys, clock, silent_ms=round(times.announce * 3000))
+        directory = PoolDirectory(redis, keys, clock, silent_ms=times.silent_ms)
         session_leases = SessionLeases(redis, keys, own_pool(name), lease_ms=times.lease_ms)
         sessions = SessionKeeper(servers, session_leases, times)
         held = HeldCalls(redis, keys, own_pool(name), again_seconds=times.announce)

@@ -8,8 +8,7 @@ ends open calls whose question nobody answers any more: after a Stop, an expiry 
 import asyncio
 import logging
 import random
-import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from callstream_runtime.outage_log import OutageLog
@@ -21,12 +20,13 @@ from dialog_engine.sideband import run_shielded
 from dialog_engine.tool_calls.approvals.pending import Resume
 from dialog_engine.tool_calls.questions.pending import PendingQuestions
 from plugins_contract.held import HeldCall, HeldState
+from plugins_contract.pools import SILENT_MS
 from plugins_contract.questions import call_of_round
 
 log = logging.getLogger(__name__)
 
-GONE_SECONDS = 5.0
-"""How long a worker must be missing before its calls count as lost. It announces itself again after an outage."""
+GONE_SECONDS = SILENT_MS / 1000
+"""How long a worker must be silent before its calls count as lost."""
 AT_ONCE = 100
 """How many open calls one look compares with the store. The next look goes on behind them."""
 
@@ -38,8 +38,11 @@ class HeldCalls(Protocol):
         """All of them, by the id of the round that asked."""
         ...
 
-    async def lives(self, pool: str) -> bool:
-        """Whether the worker with this pool of its own is running."""
+    async def silent(self, pools: Collection[str]) -> Mapping[str, float]:
+        """For how many seconds the workers with these pools of their own have not announced themselves.
+
+        At most for as long as Redis has been steady: after an outage every worker has the whole time again.
+        """
         ...
 
     async def end(self, request_id: str) -> None:
@@ -73,8 +76,6 @@ class HeldQuestions:
         self._resume = resume
         self._look_seconds = look_seconds
         self._gone_seconds = gone_seconds
-        self._missing: dict[str, float] = {}
-        """Since when workers are missing, by their pools, on the monotonic clock."""
         self._checked = ""
         self._outages = OutageLog(log, "looking for open calls")
 
@@ -91,7 +92,8 @@ class HeldQuestions:
 
     async def _look(self) -> None:
         rows = await self._calls.read()
-        lost = await self._gone({row.pool for row in rows.values()})
+        silent = await self._calls.silent({row.pool for row in rows.values()})
+        lost = {pool for pool, seconds in silent.items() if seconds >= self._gone_seconds}
         states = {name: HeldState.LOST if row.pool in lost else row.state for name, row in rows.items()}
         over = [name for name, state in states.items() if state is not HeldState.OPEN]
         still = sorted(name for name, state in states.items() if state is HeldState.OPEN)
@@ -99,13 +101,6 @@ class HeldQuestions:
         self._checked = page[-1] if len(page) == AT_ONCE else ""
         for name in (*over, *page):
             await self._settle(name, states[name])
-
-    async def _gone(self, pools: set[str]) -> set[str]:
-        """Those whose workers have been missing for long enough."""
-        missing = {pool for pool in pools if not await self._calls.lives(pool)}
-        now = time.monotonic()
-        self._missing = {pool: self._missing.get(pool, now) for pool in missing}
-        return {pool for pool, since in self._missing.items() if now - since >= self._gone_seconds}
 
     async def _settle(self, request_id: str, state: HeldState) -> None:
         number = request_id.partition(":")[2] or "1"

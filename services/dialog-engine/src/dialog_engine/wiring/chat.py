@@ -156,7 +156,13 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         look_seconds=times.turns.look,
         note=base.facts.approval_decided,
     )
-    held_calls = RedisHeldCalls(base.connections.commands, base.keys, calls.pools)
+    held_calls = RedisHeldCalls(
+        base.connections.commands,
+        base.keys,
+        calls.pools,
+        now_ms=base.clock.now_ms,
+        steady_for=calls.watch.steady_for,
+    )
     held = HeldQuestions(questions, held_calls, turns, control, parked.resume, look_seconds=times.turns.look)
     engines = SqlEngines(base.engine)
     observer = ObservedOwnership(metrics)
