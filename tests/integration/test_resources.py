@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from dialog_engine.identity.api_keys import add_key
-from tests.integration.engines import Engine, Start
+from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
 from tests.support.processes import ROOT, Process
 from tests.support.stack import QUICK_WORKER
@@ -66,12 +67,13 @@ async def serving(
     *,
     process: bool = False,
     engine_checks: bool = True,
+    servers: tuple[str, ...] = ("notes",),
 ) -> AsyncGenerator[Place]:
-    """A worker that has the server with so many more resources, in a process of its own or not, and an engine, which
-    has the file of rights or not."""
+    """A worker that has the server with so many more resources, under these names, in a process of its own or not, and
+    an engine, which has the file of rights or not."""
     config, rights = folder / "mcp.json", folder / "rights.toml"
     command = {"command": sys.executable, "args": [str(SERVER), str(number)]}
-    config.write_text(json.dumps({"mcpServers": {"notes": command}}))
+    config.write_text(json.dumps({"mcpServers": dict.fromkeys(servers, command)}))
     rights.write_text(rules)
     keys = folder / "keys.json"
     ann, bob = ({"authorization": f"Bearer {add_key(keys, name, ['user'], None)[1]}"} for name in ("ann", "bob"))
@@ -88,7 +90,7 @@ async def serving(
         place = Place(engine, ann, bob, worker)
 
         async def listed() -> bool:
-            return bool((await place.get("/v1/resources", ann)).json()["resources"])
+            return bool((await place.get("/v1/resources", ann, server="notes")).json()["resources"])
 
         await wait_until(listed, 30, what="the resources")
         yield place
@@ -192,6 +194,49 @@ async def test_what_the_worker_alone_refuses_is_not_there_either(start: Start, r
         status, body = await place.post("/v1/prompts/get", place.bob, name="summary", arguments={"text": "x"})
         assert (status, body["code"]) == (404, "PROMPT_NOT_FOUND")
     assert refused_reads(tmp_path) == [("bob", "resource:notes://secret/key"), ("bob", "prompt:summary")]
+
+
+@promise("a resource or prompt that a sender has no right to is neither listed nor found nor read")
+@pytest.mark.parametrize("engine_checks", [True, False])
+async def test_a_link_in_a_result_gives_no_right_to_what_it_names(
+    start: Start, redis_url: str, tmp_path: Path, model: Model, engine_checks: bool
+) -> None:
+    links = {"notes://secret/key": "notes", "NOTES://secret/%6Bey": "notes", "notes://people/x": "other"}
+    both = ("notes", "other")
+    async with serving(start, redis_url, tmp_path, engine_checks=engine_checks, servers=both) as place:
+        model.will_call_with("notes__links", {"uris": [*links, "notes://a/one"]})
+        for uri, server in (links | {"notes://a/one": "notes"}).items():
+            model.will_call_with("read_resource", {"server": server, "uri": uri})
+        model.will_say("Read.")
+        await place.engine.events("POST", "/v1/chat", headers=place.ann, json={"message": "Read them"})
+    named, *refused, read = [each["content"] for each in model.asked[-1]["messages"] if each["role"] == "tool"]
+    assert all(uri in named for uri in links)
+    assert ["has no such resource" in each for each in refused] == [True] * 3
+    assert "ONE" in read
+    assert refused_reads(tmp_path) == [("ann", f"resource:{uri}") for uri, server in links.items() if server == "notes"]
+
+
+@promise("a model lists and reads the resources of servers in pages")
+async def test_a_model_reads_on_where_a_page_ends(start: Start, redis_url: str, tmp_path: Path, model: Model) -> None:
+    large = {"server": "notes", "uri": "notes://large"}
+    async with serving(start, redis_url, tmp_path, number=60) as place:
+        for tool, arguments in (
+            ("list_resources", {"query": "many"}),
+            ("list_resources", {"query": "many", "offset": 50}),
+            ("read_resource", large),
+            ("read_resource", large | {"offset": 524_200}),
+        ):
+            model.will_call_with(tool, arguments)
+        model.will_say("Read.")
+        await place.engine.events("POST", "/v1/chat", headers=place.ann, json={"message": "Read them"})
+    first, rest, page, end = [
+        json.loads(each["content"]) for each in model.asked[-1]["messages"] if each["role"] == "tool"
+    ]
+    assert (len(first["resources"]), first["more"], first["nextOffset"]) == (50, 10, 50)
+    assert [each["uri"] for each in rest["resources"]] == [f"notes://many/{n}" for n in range(50, 60)]
+    assert page["text"] == "x" * page["nextOffset"]
+    assert page["left"] + page["nextOffset"] == 524_200 + len(end["text"])
+    assert end["text"].startswith("x" * 88 + "\n[… 1,475,712 bytes left out")
 
 
 @promise("a resource of 100 MB is refused with its code, in bounded memory of the worker")

@@ -13,7 +13,7 @@ from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.pipeline import TurnContext
 from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
 from dialog_engine.tool_calls.processors import ToolPreparation
-from dialog_engine.tool_calls.resource_tools import PAGE_CHARS, ListResources, ReadResource, ResourceReader
+from dialog_engine.tool_calls.resource_tools import NOTES, ListResources, ReadResource, ResourceReader
 from plugins_contract.catalog import ResourceEntry, ServerCatalog, ServerState
 from plugins_contract.choice import ToolChoice
 from plugins_contract.encryption import Cipher, open_request, seal_request
@@ -43,6 +43,11 @@ from tests.support.handling import DONE, Bench, delivery, gives
         ("file:///a/./b", False),
         ("file:///a/%2e%2e/b", False),
         ("file:///a/.%2E?x", False),
+        ("file:///a/..%2fb", False),
+        ("file:///a/%252e%252E%252fb", False),
+        ("file:///a/..%5Cb", False),
+        ("file:///a%00.txt", False),
+        ("file:///a%20b/100%25", True),
         ("file:..", False),
         ("file:///a\\..\\b", False),
         ("file:///a b", False),
@@ -54,6 +59,41 @@ def test_an_address_that_leads_out_of_its_folder_is_not_read(uri: str, usable: b
     assert (unusable_uri(uri) is None) is usable
     request = msgspec.structs.replace(delivery().request, kind=ReadKind.RESOURCE, tool=f"resource:{uri}")
     assert (refusal(request, None) is None) is usable
+
+
+DENIED = "file:///Public/Secret %5B1%5D/*"
+
+
+@promise("a rule or choice that denies a resource denies it in every spelling of its URI")
+@pytest.mark.parametrize(
+    ("uri", "allowed"),
+    [
+        ("file:///Public/Secret [1]/key", False),
+        ("FILE:///public/SECRET [1]/key", False),
+        ("file:///Public/%53ecret%20%5B1%5D%2Fkey", False),
+        ("file:///Public/%2553ecret [1]/key", False),
+        ("file:////Public//Secret [1]/key", False),
+        ("file:/Public/Secret [1]/key", False),
+        ("file://LOCALHOST/Public/Secret [1]/key", False),
+        ("file:///Public/Secret [2]/key", True),
+        ("other:///Public/Secret [1]/key", True),
+    ],
+)
+def test_a_denied_resource_is_denied_in_every_spelling(uri: str, allowed: bool) -> None:
+    pattern = f"demo/resource:{DENIED}"
+    rights = Rights(f'[[allow]]\ntools = ["*/*"]\n[[deny]]\ntools = ["{pattern}"]'.encode())
+    for only in (rights.access("u", ()), ToolChoice(deny=(pattern,))):
+        assert only.allows("demo", f"resource:{uri}") is allowed
+        assert only.allows("other", f"resource:{uri}")
+        assert only.allows("demo", uri), "the name of a tool is as it is"
+
+
+def test_what_a_rule_or_choice_allows_is_one_spelling() -> None:
+    pattern = "demo/resource:notes://Public/*"
+    rights = Rights(f'[[allow]]\ntools = ["{pattern}"]'.encode())
+    for only in (rights.access("u", ()), ToolChoice(allow=(pattern,))):
+        assert only.allows("demo", "resource:notes://Public/a")
+        assert not only.allows("demo", "resource:notes://public/a")
 
 
 def test_a_read_has_a_version_that_older_workers_do_not_run_as_a_call() -> None:
@@ -93,14 +133,15 @@ SECRET = ResourceEntry(uri="notes://secret/key", name="Key")
 
 
 class Library(FakeCatalog, ToolDirectory):
-    """A server with two resources and one tool."""
+    """A server with two resources, or these, and one tool."""
 
-    def __init__(self) -> None:
+    def __init__(self, *resources: ResourceEntry) -> None:
         super().__init__(tool("notes__add"))
+        self.resources = resources or (PAGES, SECRET)
 
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalog(server="notes", resources=(PAGES, SECRET)), ServerState.READY, None, 1),)
+        return (ServerView(ServerCatalog(server="notes", resources=self.resources), ServerState.READY, None, 1),)
 
     @property
     def workers(self) -> int:
@@ -126,22 +167,26 @@ class Reader(ResourceReader):
         return ToolOutcome(CallState.SUCCEEDED, (TextBlock(msgspec.json.encode(read).decode()),))
 
 
-def answer_of(outcome: ToolOutcome) -> dict[str, Any]:
+def text_of(outcome: ToolOutcome) -> str:
     assert isinstance(outcome.content[0], TextBlock)
-    return msgspec.json.decode(outcome.content[0].text)
+    return outcome.content[0].text
+
+
+def answer_of(outcome: ToolOutcome) -> dict[str, Any]:
+    return msgspec.json.decode(text_of(outcome))
 
 
 async def test_a_model_lists_resources_and_reads_them_in_pages() -> None:
-    library, reader, turn = Library(), Reader(PAGE_CHARS + 10), Turn("t", "s", "ann")
-    listed = answer_of(await ListResources(library).answer(turn, {"query": "PAGES"}))
+    library, reader, turn = Library(), Reader(710), Turn("t", "s", "ann")
+    listed = answer_of(await ListResources(library, 1_000).answer(turn, {"query": "PAGES"}))
     assert listed == {
         "resources": [{"server": "notes", "uri": PAGES.uri, "name": "Pages", "description": "All pages."}],
         "more": 0,
     }
-    tool = ReadResource(library, reader)
+    tool = ReadResource(library, reader, 1_000)
     first = answer_of(await tool.answer(turn, {"server": "notes", "uri": PAGES.uri}))
-    assert (len(first["text"]), first["left"], first["nextOffset"]) == (PAGE_CHARS, 10, PAGE_CHARS)
-    rest = answer_of(await tool.answer(turn, {"server": "notes", "uri": PAGES.uri, "offset": PAGE_CHARS}))
+    assert (len(first["text"]), first["left"], first["nextOffset"]) == (1_000 - NOTES, 10, 1_000 - NOTES)
+    rest = answer_of(await tool.answer(turn, {"server": "notes", "uri": PAGES.uri, "offset": first["nextOffset"]}))
     assert rest == {"uri": PAGES.uri, "text": "x" * 10}
     for server, uri, code in (
         ("notes", "notes://a/../b", ErrorCode.INVALID_ARGUMENTS),
@@ -153,20 +198,35 @@ async def test_a_model_lists_resources_and_reads_them_in_pages() -> None:
     assert len(reader.asked) == 2
 
 
+@pytest.mark.parametrize(("max_chars", "pages"), [(100_000, 3), (16_000, 10), (1_000, 120)])
+async def test_a_long_list_is_in_pages_that_are_no_larger_than_a_result(max_chars: int, pages: int) -> None:
+    entries = [ResourceEntry(uri=f"notes://{n}/{'x' * 900}", name=str(n), description="y" * 900) for n in range(120)]
+    tool, turn, found, offset = ListResources(Library(*entries), max_chars), Turn("t", "s", "ann"), list[str](), 0
+    for left in range(pages - 1, -1, -1):
+        outcome = await tool.answer(turn, {"offset": offset})
+        assert len(text_of(outcome)) <= max(max_chars, 1_300)
+        listed = answer_of(outcome)
+        found += [each["uri"] for each in listed["resources"]]
+        assert (listed["more"], "nextOffset" in listed) == (120 - len(found), left > 0)
+        offset = listed.get("nextOffset", 0)
+    assert found == [each.uri for each in entries]
+    assert answer_of(await tool.answer(turn, {"offset": 500})) == {"resources": [], "more": 0}
+
+
 @promise("a tool that a message has not chosen is neither offered nor found nor requested nor run")
 async def test_what_the_choice_of_a_message_excludes_is_neither_listed_nor_read_by_its_model() -> None:
     library, reader = Library(), Reader(1)
     turn = Turn("t", "s", "ann", choice=Choice(tools=ToolChoice(deny=("notes/resource:notes://secret/*",))))
-    listed = answer_of(await ListResources(library).answer(turn, {}))
+    listed = answer_of(await ListResources(library, 1_000).answer(turn, {}))
     assert [each["uri"] for each in listed["resources"]] == [PAGES.uri]
-    refused = await ReadResource(library, reader).answer(turn, {"server": "notes", "uri": SECRET.uri})
+    refused = await ReadResource(library, reader, 1_000).answer(turn, {"server": "notes", "uri": SECRET.uri})
     assert refused.error
     assert refused.error.code is ErrorCode.RESOURCE_NOT_FOUND
     assert reader.asked == []
 
 
 async def test_the_tools_for_resources_are_offered_where_there_are_some() -> None:
-    own = [each.entry for each in (ListResources(Library()), ReadResource(Library(), Reader(1)))]
+    own = [each.entry for each in (ListResources(Library(), 1_000), ReadResource(Library(), Reader(1), 1_000))]
     for source, offered in ((Library(), True), (FakeCatalog(tool("notes__add")), False)):
         preparation = ToolPreparation(source, Exposure(), reading=own)
         ctx = TurnContext(Turn("t", "s", "ann"), ScriptedModel(), MemoryBand(), ())

@@ -4,7 +4,14 @@ import sys
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.resources import TextResource
-from mcp.types import Completion, CompletionArgument, CompletionContext, PromptReference, ResourceTemplateReference
+from mcp.types import (
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    PromptReference,
+    ResourceLink,
+    ResourceTemplateReference,
+)
 
 server = MCPServer("notes", version="1")
 
@@ -42,6 +49,12 @@ def enormous() -> str:
 @server.resource("notes://people/{name}")
 def person(name: str) -> str:
     return f"about {name}"
+
+
+@server.tool(structured_output=False)
+def links(uris: list[str]) -> list[ResourceLink]:
+    """Name resources."""
+    return [ResourceLink(type="resource_link", name="link", uri=uri) for uri in uris]
 
 
 @server.prompt(title="Sum up", description="Sums up.")

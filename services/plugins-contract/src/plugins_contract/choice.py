@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from plugins_contract.reads import plain, spellings
+
 MAX_ENTRIES = 50
 """The most names in each list of a choice: each tool of a catalog is compared with each of them."""
 MAX_ENTRY_CHARS = 200
@@ -13,7 +15,8 @@ class ToolChoice(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """A part of the tools that the sender may use; it never adds one.
 
     `servers` are names of servers, and `allow` and `deny` are `server/tool`, by the name that the server gives its
-    tool; the server ends at the first slash. In all of them `*` stands for any characters. None: no restriction.
+    tool; the server ends at the first slash. In all of them `*` stands for any characters. None: no restriction. What
+    `deny` says of a resource holds for every spelling of its URI.
     """
 
     servers: tuple[str, ...] | None = None
@@ -26,7 +29,14 @@ class ToolChoice(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
             return False
         if self.allow is not None and not _any(self.allow, server, tool):
             return False
-        return not _any(self.deny, server, tool)
+        return not (self.deny and self._denies(server, tool))
+
+    def _denies(self, server: str, tool: str) -> bool:
+        names = spellings(tool)
+        for part, _, rest in (each.partition("/") for each in self.deny):
+            if _matches(part, server) and (_matches(rest, tool) or any(_matches(plain(rest), name) for name in names)):
+                return True
+        return False
 
     def sees(self, server: str) -> bool:
         """Whether the message may use any tool of the server, as far as the choice says without its tools."""

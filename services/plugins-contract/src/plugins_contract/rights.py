@@ -1,12 +1,18 @@
 """Which subjects and roles may use which tools, as RIGHTS_FILE says. Engines offer, and workers run, nothing else."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from typing import Annotated
+from urllib.parse import unquote
 
 import msgspec
+
+from plugins_contract.reads import plain, spellings
+
+_SPECIAL = re.compile("%(2a|3f|5b)", re.IGNORECASE)
+"""What would have a meaning in a pattern once it is decoded."""
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -30,14 +36,24 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ToolPattern:
-    """Matches tools of servers. The server ends at the first slash, so that a name with slashes is not ambiguous."""
+    """Matches tools of servers. The server ends at the first slash, so that a name with slashes is not ambiguous.
+
+    `resource` matches the spellings of a resource.
+    """
 
     server: re.Pattern[str]
     tool: re.Pattern[str]
+    resource: re.Pattern[str]
 
     def matches(self, server: str, tool: str) -> bool:
         """Whether it matches this tool."""
         return bool(self.server.match(server) and self.tool.match(tool))
+
+    def matches_any(self, server: str, tool: str, names: Iterable[str]) -> bool:
+        """Whether it matches this tool, or the resource with these spellings."""
+        if not self.server.match(server):
+            return False
+        return bool(self.tool.match(tool)) or any(self.resource.match(name) for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +64,11 @@ class Access:
     denied: tuple[ToolPattern, ...]
 
     def allows(self, server: str, tool: str) -> bool:
-        """Whether the sender may use the tool: a rule allows it, and none denies it."""
-        return _any(self.allowed, server, tool) and not _any(self.denied, server, tool)
+        """Whether the sender may use the tool: a rule allows it, and none denies it, in whatever spelling of a URI."""
+        if not any(each.matches(server, tool) for each in self.allowed):
+            return False
+        names = spellings(tool) if self.denied else ()
+        return not any(each.matches_any(server, tool, names) for each in self.denied)
 
     def sees(self, server: str) -> bool:
         """Whether the sender may use any tool of the server, as far as the rules say without its tools."""
@@ -95,12 +114,12 @@ def _tool_pattern(text: str) -> ToolPattern:
     server, slash, tool = text.partition("/")
     if not server or not slash or not tool:
         raise ValueError(f"tools has {text!r}, which is not server/tool, such as git/* or */get_*")
-    return ToolPattern(_compiled(server), _compiled(tool))
+    return ToolPattern(_compiled(server), _compiled(tool), _compiled(plain(_SPECIAL.sub(_escaped, tool))))
+
+
+def _escaped(encoded: re.Match[str]) -> str:
+    return f"[{unquote(encoded[0])}]"
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(translate(pattern))
-
-
-def _any(patterns: Sequence[ToolPattern], server: str, tool: str) -> bool:
-    return any(pattern.matches(server, tool) for pattern in patterns)

@@ -16,7 +16,8 @@ from dialog_engine.http.requests import Engine, Sender, large_answer
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.tool_calls.ports import ToolDirectory
-from plugins_contract.catalog import PromptEntry, ResourceEntry, ServerCatalog, ServerState
+from dialog_engine.tool_calls.resource_tools import usable
+from plugins_contract.catalog import PromptEntry, ResourceEntry, ServerCatalog
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import MediaBlock, TextBlock, ToolOutcome
 from plugins_contract.reads import (
@@ -56,7 +57,7 @@ async def resources(
 ) -> Any:
     """Resources and templates of resources (RFC 6570) that the sender may read. `more` counts those after this page,
     `leftOut` those that servers list beyond what is kept."""
-    catalogs = _catalogs(_visible(engine, sender), server)
+    catalogs = usable(_visible(engine, sender), server)
     found = [(each.server, entry) for each in catalogs for entry in each.resources if _fits(query, entry, entry.uri)]
     listed = [{"server": name, **_resource(entry)} for name, entry in found[after : after + limit]]
     return {"resources": listed, **_rest(len(found), after + limit, catalogs)}
@@ -67,7 +68,7 @@ async def prompts(
     engine: Engine, sender: Sender, server: str = "", query: Sought = "", limit: Limit = 100, after: After = 0
 ) -> Any:
     """Prompts that the sender may use, with their arguments. `more` and `leftOut` as of resources."""
-    catalogs = _catalogs(_visible(engine, sender), server)
+    catalogs = usable(_visible(engine, sender), server)
     found = [(each.server, entry) for each in catalogs for entry in each.prompts if _fits(query, entry)]
     listed = [{"server": name, **_prompt(entry)} for name, entry in found[after : after + limit]]
     return {"prompts": listed, **_rest(len(found), after + limit, catalogs)}
@@ -145,12 +146,6 @@ def _visible(engine: Services, sender: Principal) -> ToolDirectory:
     return engine.tools.visible_to(sender.subject, sender.roles)
 
 
-def _catalogs(tools: ToolDirectory, server: str) -> list[ServerCatalog]:
-    """The catalogs of the usable servers, or of this one."""
-    usable = [view.catalog for view in tools.servers if view.state is not ServerState.DISABLED]
-    return [catalog for catalog in usable if server in ("", catalog.server)]
-
-
 def _fits(query: str, entry: ResourceEntry | PromptEntry, *more: str) -> bool:
     return not query or any(query.lower() in text.lower() for text in (entry.name, entry.title or "", *more))
 
@@ -196,7 +191,7 @@ async def _read(
     if not tools.allows(server, name):
         await _refused(engine, sender, server, name)
         raise _not_found(missing, f"server {server!r} has nothing of that name")
-    known = _catalogs(tools, server) if server else []
+    known = usable(tools, server) if server else []
     if not known or (kind is ReadKind.PROMPT and not any(PROMPT + each.name == name for each in known[0].prompts)):
         raise _not_found(missing, f"server {server!r} has nothing of that name")
     try:

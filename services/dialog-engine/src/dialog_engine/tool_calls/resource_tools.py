@@ -8,7 +8,7 @@ import msgspec
 from dialog_engine.model import ToolCall, Turn
 from dialog_engine.tool_calls.local_tools import LocalTool, local_entry
 from dialog_engine.tool_calls.ports import ToolDirectory
-from plugins_contract.catalog import ResourceEntry, ServerState, ToolEntry
+from plugins_contract.catalog import ResourceEntry, ServerCatalog, ServerState, ToolEntry
 from plugins_contract.choice import ToolChoice
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
@@ -16,9 +16,9 @@ from plugins_contract.reads import RESOURCE, Part, ReadKind, ResourceRead, unusa
 
 READ_RESOURCE = "read_resource"
 MAX_LISTED = 50
-PAGE_CHARS = 16_000
-"""Characters of a resource in one answer; the rest is read with `offset`."""
 MAX_DESCRIPTION = 200
+NOTES = 300
+"""The characters of an answer beside what it lists or reads."""
 READ_MS = 25_000
 """How long a read may take: when its worker is killed, another one reads after about twelve seconds."""
 
@@ -47,6 +47,12 @@ async def _ignored(turn: Turn, server: str, name: str) -> None:
     pass
 
 
+def usable(source: ToolDirectory, server: str = "") -> list[ServerCatalog]:
+    """The catalogs of the servers that are not disabled, or of this one."""
+    catalogs = [view.catalog for view in source.servers if view.state is not ServerState.DISABLED]
+    return [catalog for catalog in catalogs if server in ("", catalog.server)]
+
+
 def resource_of(call: ToolCall) -> tuple[str, str]:
     """Server and URI of a call of `read_resource` that has succeeded."""
     arguments = msgspec.json.decode(call.arguments)
@@ -54,10 +60,11 @@ def resource_of(call: ToolCall) -> tuple[str, str]:
 
 
 class ListResources(LocalTool):
-    """Lists the resources that the message may read, and templates of them."""
+    """Lists the resources that the message may read, and templates of them, in pages of about `max_chars`."""
 
-    def __init__(self, source: ToolDirectory) -> None:
+    def __init__(self, source: ToolDirectory, max_chars: int) -> None:
         self._source = source
+        self._max_chars = max_chars
 
     @property
     def entry(self) -> ToolEntry:
@@ -72,18 +79,21 @@ class ListResources(LocalTool):
         source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)
         offset = arguments.get("offset", 0)
         found = [*_found(source, arguments.get("server", ""), arguments.get("query", "").lower())]
-        listed = [
-            {"server": server, "uri": entry.uri, "name": entry.title or entry.name}
-            | ({"description": entry.description[:MAX_DESCRIPTION]} if entry.description else {})
-            | ({"template": True} if entry.template else {})
-            for server, entry in found[offset : offset + MAX_LISTED]
-        ]
-        more = max(0, len(found) - offset - MAX_LISTED)
-        return _answered({"resources": listed, "more": more} | ({"nextOffset": offset + MAX_LISTED} if more else {}))
+        listed: list[dict[str, Any]] = []
+        room = self._max_chars - NOTES
+        for server, entry in found[offset : offset + MAX_LISTED]:
+            shown = _listed(server, entry)
+            room -= len(msgspec.json.encode(shown))
+            if room < 0 and listed:
+                break
+            listed.append(shown)
+        end = offset + len(listed)
+        more = max(0, len(found) - end)
+        return _answered({"resources": listed, "more": more} | ({"nextOffset": end} if more else {}))
 
 
 class ReadResource(LocalTool):
-    """Reads a page of a resource."""
+    """Reads a page of a resource, of about `max_chars`; the rest is read with `offset`."""
 
     seconds = READ_MS / 1000 + 3  # the engine waits for two seconds after the deadline
 
@@ -91,11 +101,13 @@ class ReadResource(LocalTool):
         self,
         source: ToolDirectory,
         reader: ResourceReader,
+        max_chars: int,
         on_refused: Callable[[Turn, str, str], Awaitable[None]] = _ignored,
     ) -> None:
         """`on_refused` gets server and name of what the message may not read."""
         self._source = source
         self._reader = reader
+        self._page_chars = max_chars - NOTES
         self._on_refused = on_refused
 
     @property
@@ -116,7 +128,7 @@ class ReadResource(LocalTool):
         if not source.allows(server, RESOURCE + uri):
             await self._on_refused(turn, server, RESOURCE + uri)
             return _not_found(server)
-        if not any(view.catalog.server == server for view in source.servers):
+        if not (server and usable(source, server)):
             return _not_found(server)
         outcome = await self._reader.read(
             ReadKind.RESOURCE,
@@ -136,24 +148,29 @@ class ReadResource(LocalTool):
             return outcome
         first = outcome.content[0] if outcome.content else None
         read = msgspec.json.decode(first.text if isinstance(first, TextBlock) else b"", type=ResourceRead)
-        return _page(read, arguments.get("offset", 0))
+        return _page(read, arguments.get("offset", 0), self._page_chars)
 
 
 def _found(source: ToolDirectory, server: str, query: str) -> Iterator[tuple[str, ResourceEntry]]:
-    for view in source.servers:
-        if view.state is ServerState.DISABLED or server not in ("", view.catalog.server):
-            continue
-        for entry in view.catalog.resources:
+    for catalog in usable(source, server):
+        for entry in catalog.resources:
             if not query or any(query in text.lower() for text in (entry.uri, entry.name, entry.title or "")):
-                yield view.catalog.server, entry
+                yield catalog.server, entry
 
 
-def _page(read: ResourceRead, offset: int) -> ToolOutcome:
+def _listed(server: str, entry: ResourceEntry) -> dict[str, Any]:
+    listed: dict[str, Any] = {"server": server, "uri": entry.uri, "name": entry.title or entry.name}
+    if entry.description:
+        listed["description"] = entry.description[:MAX_DESCRIPTION]
+    return listed | ({"template": True} if entry.template else {})
+
+
+def _page(read: ResourceRead, offset: int, length: int) -> ToolOutcome:
     text = "\n".join(map(_shown, read.contents))
-    page, left = text[offset : offset + PAGE_CHARS], len(text) - offset - PAGE_CHARS
+    page, left = text[offset : offset + length], len(text) - offset - length
     about = {"uri": read.contents[0].uri if read.contents else "", "text": page}
     if left > 0:
-        about |= {"left": left, "nextOffset": offset + PAGE_CHARS}
+        about |= {"left": left, "nextOffset": offset + length}
     return _answered(about)
 
 

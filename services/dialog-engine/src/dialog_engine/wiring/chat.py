@@ -211,6 +211,8 @@ def _llm_with_tools(
     settings: Settings,
     audit: AuditLog,
 ) -> EnhancedChat:
+    max_chars = settings.tools.result_max_chars
+    refused = partial(_read_refused, audit)
     pipeline = standard_pipeline(
         source=calls.tools,
         exposure=exposure,
@@ -218,7 +220,7 @@ def _llm_with_tools(
         system_prompt=settings.models.options.system_prompt,
         max_rounds=settings.tools.mcp_max_tool_rounds,
         reader=reader,
-        resources=(ListResources(calls.tools), ReadResource(calls.tools, calls.reads, partial(_read_refused, audit))),
+        resources=(ListResources(calls.tools, max_chars), ReadResource(calls.tools, calls.reads, max_chars, refused)),
         limits=CallLimits(
             settings.tools.max_calls_per_reply,
             settings.tools.max_calls_per_turn,
