@@ -4,7 +4,6 @@ import asyncio
 from typing import Any, cast
 
 import msgspec
-import pytest
 from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitRequestParams
 
 from callstream_runtime.encryption_keys import cipher_of
@@ -23,7 +22,6 @@ from tests.marks import promise
 from tests.support.handling import delivery
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.anyio
 ASKS: ElicitRequestParams = ElicitRequestFormParams(
     message="When?", requested_schema={"type": "object", "properties": {}}
 )

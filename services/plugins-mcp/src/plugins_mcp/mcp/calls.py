@@ -103,6 +103,7 @@ class SendState:
     `rounds`: the number of `tools/call` requests; more than one when the server asked for input.
     `answered`: the server answered, and the SDK then sent another request because of that answer.
     `http_result`: the result that the HTTP response itself determines.
+    `asked_in_vain`: its server asked a question in the middle of it, and its producer cannot be asked.
     """
 
     sent: bool = False
@@ -113,6 +114,7 @@ class SendState:
     next_round: NextRound | None = None
     kind: ReadKind | None = None
     dialogue: "Dialogue | None" = None
+    asked_in_vain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import cast
 
 from mcp import MCPError
 from mcp.client import ClientRequestContext
-from mcp.types import URL_ELICITATION_REQUIRED, ElicitRequestParams, ElicitResult
+from mcp.types import INVALID_REQUEST, URL_ELICITATION_REQUIRED, ElicitRequestParams, ElicitResult, ErrorData
 
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallProgress
@@ -24,6 +24,7 @@ from plugins_mcp.mcp.spec import ServerSpec
 MAX_UNVISITED = 1_000
 """How many addresses that people are to visit a session remembers."""
 _CANCELLED = ElicitResult(action="cancel")
+_NOT_ANSWERED = ErrorData(code=INVALID_REQUEST, message="Elicitation not supported: whoever wants this cannot be asked")
 
 
 class Slot:
@@ -192,16 +193,20 @@ class OwnQuestions:
         self._unvisited: dict[str, Dialogue] = {}
         """The calls whose server wants addresses visited first, by its ids of these."""
 
-    async def ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    async def ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
         """Have the person asked for whom the server runs the call.
 
-        Over stdio and SSE a question names no call: it is declined unless there is one call only.
+        Over stdio and SSE a question names no call: it is declined unless there is one call only. Where the producer of
+        the call cannot be asked, the server gets the error of a client that answers no questions.
         """
         call = current_call.get()
         if call not in self.calls:
             call = next(iter(self.calls)) if len(self.calls) == 1 else None
-        if call is None or call.dialogue is None:
+        if call is None:
             return ElicitResult(action="decline")
+        if call.dialogue is None:
+            call.asked_in_vain = True
+            return _NOT_ANSWERED
         return await call.dialogue.ask(params, self._said)
 
     def _said(self, params: ElicitRequestParams, number: int) -> InputAsked | Rejected:

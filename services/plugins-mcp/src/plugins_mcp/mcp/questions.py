@@ -68,7 +68,7 @@ def asked_in_call(params: ElicitRequestParams, number: int, listed: Collection[s
 
 def _fit(required: InputRequired, number: int, listed: Collection[str], *, may_ask: bool) -> InputAsked | Rejected:
     if not may_ask:
-        return refused("asked a question, and whoever requested this call cannot be asked")
+        return cannot_be_asked()
     if number > MAX_ROUNDS:
         return refused(f"asked again after {MAX_ROUNDS} rounds of questions")
     if why := unfit(required, listed):
@@ -79,6 +79,11 @@ def _fit(required: InputRequired, number: int, listed: Collection[str], *, may_a
 def refused(what: str) -> Rejected:
     """A call whose server wants what nobody here is asked for; `what` follows on "the server"."""
     return Rejected(ErrorCode.INPUT_REFUSED, f"the server {what}; nobody was asked, and the call did not go on")
+
+
+def cannot_be_asked() -> Rejected:
+    """A call whose server asked a question, and whose producer puts none to a person."""
+    return refused("asked a question, and whoever requested this call cannot be asked")
 
 
 def not_visited(brings: NextRound | None) -> Rejected | None:

@@ -18,7 +18,15 @@ from pydantic import ValidationError
 from plugins_contract.catalog import Quarantined
 from plugins_contract.outcomes import CallProgress
 from plugins_contract.questions import NextRound
-from plugins_mcp.mcp.calls import Answered, CallResult, SendState, call_in_rounds, current_call, valid_progress
+from plugins_mcp.mcp.calls import (
+    Answered,
+    CallResult,
+    Rejected,
+    SendState,
+    call_in_rounds,
+    current_call,
+    valid_progress,
+)
 from plugins_mcp.mcp.content import bound_blocks
 from plugins_mcp.mcp.dialogue import OwnQuestions
 from plugins_mcp.mcp.dispatcher import Connection, direct_session
@@ -33,7 +41,7 @@ from plugins_mcp.mcp.listing import (
     bound_page,
     remove_malformed_tools,
 )
-from plugins_mcp.mcp.questions import asked, input_responses, not_visited
+from plugins_mcp.mcp.questions import asked, cannot_be_asked, input_responses, not_visited
 from plugins_mcp.mcp.reads import read
 from plugins_mcp.mcp.spec import ServerSpec
 from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
@@ -166,12 +174,12 @@ class Session:
                 brings = send_state.next_round if modern else None
                 result = await self._call_tool(tool, arguments, report, fields, brings)
             if isinstance(result, sdk.CallToolResult):
-                return Answered(result)
+                return _unless_asked_in_vain(Answered(result), send_state)
             return asked(result, send_state, self._spec.options.addresses)
         except (MCPError, ValidationError) as error:
             if not modern and (wanted := self._questions.wanted_first(error, send_state)) is not None:
                 return wanted
-            return classify_error(error, send_state, lost=self.ended.is_set())
+            return _unless_asked_in_vain(classify_error(error, send_state, lost=self.ended.is_set()), send_state)
         except Exception as error:
             log.exception("MCP server %r: internal error in a call of %r", self._spec.name, tool)
             return classify_error(error, send_state, lost=self.ended.is_set())
@@ -281,3 +289,9 @@ class Session:
             self._changed()
         elif isinstance(message, sdk.ElicitCompleteNotification):
             self._questions.visited(message.params.elicitation_id)
+
+
+def _unless_asked_in_vain(result: CallResult, send_state: SendState) -> CallResult:
+    """What a call ended with; a failure after a question that nobody could be asked is explained by that."""
+    failed = isinstance(result, Rejected) or (isinstance(result, Answered) and result.result.is_error)
+    return cannot_be_asked() if failed and send_state.asked_in_vain else result
