@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -22,6 +23,7 @@ from plugins_mcp.mcp.listing import to_catalog
 from plugins_mcp.mcp.servers import McpServers
 from plugins_mcp.mcp.servers_file import parse_entry
 from plugins_mcp.mcp.spec import ServerSpec, ToolOptions
+from plugins_mcp.mcp.stdio import ChildDiagnostics, open_child
 from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.servers import QUICK, connected, demo_stdio, owned, ready, remote, script, speaking, tool_names
 from tests.integration.servers.behaviours import never
@@ -211,6 +213,28 @@ async def test_a_server_that_never_answers_the_handshake_fails_within_its_time()
 async def test_a_server_can_be_stopped_during_its_handshake() -> None:
     async with owned(script("import sys; sys.stdin.read()")) as server:
         await wait_until(lambda: server.state is ServerState.CONNECTING)
+
+
+async def test_a_child_is_ended_also_when_its_end_is_cancelled(tmp_path: Path) -> None:
+    command = Stdio("sh", ("-c", f"echo $$ > {tmp_path}/pid; exec sleep 60"))  # it does not end with its input
+    listener = cast("Any", SimpleNamespace(lost=lambda: None))
+
+    async def run() -> None:
+        async with open_child(command, ChildDiagnostics(), ServerSpec("sleeping", command), listener):
+            is_open.set()
+            await asyncio.get_running_loop().create_future()
+
+    is_open = asyncio.Event()
+    running = asyncio.create_task(run())
+    await is_open.wait()
+    pid = int(await wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()) or 0)
+    for _ in range(2):
+        running.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)  # it waits for the child
+    await asyncio.wait([running])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 async def test_the_last_lines_of_a_dying_server_are_for_operators_only_and_without_secrets(

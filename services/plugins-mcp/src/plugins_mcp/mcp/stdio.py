@@ -8,9 +8,9 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 import anyio
 from mcp.client.stdio import get_default_environment
@@ -117,17 +117,37 @@ async def open_child(
             try:
                 yield Connection((incoming, outgoing), direct)
             finally:
-                # Cancellation must not leave the child running. Every wait in here is bounded.
-                with anyio.CancelScope(shield=True):
-                    incoming.close()
-                    outgoing.close()
-                    if pipe_closed.is_set() and await _exits(REAP_SECONDS, process, alone=True):
-                        diagnostics.exit_code = process.returncode
-                    with anyio.move_on_after(FLUSH_SECONDS):
-                        await all_written.wait()
-                    child_input.close()
-                    await _end(process)
+                incoming.close()
+                outgoing.close()
+                reaped = diagnostics if pipe_closed.is_set() else None
+                await _to_the_end(_close(process, child_input, all_written, reaped))
                 group.cancel_scope.cancel()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await `work`, which takes a bounded time, also when this is cancelled before or meanwhile, by a scope or not."""
+    with anyio.CancelScope(shield=True):
+        task = asyncio.create_task(work, name=work.__qualname__)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait([task])
+            raise
+
+
+async def _close(
+    process: asyncio.subprocess.Process,
+    child_input: asyncio.StreamWriter,
+    all_written: anyio.Event,
+    reaped: ChildDiagnostics | None,
+) -> None:
+    """End the child once it was sent everything. `reaped` gets the exit code of one that has ended by itself."""
+    if reaped and await _exits(REAP_SECONDS, process, alone=True):
+        reaped.exit_code = process.returncode
+    with anyio.move_on_after(FLUSH_SECONDS):
+        await all_written.wait()
+    child_input.close()
+    await _end(process)
 
 
 async def _start(command: Stdio, errors: TextIO) -> asyncio.subprocess.Process:
