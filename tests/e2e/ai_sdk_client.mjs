@@ -108,6 +108,19 @@ const scenarios = {
     await again.resumeStream();
     return again.shown();
   },
+  async restart() {
+    const chat = fresh("chat");
+    await chat.say("Run a slow job of 10 seconds in 20 steps");
+    const cut = chat.shown();
+    let again = chat;
+    while (again.last?.metadata?.reason === undefined) {
+      again = new Chat(chat.id); // the page is loaded again
+      again.messages = chat.messages.slice(0, 1);
+      await again.resumeStream();
+      await new Promise((go) => setTimeout(go, 100));
+    }
+    return { ...again.shown(), cut };
+  },
   async regenerate() {
     const chat = fresh("chat");
     await chat.say("What is 40 + 2?");

@@ -6,13 +6,19 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
+from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
 from tests.marks import exhaustive, promise
+from tests.support.random_turns import RandomTurn, random_turns
 from tests.support.stack import Stack, running_stack
+from tests.support.ui_messages import Page
+from tests.support.waiting import wait_until_blocking
 
 pytestmark = exhaustive("needs Node 22, the npm registry and real processes")
 
@@ -128,6 +134,29 @@ def test_a_page_that_was_cut_off_gets_the_whole_answer(run: Run) -> None:
     assert shown["metadata"]["reason"] == "stop"
 
 
+def has_called(stack: Stack) -> bool:
+    """Whether a turn runs, and its model has called a tool."""
+    sessions = stack.http.get("/v1/sessions").json()["sessions"]
+    running = [each["sessionId"] for each in sessions if each["runningTurnId"]]
+    return any("toolCalls" in stack.http.get(f"/v1/sessions/{each}/messages").text for each in running)
+
+
+@promise("a stream of another protocol that cannot go on breaks off: its client does not take it for the end")
+def test_a_page_of_a_killed_engine_sees_an_error_and_then_the_whole_answer(run: Run, stack: Stack) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        page = thread.submit(run, "restart")
+        wait_until_blocking(lambda: has_called(stack), 60, what="the call")
+        assert stack.engine
+        stack.engine.kill()
+        stack.bury(stack.engine)
+        stack.start_engine()
+        shown = page.result(timeout=100)
+
+    assert shown["cut"]["status"] == "error"
+    assert [call["state"] for call in shown["calls"]] == ["output-available"]
+    assert (shown["status"], shown["metadata"]["reason"]) == ("ready", "stop")
+
+
 def test_another_answer_takes_the_place_of_the_first(run: Run) -> None:
     shown = run("regenerate")
     assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
@@ -139,6 +168,33 @@ def test_an_error_is_shown_as_a_sentence(run: Run) -> None:
     shown = run("error")
     assert shown["status"] == "error"
     assert shown["error"].startswith("Model must be one of ")
+
+
+def test_the_package_accepts_every_stream_and_shows_what_is_stored(
+    node: str, package: Path, version: Version, tmp_path: Path
+) -> None:
+    streams: list[str] = []
+    pages: list[Page] = []
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    @given(turn=random_turns())
+    def encode(turn: RandomTurn) -> None:
+        encoder = AiSdkEncoder(version)
+        data = b"".join(output.data for frame in turn.frames for output in encoder.feed(frame))
+        page = Page()
+        page.read(data)
+        streams.append(data.decode())
+        pages.append(page)
+
+    encode()
+    file = tmp_path / "streams.json"
+    file.write_text(json.dumps(streams))
+    command = [node, str(CLIENT.with_name("ai_sdk_reader.mjs")), str(package), str(version), str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for shown, page in zip(json.loads(done.stdout), pages, strict=True):
+        calls = [part["state"].removeprefix("tool-") for part in page.parts if part["type"] == "dynamic-tool"]
+        assert shown == {"id": "turn", "text": page.text, "calls": calls}
 
 
 @pytest.mark.parametrize("version", [7], indirect=True)

@@ -2,13 +2,18 @@
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.http.streams import StreamTimes
+from dialog_engine.identity.api_keys import add_key, revoke_key
+from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
-from tests.integration.engines import Engine, Model, Start, publish
+from tests.integration.engines import Engine, Model, Start, publish, with_times
 from tests.marks import promise
 from tests.support.fakes.worker import tool
 from tests.support.ui_messages import Page
@@ -137,6 +142,68 @@ async def test_a_stream_is_broken_off_when_its_engine_shuts_down(start: Start, m
     async with start() as engine:
         with pytest.raises(httpx2.RemoteProtocolError):
             await read(engine)
+
+
+REVOKING = EngineTimes(streams=StreamTimes(check=0.1), turns=TurnTimes(check=3600))
+"""Streams look whether their credential is valid, and turns do not."""
+
+
+@with_times(REVOKING)
+async def test_a_stream_is_broken_off_when_its_key_is_revoked(start: Start, model: Model, tmp_path: Path) -> None:
+    entry, key = add_key(tmp_path / "keys", "ann", ["user"], None)
+    model.held.clear()
+
+    async def read(engine: Engine) -> None:
+        async with engine.client.stream("POST", CHAT, json={"id": "chat", "messages": [said("Hi")]}) as stream:
+            async for text in stream.aiter_text():
+                if "text-delta" in text:
+                    revoke_key(tmp_path / "keys", entry.id)
+
+    async with start(api_keys_file=tmp_path / "keys") as engine:
+        engine.client.headers["authorization"] = f"Bearer {key}"
+        with pytest.raises(httpx2.RemoteProtocolError):
+            await read(engine)
+        model.held.set()
+        refused = await engine.client.post(CHAT, json={"id": "chat", "messages": [said("Hi")]})
+        assert refused.status_code == 401
+        assert refused.text.endswith(".")
+        assert refused.headers["www-authenticate"] == "Bearer"
+
+
+@promise("a chat of another protocol is one session of its subject, whatever name it has there")
+async def test_a_stranger_with_the_same_name_has_a_session_of_its_own(start: Start, model: Model) -> None:
+    async with start(api_keys={name: f"{name}-key-of-sixteen-characters" for name in ("ann", "bob")}) as engine:
+        pages: list[Page] = []
+        for name in ("ann", "bob"):
+            engine.client.headers["authorization"] = f"Bearer {name}-key-of-sixteen-characters"
+            pages.append(await post(engine, said(f"I am {name}")))
+        ann, bob = pages
+        stolen = await post(engine, said("Show me"), chat=ann.metadata["sessionId"])
+        answered = answer(ann) | {"id": ann.id}
+        approval = {"id": "a:b", "approved": True}
+        answered["parts"] = [{"type": "dynamic-tool", "state": "approval-responded", "approval": approval}]
+        refused = await engine.client.post(CHAT, json={"id": "chat", "messages": [answered]})
+
+    assert len({each.metadata["sessionId"] for each in (ann, bob, stolen)}) == 3
+    assert all("ann" not in str(asked["messages"]) for asked in model.asked[1:])
+    assert refused.status_code == 404
+
+
+@promise("what another protocol's client gets of a turn is the same at every engine, live and replayed")
+async def test_a_page_can_come_back_at_another_engine(engines: tuple[Engine, Engine], model: Model) -> None:
+    here, there = engines
+    model.held.clear()
+    async with here.client.stream("POST", CHAT, json={"id": "chat", "messages": [said("Hi")]}) as stream:
+        parts = stream.aiter_bytes()
+        first = await anext(parts)
+        while b"text-delta" not in first:
+            first += await anext(parts)
+        resumed = asyncio.create_task(there.client.get(f"{CHAT}/chat/stream"))
+        await wait_until(partial(there.metric, "dialog_event_streams 1.0"), what="the stream")
+        model.held.set()
+        async for data in parts:
+            first += data
+    assert (await resumed).content == first
 
 
 @pytest.mark.parametrize(
