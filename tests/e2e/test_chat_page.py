@@ -51,7 +51,6 @@ def of_a_later_release(route: Route) -> None:
 
 MODELS = {"openai_model": "gpt-9", "allowed_models": "openai:small", "model_label": "GPT 9", "model_scripted": False}
 MODES = ("default", "automatic", "function calling", "tool_use tags", "function_calls tags", "later")
-SHOWN_MODES = [f"Tools: {mode}" for mode in MODES]
 
 
 @promise("the page lets the model be picked where there is more than one")

@@ -161,6 +161,7 @@ def test_a_reload_during_an_answer_follows_it_again(chat: ChatPage, engine: Scri
 
 
 @promise("the page resumes without an error, a flicker or a duplicate")
+@smoke
 def test_items_of_a_reset_are_shown_once_and_keep_their_state(chat: ChatPage, engine: ScriptedEngine) -> None:
     first, second, lost = Call("demo__first"), Call("demo__second"), Call("demo__lost")
     engine.scripts["go"] = [

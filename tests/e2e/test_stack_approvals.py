@@ -111,20 +111,3 @@ def test_arguments_can_be_changed_and_what_is_wrong_with_them_is_said(stack: Sta
     assert (len(stack.effects("new")), stack.effects("old")) == (1, [])
     chat.page.reload()
     expect(chat.card(DELETE).root.get_by_test_id("approval-decided")).to_have_text("Approved with changed arguments.")
-
-
-@promise("destructive tools wait for approval, durably")
-def test_after_a_reload_and_a_restart_of_the_engine_the_question_is_still_there(stack: Stack, chat: ChatPage) -> None:
-    asks_to_delete(chat, "restart")
-    assert stack.engine is not None
-    stack.engine.kill()
-    stack.start_engine()
-    chat.page.reload()
-    card = chat.card(DELETE)
-    expect(card.root.get_by_test_id("approval")).to_be_visible(timeout=20_000)
-    assert stack.effects("restart") == []
-    card.root.get_by_role("button", name="Approve").click()
-
-    card.expect_status("succeeded")
-    chat.expect_idle()
-    assert len(stack.effects("restart")) == 1

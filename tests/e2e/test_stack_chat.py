@@ -24,7 +24,7 @@ def stack() -> Generator[Stack]:
             "undefined": undefined,
         }
     }
-    with running_stack(start=False, config=config, worker_env={"RESULT_MAX_BYTES": "409600"}) as stack:
+    with running_stack(start=False, forked=True, config=config, worker_env={"RESULT_MAX_BYTES": "409600"}) as stack:
         stack.redis.start()
         stack.start_demo()
         stack.start_model()

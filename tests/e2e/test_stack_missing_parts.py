@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import Card, ChatPage
-from tests.marks import exhaustive, promise, smoke
-from tests.support.stack import Event, Json, Said, Stack, running_stack
+from tests.marks import exhaustive, promise
+from tests.support.stack import Json, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
 pytestmark = [pytest.mark.browser, exhaustive("real processes fail for many seconds")]
@@ -97,21 +97,3 @@ def test_a_call_whose_worker_was_lost_says_so_while_another_runs_it(chat: ChatPa
     card.expect_status("succeeded")
     expect(card.part("delay")).to_be_hidden()
     chat.expect_idle()
-
-
-@promise("a call whose worker was lost says what happens next")
-@smoke
-def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice(stack: Stack) -> None:
-    question = "Increment the counter, answering after 20 seconds, with token worker-once"
-    with stack.asking(question) as events:
-        seen: list[Event] = []
-        while not seen or seen[-1].data.get("status") != "running":
-            seen.append(next(events))
-        stack.wait_for_effect("worker-once")
-        next(iter(stack.workers.values())).kill()
-        stack.workers.clear()
-        stack.start_worker()
-        said = Said((*seen, *events))
-    assert len(stack.effects("worker-once")) == 1
-    last = said.steps("demo__increment_counter")[-1]
-    assert (last["status"], last["error"]["code"], said.reason) == ("unknown", "OUTCOME_UNKNOWN", "stop")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import threading
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families,  # pyright: ignore[reportUnknownVariableType]  # it has no types
 )
 
+from dialog_engine.operators import commands
 from tests.marks import promise
-from tests.support.stack import BIN, Said, Stack, running_stack
+from tests.support.stack import Said, Stack, running_stack
 from tests.support.waiting import wait_until_blocking
 
 QUESTION = "What is 17230918 * 231109 + 4?"
@@ -70,7 +70,7 @@ def collector() -> Generator[Collector]:
 @pytest.fixture(scope="module")
 def stack(collector: Collector) -> Generator[Stack]:
     env = {"LOG_FORMAT": "json", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
-    with running_stack(engine_env=env, worker_env=env) as stack:
+    with running_stack(engine_env=env, worker_env=env, forked=True) as stack:
         yield stack
 
 
@@ -162,7 +162,12 @@ def test_a_turn_without_a_trace_of_its_client_has_one_of_its_own(stack: Stack) -
 @promise("dialog-engine trace shows the store, the ledger and both logs in order")
 @pytest.mark.parametrize("away", ["", "the store", "Redis", "the logs"])
 def test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_is_away(
-    stack: Stack, said: Said, tmp_path: Path, away: str
+    stack: Stack,
+    said: Said,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    away: str,
 ) -> None:
     call = call_of(said)
     logs: list[str] = []
@@ -172,24 +177,21 @@ def test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_
         path.write_text("".join(f"{service}-1  | {line}\n" for line in output(stack, service).splitlines()))
         logs += ["--log", str(path)]
     outbox = stack.folder / "engine.sqlite3" if away != "the store" else tmp_path / "nothing"
-    env = {"REDIS_URL": stack.redis.url if away != "Redis" else "redis://127.0.0.1:1/0", "OUTBOX_PATH": str(outbox)}
-
-    def traced(name: str) -> "subprocess.CompletedProcess[str]":
-        argv = [BIN / "dialog-engine", "trace", name, *logs]
-        return subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
+    monkeypatch.setenv("REDIS_URL", stack.redis.url if away != "Redis" else "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("OUTBOX_PATH", str(outbox))
 
     for name in (call,) if away else (call, TRACE):
-        done = traced(name)
-        lines = done.stdout.splitlines()
-        assert done.returncode == 0, done.stderr
+        assert commands.run(["trace", name, *logs]) == 0
+        out, err = capsys.readouterr()
+        lines = out.splitlines()
         assert lines == sorted(lines, key=lambda line: line[:23])
-        assert ("Not available: " in done.stderr) == bool(away), done.stderr
-        assert not away or f"Not available: {away}" in done.stderr
-        assert ("was committed" in done.stdout) == (away != "the store")
-        assert ("tool call started" in done.stdout) == (away != "the logs")
-        assert ("turn finished" in done.stdout) == (away != "the logs" and name != call)
+        assert ("Not available: " in err) == bool(away), err
+        assert not away or f"Not available: {away}" in err
+        assert ("was committed" in out) == (away != "the store")
+        assert ("tool call started" in out) == (away != "the logs")
+        assert ("turn finished" in out) == (away != "the logs" and name != call)
         # Without the store and without a line that names its turns, Redis cannot be asked about a session or a trace.
-        assert ("published as entry" in done.stdout) == (away != "Redis")
+        assert ("published as entry" in out) == (away != "Redis")
         if not away:
             steps = [
                 "was committed",
@@ -198,11 +200,11 @@ def test_the_command_shows_the_store_the_ledger_and_both_logs_in_order_and_what_
                 "succeeded after 1 starts",
                 "ended: succeeded",
             ]
-            assert [done.stdout.index(step) for step in steps] == sorted(done.stdout.index(step) for step in steps)
+            assert [out.index(step) for step in steps] == sorted(out.index(step) for step in steps)
             assert {line.split("  ")[1] for line in lines} == {"store", "ledger", "engine-1", "worker-1"}
     if not away:
-        stranger = traced("nothing")
-        assert (stranger.returncode, stranger.stdout) == (1, "")
+        assert commands.run(["trace", "nothing", *logs]) == 1
+        assert capsys.readouterr().out == ""
 
 
 def test_a_scrape_in_openmetrics_has_the_trace_with_the_time(stack: Stack, said: Said) -> None:

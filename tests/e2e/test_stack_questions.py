@@ -1,8 +1,7 @@
 """A question of a server while an engine is killed, as processes on one PostgreSQL: see also `questions_killed`."""
 
-import sys
 from collections.abc import Generator
-from contextlib import ExitStack, closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
@@ -11,17 +10,24 @@ import pytest
 from tests.chaos.crash_points import ENQUEUED, OFFERED
 from tests.marks import exhaustive, promise
 from tests.support.asking_stack import SECONDS, TOOL, AskingStack, answer, asking_stack, question_of
-from tests.support.replicas import QUICK_ENGINE, Replica, read_to_the_end
+from tests.support.replicas import Replica, doomed, read_to_the_end, replica
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 far = exhaustive("minutes: the other cases are in make test")
 
 
-@pytest.fixture
-def stack(tmp_path: Path) -> Generator[AskingStack]:
-    with asking_stack(tmp_path, database="postgres", token_delay_ms=1) as stack:
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Generator[AskingStack]:
+    with asking_stack(tmp_path_factory.mktemp("stack"), database="postgres", token_delay_ms=1, forked=True) as stack:
         yield stack
+
+
+@pytest.fixture(scope="module")
+def two(stack: AskingStack) -> Generator[Replica]:
+    """The engine that lives."""
+    with replica(stack, "two") as two:
+        yield two
 
 
 @promise("a server's question outlives the kill of any engine at any point, and its answer is sent once")
@@ -36,14 +42,9 @@ def stack(tmp_path: Path) -> Generator[AskingStack]:
         pytest.param(ENQUEUED, True, marks=far),
     ],
 )
-def test_an_engine_is_killed(stack: AskingStack, tmp_path: Path, step: str, answers: bool) -> None:
-    crash_at = tmp_path / "crash-at"
-    doomed = (sys.executable, "-m", "tests.chaos.engine", "--crash-at", crash_at, "--lease", "4")
-    with ExitStack() as clients:
-        two = clients.enter_context(closing(Replica(stack, "two", program=QUICK_ENGINE)))
-        one = clients.enter_context(closing(Replica(stack, "one", program=doomed)))
-        for engine in (one, two):
-            engine.wait_for_tools()
+def test_an_engine_is_killed(stack: AskingStack, two: Replica, tmp_path: Path, step: str, answers: bool) -> None:
+    crash_at, before = tmp_path / "crash-at", len(stack.lines())
+    with replica(stack, "one", doomed(crash_at)) as one:
         if not answers:
             crash_at.write_text(f"1 {step}")
         _, turn_id = one.begin(f'call {TOOL} {{"city": "Bonn"}}')
@@ -58,4 +59,5 @@ def test_an_engine_is_killed(stack: AskingStack, tmp_path: Path, step: str, answ
         transcript = Transcript()
         read_to_the_end(two.http, turn_id, transcript, SECONDS)
         assert [*transcript.statuses.values()] == ["succeeded"]
-    assert [line.rpartition(" ")[0] for line in stack.lines()] == ["book None", "book canary-state to Bonn accept"]
+    rounds = [line.rpartition(" ")[0] for line in stack.lines()[before:]]
+    assert rounds == ["book None", "book canary-state to Bonn accept"]

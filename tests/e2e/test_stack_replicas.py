@@ -1,22 +1,21 @@
-"""Two engines as processes on one PostgreSQL: one is killed, also with a parked turn, and the other continues.
+"""Two engines as processes on one PostgreSQL: one is killed, also with a parked turn, and the other continues. So is
+a worker.
 
 Their leases are short: `tests/unit/test_ownership.py` tests the decision with the leases of the product,
 `tests/integration/test_replicas.py` what engines do without processes, and the scenario `engines_killed` every step.
 """
 
-import sys
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, closing, suppress
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.marks import promise
-from tests.support.replicas import QUICK_ENGINE, Replica, read, read_to_the_end
+from tests.marks import exhaustive, promise
+from tests.support.replicas import Replica, doomed, read, read_to_the_end, replica
 from tests.support.stack import Event, Stack, running_stack
 from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
@@ -25,13 +24,21 @@ QUESTION = "Increment the counter, answering after 2 seconds, with token running
 TAKEOVER_SECONDS = 20.0
 TOOL = "demo__delete_everything"
 SECONDS = 60.0
+far = exhaustive("a kill on the other side of the same commit")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
-    with running_stack(start=False, quick=True, token_delay_ms=10, database="postgres") as stack:
+    with running_stack(start=False, quick=True, forked=True, token_delay_ms=10, database="postgres") as stack:
         stack.start_all_but_engines()
         yield stack
+
+
+@pytest.fixture(scope="module")
+def two(stack: Stack) -> Generator[Replica]:
+    """The engine that lives."""
+    with replica(stack, "two") as two:
+        yield two
 
 
 def runs(event: Event) -> bool:
@@ -41,12 +48,8 @@ def runs(event: Event) -> bool:
 @promise("another engine adopts the turns of an engine that is gone, and the old owner is fenced")
 @promise("engines killed at any step of a turn, restarted or replaced: clients receive what is stored, tools run once")
 @promise("the turns of an engine that is gone for good end elsewhere, and the model is shown the whole history")
-def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(stack: Stack) -> None:
-    with ExitStack() as clients:
-        start = partial(Replica, stack, program=QUICK_ENGINE)
-        one, two = (clients.enter_context(closing(start(name))) for name in ("one", "two"))
-        for engine in (one, two):
-            engine.wait_for_tools()
+def test_a_call_that_runs_is_waited_for_by_the_other_and_runs_once(stack: Stack, two: Replica) -> None:
+    with replica(stack, "one") as one:
         session_id, turn_id = one.begin(QUESTION)
         transcript = Transcript()
         read(one.http, turn_id, transcript, until=runs)
@@ -85,22 +88,19 @@ def approve(engine: Replica, turn_id: str, question: dict[str, Any]) -> int:
 @pytest.mark.parametrize(
     ("step", "answers"),
     [
-        ("before SqlParked.park", False),
+        pytest.param("before SqlParked.park", False, marks=far),
         ("after SqlParked.park", False),
         ("before SqlApprovals.decide", True),
-        ("after SqlApprovals.decide", True),
+        pytest.param("after SqlApprovals.decide", True, marks=far),
     ],
 )
-def test_a_turn_that_waits_for_its_user_survives_a_kill(stack: Stack, tmp_path: Path, step: str, answers: bool) -> None:
-    crash_at = tmp_path / "crash-at"
-    crash_at.write_text(f"1 {step}")
-    doomed = (sys.executable, "-m", "tests.chaos.engine", "--crash-at", crash_at, "--lease", "4")
-    with ExitStack() as clients:
-        two = clients.enter_context(closing(Replica(stack, "two", program=QUICK_ENGINE)))
-        one = clients.enter_context(closing(Replica(stack, "one", program=doomed)))
-        for engine in (one, two):
-            engine.wait_for_tools()
-        _, turn_id = one.begin(f'call {TOOL} {{"token": "parked"}}')
+def test_a_turn_that_waits_for_its_user_survives_a_kill(
+    stack: Stack, two: Replica, tmp_path: Path, step: str, answers: bool
+) -> None:
+    (crash_at := tmp_path / "crash-at").write_text(f"1 {step}")
+    token = step.replace(" ", "-")
+    with replica(stack, "one", doomed(crash_at)) as one:
+        _, turn_id = one.begin(f'call {TOOL} {{"token": "{token}"}}')
         wait_until_blocking(lambda: pending(two, turn_id), SECONDS, what="the question")
         question = pending(two, turn_id)
         assert question is not None
@@ -117,4 +117,22 @@ def test_a_turn_that_waits_for_its_user_survives_a_kill(stack: Stack, tmp_path: 
         assert [*transcript.statuses.values()] == ["succeeded"]
         assert transcript.done is not None
         assert transcript.done["reason"] == "stop"
-        assert len(stack.effects("parked")) == 1
+        assert len(stack.effects(token)) == 1
+
+
+@promise("a call whose worker was lost says what happens next")
+def test_a_worker_that_dies_during_a_call_leaves_it_unknown_when_it_may_not_run_twice(
+    stack: Stack, two: Replica
+) -> None:
+    _, turn_id = two.begin("Increment the counter, answering after 20 seconds, with token worker-once")
+    transcript = Transcript()
+    read(two.http, turn_id, transcript, until=runs)
+    stack.wait_for_effect("worker-once")
+    [worker] = stack.workers.values()
+    worker.kill()
+    stack.workers.clear()
+    stack.start_worker()
+    read_to_the_end(two.http, turn_id, transcript, SECONDS)
+    [call] = transcript.calls.values()
+    assert (call["status"], call["error"]["code"]) == ("unknown", "OUTCOME_UNKNOWN")
+    assert len(stack.effects("worker-once")) == 1

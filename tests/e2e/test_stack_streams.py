@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.e2e.chat_page import ChatPage
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 from tests.support.stack import Stack, running_stack
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser and real processes")]
@@ -43,7 +43,7 @@ def kill(stack: Stack) -> None:
 
 
 @promise("the page resumes without an error, a flicker or a duplicate")
-@pytest.mark.parametrize("end", [end_well, pytest.param(kill, marks=smoke)])
+@pytest.mark.parametrize("end", [end_well, kill])
 def test_a_tool_call_outlives_the_engine_and_the_page_shows_it_once(
     chat: ChatPage, stack: Stack, end: Callable[[Stack], None]
 ) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -41,10 +40,10 @@ from tests.integration.test_attacks_deletion import FIND
 from tests.integration.test_store import write_everything
 from tests.marks import promise
 from tests.support.engine_stores import EngineStore, OpenDatabase, store_of
+from tests.support.forked import forked_server
 from tests.support.hidden import files_with, keys_with
 from tests.support.ledger import CANCELLED, EXPIRED, Bench
 from tests.support.long_sessions import CountedReads, write_session
-from tests.support.processes import ROOT
 from tests.support.waiting import wait_until, wait_until_is
 from tests.support.working import working
 
@@ -67,10 +66,8 @@ def write_keys(folder: Path, *secrets: str) -> Path:
 
 def demo_servers(folder: Path) -> Path:
     config = folder / "mcp.json"
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "examples.demo_server", "--transport", "stdio"],
-        "env": {"PYTHONPATH": str(ROOT), "DEMO_EFFECT_LOG": str(folder / "elsewhere" / "effects.jsonl")},
+    server = forked_server("examples.demo_server", "--transport", "stdio") | {
+        "env": {"DEMO_EFFECT_LOG": str(folder / "elsewhere" / "effects.jsonl")},
         "callstream": {"trust": True, "approval": "destructive"},
     }
     config.write_text(json.dumps({"mcpServers": {"demo": server}}))

@@ -1,6 +1,5 @@
 """Questions of a real server of an earlier protocol, from the middle of the call to the person and back."""
 
-import sys
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -18,8 +17,10 @@ from tests.integration.test_questions import Asking, asking, place, ready, resul
 from tests.integration.test_replicas import Place
 from tests.integration.test_worker_held_calls import ACCEPT, Earlier, earlier, served, traced
 from tests.marks import exhaustive, promise
+from tests.support.forked import Forked
 from tests.support.hidden import files_with, keys_with
 from tests.support.processes import Process
+from tests.support.stack import BIN
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
@@ -35,9 +36,8 @@ async def engine(start: Start, redis_url: str, tmp_path: Path) -> AsyncGenerator
 @asynccontextmanager
 async def killable(redis_url: str, config: Path, *, quick: bool = True) -> AsyncGenerator[Process]:
     """A worker that is a process of its own. A quick one has short leases, and waits long for a server."""
-    python = Path(sys.executable)
-    argv = [python, "-m", "tests.support.quick_worker", "--patient"] if quick else [python.with_name("plugins-mcp")]
-    worker = Process(argv, env={"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)})
+    program = Forked("tests.support.quick_worker", ("--patient",)) if quick else [BIN / "plugins-mcp"]
+    worker = Process(program, env={"REDIS_URL": redis_url, "HEALTH_PORT": "0", "MCP_CONFIG": str(config)})
     try:
         yield worker
     finally:

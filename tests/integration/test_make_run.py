@@ -338,6 +338,7 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
             assert f"HOST 127.0.0.1, PORT {port} cannot be listened on: " in process.output()
 
 
+@exhaustive("test_engine_start.py has it of a service alone")
 @promise("a bad setting is named at the start")
 async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
     async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:

@@ -193,7 +193,6 @@ class Seen:
 
     result: CallResult | type[CallResult]
     reports: list[CallProgress]
-    changes: int
     received: list[dict[str, Any]]
 
 
@@ -238,36 +237,60 @@ def _none(*_: object) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
+async def called(session: Session, trace: Path, run: str) -> Seen:
+    """One call, and what came with it."""
+    reports: list[CallProgress] = []
+    # The SDK's transport does not record whether a call was sent; here every call is. It declares for each that people
+    # can be asked.
+    send_state = SendState(sent=True, may_ask=True)
+    result = await session.call("t", {"run": run}, send_state, reports.append, {"traceparent": "00-1-2-00"})
+    return Seen(result, reports, received(trace))
+
+
 @pytest.mark.parametrize("protocol", ERAS)
-@pytest.mark.parametrize("name", [*ANSWERS, *ENDS])
 async def test_a_line_and_the_transport_of_the_sdk_do_the_same(
+    protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    trace = tmp_path / "trace"
+
+    async def calls() -> dict[str, tuple[Seen, Seen, int]]:
+        """For each answer of the child the call, the next one, and how often the tools were announced."""
+        found = dict[str, tuple[Seen, Seen, int]]()
+        changes = list[None]()
+        async with opened(peer(trace, protocol), lambda: changes.append(None)) as session, asyncio.timeout(60):
+            for name, run in ANSWERS.items():
+                call, after = await called(session, trace, run), await called(session, trace, "answer()")
+                assert isinstance(after.result, Answered)
+                assert not session.ended.is_set()
+                found[name] = (call, after, len(changes))
+                changes.clear()
+                os.truncate(trace, 0)
+        return found
+
+    ours, theirs = await both_ways(calls, monkeypatch)
+    for name in ANSWERS:
+        with subtests.test(name=name):
+            assert ours[name] == theirs[name]
+    if protocol == "legacy":
+        for name in ("half a character", "bytes that are no text"):
+            assert isinstance(ours[name][0].result, Answered)
+
+
+@pytest.mark.parametrize("protocol", ERAS)
+@pytest.mark.parametrize("name", ENDS)
+async def test_the_end_of_a_connection_during_a_call_is_that_of_the_transport_of_the_sdk(
     name: str, protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trace = tmp_path / "trace"
 
     async def call() -> Seen:
-        reports: list[CallProgress] = []
-        changes: list[None] = []
-        # The SDK's transport does not record whether a call was sent; here every call is. It declares for each that
-        # people can be asked.
-        send_state = SendState(sent=True, may_ask=True)
-        async with opened(peer(trace, protocol), lambda: changes.append(None)) as session, asyncio.timeout(10):
-            run = {"run": ANSWERS.get(name) or ENDS[name]}
-            result = await session.call("t", run, send_state, reports.append, {"traceparent": "00-1-2-00"})
-            if name in ENDS:
-                await session.ended.wait()
-            else:
-                again = await session.call(
-                    "t", {"run": "answer()"}, SendState(sent=True, may_ask=True), reports.append, None
-                )
-                assert isinstance(again, Answered)
-                assert not session.ended.is_set()
-        return Seen(result, reports, len(changes), received(trace))
+        async with opened(peer(trace, protocol)) as session, asyncio.timeout(10):
+            seen = await called(session, trace, ENDS[name])
+            await session.ended.wait()
+        return seen
 
     ours, theirs = await both_ways(call, monkeypatch)
     assert ours == theirs
-    if protocol == "legacy" and name in ("half a character", "bytes that are no text"):
-        assert isinstance(ours.result, Answered)
 
 
 @pytest.mark.parametrize("anyio_backend", LOOPS, indirect=True)

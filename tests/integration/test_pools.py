@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from plugins_contract.ledger.group import read_backlogs
 from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
 from tests.integration.demo import Demo
+from tests.support.forked import Forked
 from tests.support.processes import Process
 from tests.support.quick_worker import QUICK
 from tests.support.waiting import wait_until
@@ -85,7 +85,7 @@ async def test_a_call_whose_server_no_running_worker_has_ends_by_name(
 
 def in_a_process(redis_url: str, config: Path, **settings: str) -> Process:
     env = {"REDIS_URL": redis_url, "MCP_CONFIG": str(config), "HEALTH_PORT": "0"} | settings
-    return Process([sys.executable, "-m", "tests.support.quick_worker"], env={**os.environ, **env})
+    return Process(Forked("tests.support.quick_worker"), env={**os.environ, **env})
 
 
 async def test_redis_is_wiped_and_the_streams_of_the_pools_are_there_again(

@@ -11,13 +11,14 @@ from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 
 from tests.integration.engines import Engine, Event, Model, Start
-from tests.integration.test_replicas import Place
+from tests.integration.test_replicas import Place, place
 from tests.integration.test_worker_questions import ran, servers
 from tests.marks import promise
 from tests.support.hidden import files_with, keys_with
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
+__all__ = ["place"]
 WHEN: dict[str, Any] = {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}
 
 
@@ -60,13 +61,6 @@ def statuses(events: list[Event], kind: str) -> list[str]:
 
 def result(events: list[Event]) -> dict[str, Any]:
     return next(e.data for e in reversed(events) if e.data.get("type") == "tool" and "durationMs" in e.data)
-
-
-@pytest.fixture
-async def place(tmp_path: Path, redis_url: str, postgres_url: str, model: Model) -> AsyncGenerator[Place]:
-    place = Place(tmp_path, redis_url, postgres_url, model)
-    yield place
-    place.store.close()
 
 
 @pytest.fixture
@@ -138,17 +132,6 @@ async def test_several_questions_at_once_and_one_after_another(engine: Engine, a
     events = await asking.ended(engine)
     assert result(events)["result"]["text"] == "two accept accept"
     assert statuses(events, "question").count("asked") == 3
-
-
-@promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")
-async def test_stop_withdraws_it(engine: Engine, asking: Asking, tmp_path: Path) -> None:
-    [question] = await asking.begin(engine)
-    assert (await engine.client.post(f"/v1/turns/{asking.turn_id}/cancel")).is_success
-    events = await asking.ended(engine)
-    assert statuses(events, "question")[-1] == "withdrawn"
-    assert (await asking.answer(engine, question))[0] == 409
-    assert (await engine.client.get("/v1/me/pending")).json()["questions"] == []
-    assert ran(tmp_path) == ["book None"]
 
 
 @promise("Stop, an expiry, a lost right and a removed tool withdraw a server's question, and say why")

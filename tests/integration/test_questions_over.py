@@ -17,12 +17,13 @@ from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Event, Model, Start, with_times
 from tests.integration.test_parked_turns import reading
 from tests.integration.test_questions import Asking, ready, result, statuses
-from tests.integration.test_replicas import Place
+from tests.integration.test_replicas import Place, place
 from tests.integration.test_worker_questions import ran, servers
 from tests.marks import promise
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
+__all__ = ["place"]
 RIGHTS = '[[allow]]\nsubjects = ["ann"]\ntools = ["{}"]\n'
 
 
@@ -151,13 +152,6 @@ async def test_a_message_in_its_place_declines_the_question(
     shown = capsys.readouterr().out
     assert "server asking asked 1 questions in round 1, open until" in shown
     assert "question 1 of round 1 was declined: the user sent another message instead" in shown
-
-
-@pytest.fixture
-async def place(tmp_path: Path, redis_url: str, postgres_url: str, model: Model) -> AsyncGenerator[Place]:
-    place = Place(tmp_path, redis_url, postgres_url, model)
-    yield place
-    place.store.close()
 
 
 @promise("one answer of several is shown at once, to every reader and after a reload")

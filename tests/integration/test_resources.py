@@ -3,7 +3,6 @@
 import base64
 import json
 import sqlite3
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ import pytest
 from dialog_engine.identity.api_keys import add_key
 from tests.integration.engines import Engine, Model, Start
 from tests.marks import promise
-from tests.support.processes import ROOT, Process
-from tests.support.stack import QUICK_WORKER
+from tests.support.forked import Forked, forked_server
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 from tests.support.working import working
 
 MOST_MB = 128
 """Twice the longest answer that is read, and what reading it takes."""
-SERVER = ROOT / "tests" / "integration" / "servers" / "reading.py"
 RULES = """
 [[allow]]
 subjects = ["ann"]
@@ -72,8 +70,8 @@ async def serving(
     """A worker that has the server with so many more resources, under these names, in a process of its own or not, and
     an engine, which has the file of rights or not."""
     config, rights = folder / "mcp.json", folder / "rights.toml"
-    command = {"command": sys.executable, "args": [str(SERVER), str(number)]}
-    config.write_text(json.dumps({"mcpServers": dict.fromkeys(servers, command)}))
+    server = forked_server("tests.integration.servers.reading", str(number))
+    config.write_text(json.dumps({"mcpServers": dict.fromkeys(servers, server)}))
     rights.write_text(rules)
     keys = folder / "keys.json"
     ann, bob = ({"authorization": f"Bearer {add_key(keys, name, ['user'], None)[1]}"} for name in ("ann", "bob"))
@@ -81,7 +79,7 @@ async def serving(
         worker = None
         if process:
             env = {"REDIS_URL": redis_url, "MCP_CONFIG": str(config), "RIGHTS_FILE": str(rights), "HEALTH_PORT": "0"}
-            worker = Process(QUICK_WORKER, env=env)
+            worker = Process(Forked("tests.support.quick_worker"), env=env)
             stack.callback(worker.close)
         else:
             await stack.enter_async_context(working(redis_url, config, rights_file=rights))

@@ -1,7 +1,6 @@
 """The servers file changes while a worker runs."""
 
 import json
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,16 +17,11 @@ from plugins_contract.outcomes import CallState
 from tests.integration.demo import Demo
 from tests.integration.test_worker_consumer import Only
 from tests.marks import promise
+from tests.support.forked import forked_server
 from tests.support.operators import Operator
-from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
-CHILD = {
-    "command": sys.executable,
-    "args": ["-m", "examples.demo_server", "--transport", "stdio"],
-    "env": {"PYTHONPATH": str(ROOT)},
-}
 ECHO: dict[str, Any] = {"server": "demo", "tool": "echo", "arguments": {"text": "hello"}}
 KEYS = Keys()
 
@@ -50,6 +44,10 @@ class File:
 @pytest.fixture
 def file(tmp_path: Path) -> File:
     return File(tmp_path)
+
+
+def child() -> dict[str, Any]:
+    return forked_server("examples.demo_server", "--transport", "stdio")
 
 
 async def offered(caller: Caller, *servers: str) -> None:
@@ -77,10 +75,10 @@ async def test_servers_are_added_altered_and_removed_and_the_others_keep_their_p
     caller: Caller, redis_url: str, demo: Demo, file: File
 ) -> None:
     before = children()
-    async with working(redis_url, file(kept=CHILD, altered=CHILD, removed={"url": demo.url})):
+    async with working(redis_url, file(kept=child(), altered=child(), removed={"url": demo.url})):
         await offered(caller, "kept", "altered", "removed")
         first = children() - before
-        file(kept=CHILD, altered=CHILD | {"env": {"PYTHONPATH": f"{ROOT}:{ROOT}"}}, added={"url": demo.url})
+        file(kept=child(), altered=child() | {"env": {"OTHER": "yes"}}, added={"url": demo.url})
         await offered(caller, "added")
         await withdrawn(caller, "removed")
         await wait_until(lambda: len((children() - before) & first) == 1 and len(children() - before) == 2, 20)
@@ -98,18 +96,18 @@ async def test_a_call_in_flight_ends_where_it_began(
 ) -> None:
     before = children()
     other = {"other": {"url": demo.url}}
-    async with working(redis_url, file(demo=CHILD)):
+    async with working(redis_url, file(demo=child())):
         await offered(caller, "demo")
         request = await caller.call("slow_job", seconds=8, steps=40)
         await wait_until(lambda: caller.progress(request), 20)
-        (child,) = children() - before
+        (process,) = children() - before
         file(**other if becomes == "removed" else other | {"demo": {"url": demo.url}})
         await offered(caller, "other")
         assert not await caller.has_ended(request)
-        assert child in children()
+        assert process in children()
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
         assert await caller.starts(request) == 1
-        await wait_until(lambda: child not in children(), 20)
+        await wait_until(lambda: process not in children(), 20)
 
 
 async def test_a_file_that_cannot_be_used_changes_nothing_and_the_log_says_which_server_and_field(
@@ -156,7 +154,7 @@ async def test_operators_see_the_servers_of_every_running_worker(
 ) -> None:
     operator = Operator(redis_url, tmp_path)
     assert (await operator.run("servers")).code == 1
-    async with working(redis_url, file(child=CHILD, remote={"url": demo.url}, broken={"url": "ftp://x"})):
+    async with working(redis_url, file(child=child(), remote={"url": demo.url}, broken={"url": "ftp://x"})):
         await offered(caller, "child", "remote")
         rows = (await operator.run("servers", "--json")).rows
         shown = [(row["server"], row["state"], row.get("sessions"), row.get("children")) for row in rows]
@@ -170,7 +168,7 @@ async def test_a_file_can_be_tried_without_redis_and_a_server_that_fails_is_the_
 ) -> None:
     before, operator = children(), Operator("redis://127.0.0.1:1", tmp_path)
     trusted = {"url": demo.url, "callstream": {"trust": True}}
-    good = {"child": CHILD, "trusted": trusted, "off": {"disabled": True}}
+    good = {"child": child(), "trusted": trusted, "off": {"disabled": True}}
     answer = await operator.run("check", str(file(**good)))
     assert (answer.code, [line[:8].strip() for line in answer.out.splitlines()]) == (0, ["ok", "disabled", "ok"])
     answer = await operator.run("check", str(file(**good, gone={"command": "/does/not/exist"}, wrong={"url": 5})))

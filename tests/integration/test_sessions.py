@@ -1,7 +1,6 @@
 """Servers that keep state: each conversation or subject has a session of its own, in one worker."""
 
 import json
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from plugins_contract.pools import OWN_POOL
 from plugins_contract.sessions import SessionMode, owner
 from plugins_mcp.mcp.own_sessions import SPARED_SECONDS
 from tests.marks import promise
+from tests.support.forked import forked
 from tests.support.notes import Notes, config, text, workers
 from tests.support.processes import Process
 from tests.support.quick_worker import QUICK
@@ -208,7 +208,7 @@ async def test_a_remote_server_that_keeps_sessions_gets_one_for_each_conversatio
     notes: Notes, redis_url: str, tmp_path: Path, protocol: str
 ) -> None:
     port = free_port()
-    server = Process([sys.executable, "-m", "tests.integration.servers.notes", "--port", str(port)])
+    server = Process(forked("tests.integration.servers.notes", "--port", str(port)))
     options = {"session": "conversation", "protocol": protocol}
     entry = {"url": f"http://127.0.0.1:{port}/mcp", "callstream": options}
     path = tmp_path / "mcp.json"

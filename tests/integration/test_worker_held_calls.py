@@ -1,7 +1,6 @@
 """Questions of servers of earlier protocols: the worker keeps the call open, and nothing else of it."""
 
 import json
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,8 +17,9 @@ from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.questions import InputRequired, NextRound, QuestionKind, call_of_round, round_id
 from plugins_mcp.placement import Elsewhere, Placement
 from tests.marks import promise
+from tests.support.forked import forked, forked_server
 from tests.support.handling import Bench
-from tests.support.processes import ROOT, Process
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
@@ -83,13 +83,12 @@ class Earlier(Caller):
 @asynccontextmanager
 async def served(folder: Path, transport: str = "stdio", **options: Any) -> AsyncGenerator[Path]:
     """A servers file with the server, which runs."""
-    script = str(ROOT / "tests" / "integration" / "servers" / "asking_earlier.py")
-    environment = {"TRACE": str(folder / "trace")}
-    entry: dict[str, Any] = {"command": sys.executable, "args": [script], "env": environment}
+    module, environment = "tests.integration.servers.asking_earlier", {"TRACE": str(folder / "trace")}
+    entry = forked_server(module, env=environment)
     process = None
     if transport != "stdio":
         port = free_port()
-        process = Process([sys.executable, script, transport, str(port)], env=environment)
+        process = Process(forked(module, transport, str(port)), env=environment)
         path = "sse" if transport == "sse" else "mcp"
         entry = {"url": f"http://127.0.0.1:{port}/{path}"} | ({"type": "sse"} if transport == "sse" else {})
     path = folder / "mcp.json"

@@ -20,7 +20,7 @@ from tests.support.working import Caller, calling
 @pytest.fixture(scope="module")
 def stack() -> Generator[Stack]:
     """Redis and the demo MCP server; workers are each test's own."""
-    with running_stack(start=False, quick=True, worker_env={"WORKER_CONCURRENCY": "2"}) as stack:
+    with running_stack(start=False, quick=True, forked=True, worker_env={"WORKER_CONCURRENCY": "2"}) as stack:
         stack.redis.start()
         stack.start_demo()
         yield stack

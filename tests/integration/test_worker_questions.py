@@ -1,9 +1,7 @@
 """Questions of a real server: a round of the call ends with them, and any worker sends the next one."""
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -12,11 +10,10 @@ from plugins_contract.messages import ROUND_VERSION, ExecutionClass, ToolCallReq
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.questions import InputRequired, NextRound, QuestionKind, round_id
 from tests.marks import promise
-from tests.support.processes import ROOT
+from tests.support.forked import forked_server
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, calling, working
 
-ASKING = ROOT / "tests" / "integration" / "servers" / "asking.py"
 KEY = "k" * 32
 WHEN = {"when": {"action": "accept", "content": {"day": "2026-11-26", "seats": 3}}}
 
@@ -57,7 +54,7 @@ class Asking(Caller):
 
 def servers(folder: Path, key: str = KEY) -> Path:
     environment = {"KEY": key, "TRACE": str(folder / "trace")}
-    entry = {"command": sys.executable, "args": [str(ASKING)], "env": environment, "callstream": {"trust": False}}
+    entry = forked_server("tests.integration.servers.asking", env=environment, callstream={"trust": False})
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": {"asking": entry}}))
     return path
@@ -94,22 +91,6 @@ async def test_another_worker_sends_the_answer_with_the_state(redis_url: str, tm
         assert outcome.state is CallState.SUCCEEDED
         assert text(outcome) == "accept Bonn {'day': '2026-11-26', 'seats': 3} canary-state to Bonn"
         assert ran(tmp_path) == ["book None", "book canary-state to Bonn accept"]
-
-
-async def test_several_questions_and_rounds(redis_url: str, tmp_path: Path) -> None:
-    async with calling(redis_url) as plain, working(redis_url, servers(tmp_path)):
-        caller = Asking(plain.redis, plain.thread)
-        request = await caller.round("twice")
-        asked = await caller.asked(request)
-        assert [(each.key, each.kind, each.url) for each in asked.questions] == [
-            ("when", QuestionKind.FORM, None),
-            ("where", QuestionKind.URL, "https://example.com/where"),
-        ]
-        answers: dict[str, Any] = {**WHEN, "where": {"action": "decline"}}
-        request = await caller.round("twice", request, NextRound(2, answers, asked.state))
-        asked = await caller.asked(request)
-        request = await caller.round("twice", request, NextRound(3, {"sure": {"action": "cancel"}}, asked.state))
-        assert text(await caller.outcome(request)) == "two accept decline"
 
 
 @promise("a server's state that has expired, or that a restarted server cannot read, ends its call as INPUT_EXPIRED")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -18,7 +17,8 @@ from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.sessions import SessionMode, owner
-from tests.support.processes import ROOT, Process
+from tests.support.forked import Forked, forked_server
+from tests.support.processes import Process
 from tests.support.waiting import wait_until
 from tests.support.working import Caller, working
 
@@ -84,12 +84,8 @@ def text(outcome: ToolOutcome) -> str:
 
 def config(folder: Path, **options: Any) -> Path:
     path = folder / "mcp.json"
-    server = {
-        "command": sys.executable,
-        "args": ["-m", "tests.integration.servers.notes"],
-        "env": {"PYTHONPATH": str(ROOT), "FILE": "/notes/{session}"},
-        "callstream": {"session": "conversation"} | options,
-    }
+    callstream = {"session": "conversation"} | options
+    server = forked_server("tests.integration.servers.notes", env={"FILE": "/notes/{session}"}, callstream=callstream)
     path.write_text(json.dumps({"mcpServers": {"notes": server}}))
     return path
 
@@ -107,8 +103,7 @@ async def workers(notes: Notes, url: str, path: Path, count: int) -> AsyncGenera
 async def processes(notes: Notes, url: str, path: Path, count: int) -> AsyncGenerator[list[Process]]:
     """Workers in processes."""
     env = {**os.environ, "REDIS_URL": url, "MCP_CONFIG": str(path), "HEALTH_PORT": "0"}
-    argv = [sys.executable, "-m", "tests.support.quick_worker", "--patient"]
-    started = [Process(argv, env=env) for _ in range(count)]
+    started = [Process(Forked("tests.support.quick_worker", ("--patient",)), env=env) for _ in range(count)]
     try:
         await notes.ready(count)
         yield started

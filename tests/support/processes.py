@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 
+from tests.support.forked import Forked, ForkedChild
 from tests.support.waiting import wait_until, wait_until_blocking
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ class Process:
 
     def __init__(
         self,
-        argv: Sequence[str | Path],
+        argv: Sequence[str | Path] | Forked,
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path = ROOT,
@@ -42,6 +43,11 @@ class Process:
     ) -> None:
         """`user` is the account that it runs as; only root may name one."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        whole_env = {**os.environ, **(env or {})}
+        if isinstance(argv, Forked):
+            self.argv = [argv.module, *argv.arguments]
+            self._child = ForkedChild(argv, log=self._log, cwd=cwd, env=whole_env)
+            return
         self.argv = [str(part) for part in argv]
         self._child = subprocess.Popen(
             self.argv,
@@ -49,7 +55,7 @@ class Process:
             stdout=self._log,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env=whole_env,
             user=user,
             group=pwd.getpwnam(user).pw_gid if user else None,
             extra_groups=[] if user else None,
@@ -121,7 +127,7 @@ class Process:
 
 @asynccontextmanager
 async def running(
-    argv: Sequence[str | Path],
+    argv: Sequence[str | Path] | Forked,
     *,
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,

@@ -3,8 +3,8 @@
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -19,6 +19,11 @@ from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until_blocking
 
 QUICK_ENGINE = (sys.executable, "-m", "tests.support.quick_engine")
+
+
+def doomed(crash_at: Path) -> tuple[str | Path, ...]:
+    """An engine that kills itself at the step that this file names."""
+    return (sys.executable, "-m", "tests.chaos.engine", "--crash-at", crash_at, "--lease", "4")
 
 
 class TryAgainError(Exception):
@@ -69,6 +74,17 @@ class Replica:
     def _offers_tools(self) -> bool:
         servers = self.http.get("/v1/tools").json()["servers"]
         return bool(servers) and all(each["tools"] for each in servers if each["state"] == "ready")
+
+
+@contextmanager
+def replica(stack: Stack, name: str, program: Sequence[str | Path] = QUICK_ENGINE) -> Generator[Replica]:
+    """An engine that offers its tools, and runs for as long as the block."""
+    with closing(Replica(stack, name, program=program)) as engine:
+        try:
+            engine.wait_for_tools()
+            yield engine
+        finally:
+            stack.bury(engine.process)
 
 
 def read(

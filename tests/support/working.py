@@ -13,6 +13,7 @@ from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallFinished, CallProgress, ToolOutcome
 from plugins_mcp.config import Settings
 from plugins_mcp.leases import LeaseTimes
+from plugins_mcp.mcp import ConnectionPolicy
 from plugins_mcp.wiring import run_worker
 from tests.support.ledger import Bench
 from tests.support.quick_worker import QUICK
@@ -86,11 +87,13 @@ async def calling(url: str) -> AsyncGenerator[Caller]:
 
 
 @asynccontextmanager
-async def working(url: str, config: Path, times: LeaseTimes = QUICK, **settings: Any) -> AsyncGenerator[asyncio.Event]:
+async def working(
+    url: str, config: Path, times: LeaseTimes = QUICK, policy: ConnectionPolicy | None = None, **settings: Any
+) -> AsyncGenerator[asyncio.Event]:
     """A whole worker in this process, with short leases, for as long as the block; the event ends it earlier."""
     stopping = asyncio.Event()
     values: dict[str, Any] = {"redis_url": url, "mcp_config": config, "health_port": 0, "drain_seconds": 5.0} | settings
-    worker = asyncio.create_task(run_worker(Settings(**values), stopping, times))
+    worker = asyncio.create_task(run_worker(Settings(**values), stopping, times, policy))
     try:
         yield stopping
     finally:

@@ -12,15 +12,15 @@ from plugins_mcp.mcp.circuit_breaker import ConnectionPolicy
 from plugins_mcp.mcp.server import McpServer
 from plugins_mcp.mcp.spec import ServerOptions, ServerSpec
 from plugins_mcp.mcp.transport_options import Http, Sse, Stdio
-from tests.support.processes import ROOT
+from tests.support.forked import forked
 from tests.support.waiting import wait_until
 
-DEMO = ROOT / "tests" / "integration" / "servers" / "demo.py"
 QUICK = ConnectionPolicy(first_delay=0.05, longest_delay=0.2, relist_gap=0.01, drain_timeout=1.0)
 
 
 def demo_stdio(**options: object) -> ServerSpec:
-    return ServerSpec("demo", Stdio(sys.executable, (str(DEMO),)), ServerOptions(**options))  # type: ignore[arg-type]
+    command, *arguments = forked("tests.integration.servers.demo")
+    return ServerSpec("demo", Stdio(command, tuple(arguments)), ServerOptions(**options))  # type: ignore[arg-type]
 
 
 def script(source: str, **options: object) -> ServerSpec:

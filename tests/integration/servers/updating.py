@@ -11,7 +11,7 @@ from mcp import MCPError
 from mcp import types as sdk
 from mcp.server.lowlevel import Server
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 
 from deploy.local.ports import free_port
 from tests.support.waiting import wait_until
@@ -52,9 +52,6 @@ class UpdatingServer:
             await self._bus.publish(ResourceUpdated(uri=uri))
             if session := self.subscribed.get(uri):
                 await session.send_resource_updated(uri)
-
-    async def lists_changed(self) -> None:
-        await self._bus.publish(ResourcesListChanged())
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator["UpdatingServer"]:

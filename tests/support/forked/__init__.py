@@ -1,0 +1,93 @@
+"""Python programs as child processes that start in a tenth of a second instead of one to three.
+
+Nearly all of that time is the import of libraries. So a process for each kind of program imports them (`host.py`), once
+per test run, and forks the programs. Whoever asked for one can kill it, and it is killed when they have ended.
+"""
+
+import json
+import os
+import select
+import socket
+import sys
+from atexit import register
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from subprocess import PIPE, Popen, TimeoutExpired
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+_FOLDER = Path(__file__).parent
+_ROOT = _FOLDER.parents[2]
+SERVERS = ("examples.demo_server.server", "rich.logging", "tests.integration.servers")
+SERVICES = ("dialog_engine.wiring.engine", "openai", "plugins_mcp.wiring", "examples.demo_server.server")
+"""What hosts import, for MCP servers and for our own services."""
+
+
+def forked(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of an MCP server as `python -m` does. Of all signals only SIGKILL reaches it.
+
+    The command is a small process of its own (`child.py`), which hands its standard streams, folder and environment to
+    the server and ends with its exit code.
+    """
+    return [sys.executable, "-I", "-S", str(_FOLDER / "child.py"), _host(SERVERS), module, *arguments]
+
+
+def forked_server(module: str, *arguments: str, **fields: Any) -> dict[str, Any]:
+    """The same as a server of `mcp.json`, with more of its fields."""
+    command, *options = forked(module, *arguments)
+    return {"command": command, "args": options, **fields}
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A module of our own services, which `Process` runs as `python -m` does, but forked. It cannot be frozen."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+
+
+class ForkedChild:
+    """A running one, as much of `Popen` as `Process` needs."""
+
+    def __init__(self, program: Forked, *, log: IO[bytes], cwd: Path, env: Mapping[str, str]) -> None:
+        self.returncode: int | None = None
+        self._program = program
+        self._host = socket.socket(socket.AF_UNIX)
+        self._host.connect(_host(SERVICES))
+        about = {"argv": [program.module, *program.arguments], "env": dict(env), "folder": str(cwd)}
+        with Path(os.devnull).open("rb") as nothing:
+            streams = [nothing.fileno(), log.fileno(), log.fileno()]
+            socket.send_fds(self._host, [json.dumps(about).encode() + b"\n"], streams)
+        self._answers = self._host.makefile("r")
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        if self.returncode is None and select.select([self._host], [], [], 0)[0]:
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._host.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises TimeoutExpired."""
+        if self.returncode is None and not select.select([self._host], [], [], timeout)[0]:
+            raise TimeoutExpired(self._program.module, timeout or 0)
+        return self.poll() or 0
+
+
+@cache
+def _host(modules: tuple[str, ...]) -> str:
+    """Start a host, which ends with this process. Returns the path of its socket."""
+    folder = TemporaryDirectory(prefix="callstream-forked-")
+    path = str(Path(folder.name) / "socket")
+    command = [sys.executable, "-I", str(_FOLDER / "host.py"), str(_ROOT), path, *modules]
+    host = Popen(command, stdin=PIPE, stdout=PIPE)
+    assert host.stdin is not None
+    assert host.stdout is not None
+    assert host.stdout.readline() == b"ready\n"
+    for end in (folder.cleanup, host.wait, host.stdin.close, host.stdout.close):
+        register(end)
+    return path

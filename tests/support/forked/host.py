@@ -1,0 +1,97 @@
+"""The process that forks programs: see the package.
+
+    python -I host.py ROOT SOCKET MODULE…
+
+It imports the modules, and ends with its input.
+"""
+
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+PROBE = Path("tests", "support", "loop_probe", "sitecustomize.py")
+
+
+def serve(path: str) -> None:
+    """Fork a keeper for each program that is asked for. Returns in the processes of programs only."""
+    anyio.run(checkpoint)  # imports what it runs on
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(100)
+        os.write(1, b"ready\n")
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                break
+            connection.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _keep(connection)
+
+
+def _end_with_input() -> None:
+    os.read(0, 1)
+    os._exit(0)
+
+
+def _keep(connection: socket.socket) -> None:
+    """Fork one program, and end when it or whoever asked for it has ended. Returns in the program only.
+
+    Whoever asked is sent a line with the process id, and one with the exit code.
+    """
+    text, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    if not text.endswith(b"\n"):
+        os._exit(1)  # it has ended before it said anything
+    about = json.loads(text)
+    program = os.fork()
+    if program == 0:
+        connection.close()
+        _become(about, streams)
+        return
+    for stream in (0, 1, 2, *streams):
+        os.close(stream)
+    connection.send(b"%d\n" % program)
+
+    def end_with_connection() -> None:
+        connection.recv(1)
+        os.kill(program, signal.SIGKILL)
+
+    threading.Thread(target=end_with_connection, daemon=True).start()
+    code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    connection.send(b"%d\n" % code)
+    os._exit(0)
+
+
+def _become(about: dict[str, Any], streams: list[int]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(about["env"])
+    os.chdir(about["folder"])
+    sys.argv = about["argv"]
+    if "LOOP_PROBE" in os.environ:
+        runpy.run_path(str(Path(sys.path[0], PROBE)))
+
+
+if __name__ == "__main__":
+    root, path, *modules = sys.argv[1:]
+    sys.path.insert(0, root)
+    for module in modules:
+        import_module(module)
+    serve(path)
+    gc.unfreeze()
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
