@@ -163,26 +163,20 @@ async def test_a_flood_of_updates_is_at_most_one_announcement_in_a_second(
         place.config.write_text(json.dumps({"mcpServers": servers}))
         place.rights.write_text('[[allow]]\ntools = ["*/*"]\n')
         await control.subscribe(Keys().control)
-        began_at = time.monotonic()
         async with working(redis_url, place.config, rights_file=place.rights):
             for each in ("docs", "flood"):
                 await wait_until(lambda each=each: place.lists(each), 30, what=f"the resources of {each}")
-            query = {"server": "flood", "uri": "flood://all"}
+            query, began_at = {"server": "flood", "uri": "flood://all"}, time.monotonic()
             read = place.engine.client.get("/v1/resources/content", headers=place.ann, params=query)
             assert (await read).status_code == 200
             came = 0
-            took: list[float] = []
-            ends_at = time.monotonic() + 2.5
-            while time.monotonic() < ends_at:
-                began = time.monotonic()
-                assert await place.read(place.ann, ONE) == 200
-                took.append(time.monotonic() - began)
+            while came < 2:
+                assert await place.read(place.ann, ONE) == 200, "the other server answers meanwhile"
                 while message := await control.get_message(timeout=0):
                     if message["type"] == "message" and (update := decode_update(message["data"])):
                         assert (update.server, update.uris) == ("flood", ("flood://all",))
                         came += 1
-            assert 1 < came <= time.monotonic() - began_at + 1
-            assert took, "the other server answers meanwhile"
+            assert came <= time.monotonic() - began_at + 1
 
 
 # --- What an engine keeps ---
