@@ -24,7 +24,7 @@ CONFIG = {
             "args": [str(SERVERS / "notes.py")],
             "callstream": {"session": "conversation"},
         },
-        "docs": {"command": sys.executable, "args": [str(SERVERS / "reading.py")]},
+        "docs": {"command": sys.executable, "args": [str(SERVERS / "reading.py"), "3"]},
     }
 }
 BOOK = 'call asking__book {"city": "Bonn"}'

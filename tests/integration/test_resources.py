@@ -60,15 +60,16 @@ async def serving(
     start: Start,
     redis_url: str,
     folder: Path,
+    number: int = 3,
     *,
     process: bool = False,
     engine_checks: bool = True,
     servers: tuple[str, ...] = ("notes",),
 ) -> AsyncGenerator[Place]:
-    """A worker that has the server, under these names, in a process of its own or not, and an engine, which has the
-    file of rights or not."""
+    """A worker that has the server with so many more resources, under these names, in a process of its own or not, and
+    an engine, which has the file of rights or not."""
     config, rights = folder / "mcp.json", folder / "rights.toml"
-    server = forked_server("tests.integration.servers.reading")
+    server = forked_server("tests.integration.servers.reading", str(number))
     config.write_text(json.dumps({"mcpServers": dict.fromkeys(servers, server)}))
     rights.write_text(RULES)
     keys = folder / "keys.json"

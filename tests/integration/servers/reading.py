@@ -1,4 +1,6 @@
-"""A real MCP server over stdio with resources and prompts."""
+"""A real MCP server over stdio with resources and prompts; the number of its resources is its argument."""
+
+import sys
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.resources import TextResource
@@ -67,7 +69,7 @@ async def complete(
     return Completion(values=[each for each in ("ada", "adam", "bob") if each.startswith(argument.value)], total=3)
 
 
-for number in range(3):
+for number in range(int(sys.argv[1])):
     server.add_resource(TextResource(uri=f"notes://many/{number}", name=f"many {number}", text="x"))
 
 if __name__ == "__main__":
