@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.model import AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Database
@@ -59,7 +60,12 @@ async def measured(database: Database, count: int, at_once: int) -> dict[str, fl
         figures[f"{name}_us"] = round((time.process_time() - began) / len(work) * 1e6, 1)
         figures[f"{name}_commits"] = round((database.commits - commits) / len(work), 3)
 
-    await measure("begin", [store.begin(turn, "What is 6 times 7?", new_session=True) for turn in turns])
+    sent = [StartingRequest(content=turn.turn_id) for turn in turns]
+    begun = [
+        store.begin(turn, "What is 6 times 7?", new_session=True, request=request)
+        for turn, request in zip(turns, sent, strict=True)
+    ]
+    await measure("begin", [*begun])
     rounds = [
         calls.add_round(turn, AssistantMessage("", (call,)), [_request(turn, call)], {})
         for turn, call in zip(turns, made, strict=True)

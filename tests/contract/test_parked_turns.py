@@ -6,6 +6,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.errors import TurnFencedError
 from dialog_engine.model import ApprovalStatus, AssistantMessage, QuestionStatus, Turn
 from dialog_engine.tool_calls.questions.values import Answer
@@ -19,6 +20,7 @@ from tests.support.fakes.worker import failed
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=1)
 REFUSED = Decision(status=ApprovalStatus.REFUSED, at=1, reason="no")
 INSTEAD = Answer(QuestionStatus.DECLINED, 1)
+NAMED = StartingRequest(message_id="m1")
 
 
 async def asking(
@@ -203,7 +205,7 @@ async def test_declining_refuses_everything_stops_the_turn_and_lets_the_message_
     waits = Turn(new_id(), turn.session_id, "ada")
     assert not await a.turns.begin(waits, "earlier", queue=True)
     sent = Turn(new_id(), turn.session_id, "ada")
-    declined = await b.parked.decline(sent, "No, this instead.", REFUSED, INSTEAD, client_message_id="m1")
+    declined = await b.parked.decline(sent, "No, this instead.", REFUSED, INSTEAD, request=NAMED)
 
     assert declined is not None
     assert declined.taken is not None
@@ -229,8 +231,8 @@ async def test_there_is_nothing_to_decline_where_a_worker_runs_a_call_or_no_turn
     call = tool_call()
     await a.add_round(turn, call)
     sent = Turn(new_id(), turn.session_id, "ada")
-    assert await a.parked.decline(sent, "No.", REFUSED, INSTEAD, client_message_id="m1") is None
+    assert await a.parked.decline(sent, "No.", REFUSED, INSTEAD, request=NAMED) is None
     assert [*await a.engines.stop_requests()] == [], "nothing of it is committed"
-    assert not await a.turns.begin(sent, "No.", queue=True, client_message_id="m1"), "nor the name of the message"
+    assert not await a.turns.begin(sent, "No.", queue=True, request=NAMED), "nor the name of the message"
     await a.end(turn)
     assert await a.parked.decline(Turn(new_id(), turn.session_id, "ada"), "No.", REFUSED, INSTEAD) is None

@@ -130,7 +130,7 @@ async def test_an_engine_that_shuts_down_says_that_the_turn_goes_on(start: Start
         503,
         "TURN_GOES_ON",
         "1",
-        "false",
+        "true",
     )
     assert answer["turnId"] == headers["x-turn-id"]
     model.held.set()

@@ -10,19 +10,16 @@ from dialog_engine.chat.audit import AuditAction
 from dialog_engine.chat.ports import Ended
 from dialog_engine.chat.waiting_messages import MAX_WAITING, Candidate, HeldReason
 from dialog_engine.errors import (
-    ClientMessageReusedError,
     LimitExceededError,
-    SentBeforeError,
     TurnFencedError,
     TurnNotFoundError,
     TurnRunningError,
     TurnStartedError,
 )
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage, UserMessage
-from dialog_engine.storage import beginnings, waiting
+from dialog_engine.storage import waiting
 from dialog_engine.storage.database import Transaction
 from dialog_engine.storage.outbox import mark_restored
-from plugins_contract.choice import ToolChoice
 from plugins_contract.messages import new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
@@ -299,37 +296,6 @@ async def test_messages_go_with_their_session_and_with_their_subject(storage: En
     assert gone is not None
     assert not await storage.waiting.begin(gone)
     assert not (await end(storage, other)).begun
-
-
-@promise("a message that a client names and sends again begins no second turn")
-async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStore) -> None:
-    turn = message(new_id())
-    assert await storage.turns.begin(turn, "Hi", new_session=True, client_message_id="m1")
-    for again in (message(new_id()), message(turn.session_id)):
-        new = again.session_id != turn.session_id
-        with pytest.raises(SentBeforeError) as caught:
-            await storage.turns.begin(again, "Hi", new_session=new, queue=not new, client_message_id="m1")
-        assert (caught.value.turn_id, caught.value.session_id) == (turn.turn_id, turn.session_id)
-    choices = Choice(model="b"), Choice(tool_mode="native"), Choice(tools=ToolChoice(servers=("a",)))
-    others = {"parent": ""}, *({"choice": each} for each in choices)
-    for text, changes in ("Ho", {}), *(("Hi", each) for each in others):
-        other = message(turn.session_id, **changes)
-        with pytest.raises(ClientMessageReusedError):
-            await storage.turns.begin(other, text, queue=True, client_message_id="m1")
-    eve = message(new_id(), subject="eve")
-    assert await storage.turns.begin(eve, "Hi", new_session=True, client_message_id="m1"), "another subject's"
-
-    with pytest.raises(TurnRunningError):
-        await storage.turns.begin(message(turn.session_id), "Next", client_message_id="m2")
-    assert not await storage.turns.begin(message(turn.session_id), "Other", queue=True, client_message_id="m2")
-
-    both = await asyncio.gather(
-        *(storage.turns.begin(message(new_id()), "Hi", new_session=True, client_message_id="m3") for _ in range(2)),
-        return_exceptions=True,
-    )
-    assert sorted(type(each).__name__ for each in both) == ["SentBeforeError", "Turn"]
-    await older(storage, "client_messages SET created_at = created_at", beginnings.KEPT_MS)
-    assert await storage.turns.begin(message(new_id()), "Hi", new_session=True, client_message_id="m1"), "a week later"
 
 
 async def test_a_fenced_engine_begins_nothing(storage: EngineStore) -> None:

@@ -14,6 +14,20 @@ HEADER_OBJECTS = 160
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_SECONDS = 5
 """Sent with every 503."""
+SHOULD_RETRY = "x-should-retry"
+"""The header that tells the SDKs of OpenAI and Anthropic whether to repeat a request."""
+REPEATABLE = frozenset(
+    (
+        HTTPStatus.REQUEST_TIMEOUT,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    )
+)
+"""What is answered to a request that may be repeated: it has begun nothing, or its repetition finds what it has begun.
+Any other refusal would be repeated in vain."""
 LINE_SECONDS = 10.0
 TOO_MANY = "a connection is refused: there are too many %s"
 INVALID, NOT_COMPLETE = "Invalid HTTP request received.", "ASGI callable returned without completing response."
@@ -76,6 +90,11 @@ def problem_document(status: HTTPStatus, code: str, detail: str) -> dict[str, An
     }
 
 
+def should_retry(status: HTTPStatus) -> str:
+    """The value of SHOULD_RETRY in an answer with this status."""
+    return "true" if status in REPEATABLE else "false"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A problem document that ends a connection."""
@@ -88,6 +107,7 @@ class Refusal:
         """The whole response; `also` are more header fields."""
         body = json.dumps(problem_document(self.status, self.code, self.detail)).encode()
         fields = [*also, f"content-type: {PROBLEM_MEDIA_TYPE}", f"content-length: {len(body)}", "connection: close"]
+        fields.append(f"{SHOULD_RETRY}: {should_retry(self.status)}")
         if self.status is HTTPStatus.SERVICE_UNAVAILABLE:
             fields.append(f"retry-after: {RETRY_AFTER_SECONDS}")
         head = "\r\n".join([f"HTTP/1.1 {self.status:d} {self.status.phrase}", *fields, "", ""])

@@ -190,12 +190,13 @@ class TurnStartedError(EngineError):
 
 
 class SentBeforeError(EngineError):
-    """The client has sent this message before: `turn_id` is its turn, which may be over, withdrawn or deleted."""
+    """The client has sent this request before: `turn_id` is its turn, which may be over, withdrawn or deleted, and
+    empty when it has begun none."""
 
     code = "SENT_BEFORE"
 
     def __init__(self, turn_id: str, session_id: str) -> None:
-        super().__init__(f"this message was sent before, and is turn {turn_id}")
+        super().__init__(f"this request was sent before, and is turn {turn_id} of session {session_id}")
         self.turn_id = turn_id
         self.session_id = session_id
 
@@ -207,6 +208,16 @@ class ClientMessageReusedError(EngineError):
 
     def __init__(self, turn_id: str) -> None:
         super().__init__(f"clientMessageId was used with another text or choice, for turn {turn_id}: use a new one")
+        self.turn_id = turn_id
+
+
+class IdempotencyKeyReusedError(EngineError):
+    """The client has used an `Idempotency-Key` for another request."""
+
+    code = "IDEMPOTENCY_KEY_REUSED"
+
+    def __init__(self, turn_id: str) -> None:
+        super().__init__("Idempotency-Key was used within 24 hours with another path or body: use a new one")
         self.turn_id = turn_id
 
 

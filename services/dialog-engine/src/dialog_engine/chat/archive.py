@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions.values import AskedRound
@@ -167,8 +168,12 @@ class Transcript:
 class Sessions(Protocol):
     """The sessions of a subject. Raises SessionNotFoundError for those of another subject."""
 
-    async def create(self, subject: str) -> str:
-        """Create an empty session and return its id."""
+    async def create(self, subject: str, request: StartingRequest = StartingRequest()) -> str:
+        """Create an empty session and return its id; that of the session before, if the request has the same key.
+
+        Raises:
+            IdempotencyKeyReusedError: the key was used for another request.
+        """
         ...
 
     async def named(self, subject: str, protocol: str, name: str) -> str:

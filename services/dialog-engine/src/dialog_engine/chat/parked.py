@@ -14,6 +14,7 @@ from typing import Protocol
 
 from callstream_runtime.outage_log import OutageLog
 from dialog_engine.chat.ports import Control, Credentials, TurnLimits
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import StorageUnavailableError, TurnRunningError
 from dialog_engine.model import ApprovalStatus, QuestionStatus, Turn, TurnEvent
@@ -93,7 +94,13 @@ class ParkedStore(Protocol):
         ...
 
     async def decline(
-        self, sender: Turn, text: str, decision: Decision, answer: Answer, *, client_message_id: str = ""
+        self,
+        sender: Turn,
+        text: str,
+        decision: Decision,
+        answer: Answer,
+        *,
+        request: StartingRequest = StartingRequest(),
     ) -> Declined | None:
         """Refuse what is open in the running turn of the sender's session, with the decision for approvals and the
         answer for questions, stop it, and let the message wait as the next one: in one transaction. None when no turn
@@ -186,15 +193,15 @@ class ParkedTurns:
         """What a running turn asks its user, and where to answer; nothing where it waits for something else."""
         return [named for each in await self._store.open_questions(turn_id) for named in _named(turn_id, each)]
 
-    async def decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
+    async def decline(self, sender: Turn, text: str, request: StartingRequest) -> bool:
         """Do what `ParkedStore.decline` says. False when there is nothing to decline. Raises as that."""
-        return await run_shielded(self._decline(sender, text, client_message_id))
+        return await run_shielded(self._decline(sender, text, request))
 
-    async def _decline(self, sender: Turn, text: str, client_message_id: str) -> bool:
+    async def _decline(self, sender: Turn, text: str, request: StartingRequest) -> bool:
         now, key_id = self._now_ms(), sender.key_id
         decision = Decision(status=ApprovalStatus.REFUSED, at=now, reason=DECLINED, key_id=key_id)
         answer = Answer(QuestionStatus.DECLINED, now, key_id=key_id, reason=DECLINED)
-        declined = await self._store.decline(sender, text, decision, answer, client_message_id=client_message_id)
+        declined = await self._store.decline(sender, text, decision, answer, request=request)
         if declined is None:
             return False
         for _ in declined.refused:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.values import OpenCall
@@ -25,19 +26,26 @@ class TurnStore(Protocol):
     """Stores the beginnings and ends of turns. Every method raises StorageUnavailableError."""
 
     async def begin(
-        self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
+        self,
+        turn: Turn,
+        text: str,
+        *,
+        new_session: bool = False,
+        queue: bool = False,
+        request: StartingRequest = StartingRequest(),
     ) -> Turn | None:
         """Commit the user's message and a running turn, in its session or, with `new_session`, with it.
 
         With `queue` the message waits where it cannot begin at once: then None is returned, otherwise the turn as it
-        runs. A turn without a choice of tools has that of its session from now on. `client_message_id` is how the
-        client names the message, if it does.
+        runs. A turn without a choice of tools has that of its session from now on. `request` is what the client says of
+        its request.
 
         Raises:
             SessionNotFoundError: there is no such session for this subject.
             TurnRunningError: without `queue`: another turn of the session runs, or another message is next.
             LimitExceededError: with `queue`: too many messages wait.
             SentBeforeError: the client has sent it before.
+            IdempotencyKeyReusedError: it has used the key for another request.
             ClientMessageReusedError: it has sent another text or choice under that name.
             TurnNotFoundError: the session does not have the turn that this one shall follow.
             TooManyBranchesError: too many turns follow that one.

@@ -10,6 +10,7 @@ from typing import Any
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
 from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes, Unseen
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
@@ -41,8 +42,7 @@ class RunningTurns:
     ) -> None:
         """Without `park` every turn that waits for people waits here."""
         self._times, self._service = times, service
-        self._store = store
-        self._logs = logs
+        self._store, self._logs = store, logs
         self._control = control
         self._credentials = credentials
         self._running: dict[str, RunningTurn] = {}
@@ -98,22 +98,22 @@ class RunningTurns:
         traceparent: str | None = None,
         *,
         queue: bool = False,
-        decline: Callable[[Turn, str, str], Awaitable[bool]] | None = None,
+        decline: Callable[[Turn, str, StartingRequest], Awaitable[bool]] | None = None,
         parent: str | None = None,
         choice: Choice = Choice(),
         roles: tuple[str, ...] = (),
         key_id: str = "",
         credential: str = "",
         expires_at: float | None = None,
-        client_message_id: str = "",
+        request: StartingRequest = StartingRequest(),
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `client_message_id` is how the client names the message. `parent`: see `Turn`.
+        `expires_at`. `request` is what the client says of its request. `parent`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
-        those that came before it: see `Turn.waits`. So it does where `decline`, which is asked first, returns True for
-        the turn, its text and `client_message_id`: see `ParkedTurns`.
+        those that came before it: see `Turn.waits`. So it does where `decline`, which is asked first, returns True: see
+        `ParkedTurns`.
 
         Raises:
             StorageUnavailableError: nothing was begun.
@@ -134,26 +134,26 @@ class RunningTurns:
         )
         set_log_ids(turn_ids(turn))
         if session_id is None:
-            await run_shielded(self._begin_session(turn, text, client_message_id))
+            await run_shielded(self._begin_session(turn, text, request))
             return turn
-        if decline and await decline(turn, text, client_message_id):
+        if decline and await decline(turn, text, request):
             return replace(turn, waits=True)
-        return await run_shielded(self._begin(turn, text, queue, client_message_id)) or replace(turn, waits=True)
+        return await run_shielded(self._begin(turn, text, queue, request)) or replace(turn, waits=True)
 
-    async def _begin(self, turn: Turn, text: str, queue: bool, client_message_id: str) -> Turn | None:
+    async def _begin(self, turn: Turn, text: str, queue: bool, request: StartingRequest) -> Turn | None:
         with self.committing(turn.turn_id):
-            if begun := await self._store.begin(turn, text, queue=queue, client_message_id=client_message_id):
+            if begun := await self._store.begin(turn, text, queue=queue, request=request):
                 self.run(begun)
             return begun
 
-    async def _begin_session(self, turn: Turn, text: str, client_message_id: str) -> None:
+    async def _begin_session(self, turn: Turn, text: str, request: StartingRequest) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
         running = self._running_turn(turn, said=[UserMessage(text)])
         task = asyncio.create_task(running.run(), name=f"turn {turn.turn_id}")
         with self.committing(turn.turn_id):
             try:
-                await self._store.begin(turn, text, new_session=True, client_message_id=client_message_id)
+                await self._store.begin(turn, text, new_session=True, request=request)
                 self._started(running, task)
             except BaseException:
                 task.cancel()

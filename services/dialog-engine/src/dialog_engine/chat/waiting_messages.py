@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.model import Turn
 
 WAITING, WITHDRAWN = "waiting", "withdrawn"
@@ -110,10 +111,14 @@ class WaitingStore(Protocol):
         """
         ...
 
-    async def send(self, sender: Turn) -> tuple[str, str | None]:
+    async def send(self, sender: Turn, request: StartingRequest = StartingRequest()) -> tuple[str, str | None]:
         """Release the message `sender.turn_id` and make it the first one of its session: it begins when no turn runs
         there, also after one that was stopped or has failed. Returns the session, and the turn that runs there now.
-        Raises what `edit` raises."""
+
+        Raises:
+            TurnStartedError, TurnNotFoundError: as from `edit`.
+            SentBeforeError, IdempotencyKeyReusedError: as from `SentRequests.check_new`.
+        """
         ...
 
     async def withdraw(self, subject: str, turn_id: str, *, key_id: str = "") -> str:

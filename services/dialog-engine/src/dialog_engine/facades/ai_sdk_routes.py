@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.events import START, Cursor
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError, TurnNotFoundError
 from dialog_engine.facades.ai_sdk import VERSION, AiSdkEncoder, Version
 from dialog_engine.facades.ai_sdk_calls import asked_for
@@ -21,6 +22,7 @@ from dialog_engine.http import described, turns
 from dialog_engine.http.bodies import ToolsRequest, UnicodeText, unicode_text
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.problems import Problem, ProblemError
+from dialog_engine.http.repetition import Starting
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
@@ -100,7 +102,12 @@ class PostedChat(Posted):
 
 @router.post("/chat", response_class=Response, responses=described.EVENTS | described.BODY | described.CONFLICT)
 async def chat(
-    body: PostedChat, engine: Engine, sender: Sender, request: Request, version: AskedVersion = VERSION
+    body: PostedChat,
+    engine: Engine,
+    sender: Sender,
+    starting: Starting,
+    request: Request,
+    version: AskedVersion = VERSION,
 ) -> Response:
     """Begin a turn with the user's message, answer one again, or go on with one whose calls were approved or refused;
     and stream what follows as a UI message stream."""
@@ -113,7 +120,7 @@ async def chat(
             about_turn(request, turn_id, session_id)
         else:
             part = WHOLE
-            turn_id = await _sent(body, session_id, engine, sender, request)
+            turn_id = await _sent(body, session_id, engine, sender, starting, request)
         turn = _Turn(turn_id, session_id, part)
         return await _stream(turn, engine, sender.subject, version, slot.release)
     except BaseException:
@@ -160,7 +167,7 @@ def as_sentence(problem: Problem) -> Response:
     """A problem as one plain sentence: the SDK shows the body of an error to people."""
     detail = str(problem.document["detail"])
     sentence = detail[:1].upper() + detail[1:].rstrip(".") + "."
-    kept = ("retry-after", "www-authenticate", "allow")
+    kept = ("retry-after", "www-authenticate", "allow", "x-should-retry")
     headers = {name: value for name, value in problem.headers.items() if name in kept}
     return PlainTextResponse(sentence, problem.status_code, headers)
 
@@ -213,12 +220,19 @@ async def _answered(body: PostedChat, session_id: str, engine: Services, sender:
     return turn_id
 
 
-async def _sent(body: PostedChat, session_id: str, engine: Services, sender: Principal, request: Request) -> str:
+async def _sent(
+    body: PostedChat,
+    session_id: str,
+    engine: Services,
+    sender: Principal,
+    starting: StartingRequest,
+    request: Request,
+) -> str:
     """Begin a turn, or let its message wait behind the one that runs. Returns its id. Raises as `turns.sent_turn`."""
     own = {"onBusy": "queue", "onOpenQuestion": "decline", "model": body.model, "toolMode": body.tool_mode}
     native = TurnRequest.model_validate(own | await _question(body, session_id, engine, sender.subject))
     native.tools = body.tools
-    return (await turns.sent_turn(native, session_id, engine, sender, request)).turn_id
+    return (await turns.sent_turn(native, session_id, engine, sender, starting, request)).turn_id
 
 
 async def _question(body: PostedChat, session_id: str, engine: Services, subject: str) -> dict[str, Any]:

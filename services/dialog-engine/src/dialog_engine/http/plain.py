@@ -87,7 +87,7 @@ class PlainAnswer(Response):
             "the turn goes on, and this engine cannot wait for its end: ask for its answer with GET"
             f" /v1/turns/{self._turn_id}/events and Accept: {_JSON}"
         )
-        headers = {"Retry-After": str(RETRY_AFTER_SECONDS), "x-should-retry": "false"}
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
         turn = {"turnId": self._turn_id}
         return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "TURN_GOES_ON", detail, headers=headers, **turn)
 

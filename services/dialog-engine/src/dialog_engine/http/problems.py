@@ -10,7 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from callstream_runtime.connection_limits import PROBLEM_MEDIA_TYPE, RETRY_AFTER_SECONDS, problem_document
+from callstream_runtime.connection_limits import (
+    PROBLEM_MEDIA_TYPE,
+    RETRY_AFTER_SECONDS,
+    SHOULD_RETRY,
+    problem_document,
+    should_retry,
+)
 from dialog_engine.errors import (
     AmbiguousCallError,
     ApprovalDecidedError,
@@ -22,6 +28,7 @@ from dialog_engine.errors import (
     CredentialRevokedError,
     EngineError,
     ForbiddenError,
+    IdempotencyKeyReusedError,
     IdentityProviderError,
     LimitExceededError,
     NotServedError,
@@ -54,6 +61,7 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     TooManyBranchesError: HTTPStatus.CONFLICT,
     TurnStartedError: HTTPStatus.CONFLICT,
     ClientMessageReusedError: HTTPStatus.CONFLICT,
+    IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
     CredentialRevokedError: HTTPStatus.UNAUTHORIZED,
     TooManyAttemptsError: HTTPStatus.TOO_MANY_REQUESTS,
@@ -107,10 +115,11 @@ def problem(
 
 
 class Problem(JSONResponse):
-    """A problem document as a response; `code` is the document's."""
+    """A problem document as a response; `code` is the document's. `headers` win over the default of SHOULD_RETRY."""
 
     def __init__(self, code: str, body: dict[str, Any], status: HTTPStatus, headers: dict[str, str] | None) -> None:
-        super().__init__(body, status, headers, media_type=PROBLEM_MEDIA_TYPE)
+        said = {SHOULD_RETRY: should_retry(status)} | (headers or {})
+        super().__init__(body, status, said, media_type=PROBLEM_MEDIA_TYPE)
         self.code = code
         self.document = body
 
@@ -187,8 +196,10 @@ def problem_of(error: EngineError) -> Problem:
     status = _STATUS.get(type(error), HTTPStatus.INTERNAL_SERVER_ERROR)
     headers: dict[str, str] = {}
     match error:
-        case LimitExceededError(retry_in=retry_in) | TooManyAttemptsError(retry_in=retry_in):
+        case LimitExceededError(retry_in=retry_in):
             headers["Retry-After"] = str(retry_in)
+        case TooManyAttemptsError(retry_in=retry_in):  # a repetition is one more attempt
+            headers |= {"Retry-After": str(retry_in), SHOULD_RETRY: "false"}
         case UnauthenticatedError():
             headers["WWW-Authenticate"] = "Bearer"
         case _ if status is HTTPStatus.SERVICE_UNAVAILABLE:
@@ -209,6 +220,8 @@ def _extra(error: EngineError) -> dict[str, Any] | None:
             | ClientMessageReusedError(turn_id=turn_id)
         ):
             return {"turnId": turn_id}
+        case IdempotencyKeyReusedError():
+            return {"errors": [{"field": "Idempotency-Key", "message": str(error)}]}
         case AnswerRefusedError(problems=problems):
             return {"errors": [{"field": f"content.{name}", "message": why} for name, why in problems.items()]}
         case ApprovalDecidedError(stands=stands) | QuestionAnsweredError(stands=stands):

@@ -13,6 +13,7 @@ from dialog_engine.chat.audit import AuditLog
 from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
+from dialog_engine.chat.requests import SentRequests
 from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.consumption.limits import Consumption
@@ -107,6 +108,7 @@ class Services:
     pending_approvals: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     feed: SessionFeed
     archive: Archive
+    requests: SentRequests
     personal_data: PersonalData
     audit: AuditLog
     consumption: Consumption

@@ -12,6 +12,7 @@ from dialog_engine.errors import TurnRunningError
 from dialog_engine.http import described, turn_views, views
 from dialog_engine.http.bodies import Body, ToolsRequest
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.repetition import Starting
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
@@ -26,9 +27,9 @@ router = APIRouter(prefix="/v1", tags=["sessions"])
 
 
 @router.post("/sessions", status_code=HTTPStatus.CREATED)
-async def create(engine: Engine, subject: Subject) -> dict[str, str]:
+async def create(engine: Engine, subject: Subject, starting: Starting) -> dict[str, str]:
     """Create an empty session."""
-    return {"sessionId": await engine.sessions.create(subject)}
+    return {"sessionId": await engine.sessions.create(subject, starting)}
 
 
 @router.get("/sessions")

@@ -13,12 +13,14 @@ from fastapi.responses import JSONResponse
 
 from dialog_engine.chat.archive import TurnRecord
 from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
 from dialog_engine.http import described, plain, sse, turn_views, waiting
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.plain import RUNNING, PlainAnswer
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.repetition import Starting
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
@@ -36,27 +38,46 @@ router = APIRouter(prefix="/v1", tags=["turns"])
 @router.post(
     "/chat",
     response_class=Response,
-    responses=described.ANSWER | described.QUEUED | described.BODY | described.NOT_FOUND | described.CONFLICT,
+    responses=described.ANSWER
+    | described.QUEUED
+    | described.empty(HTTPStatus.NO_CONTENT)
+    | described.BODY
+    | described.NOT_FOUND
+    | described.CONFLICT,
 )
-async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Request) -> Response:
+async def chat(
+    body: ChatRequest,
+    engine: Engine,
+    sender: Sender,
+    starting: Starting,
+    request: Request,
+    last_event_id: Annotated[
+        str | None, Header(description="Of a request that is repeated: the last event that was received.")
+    ] = None,
+) -> Response:
     """Start a turn and stream its events, or answer with one document when it has ended or waits for its user."""
+    seen = _cursor("Last-Event-ID", last_event_id) or START
     slot = await engine.consumption.stream(sender.subject)
     try:
-        sent = await sent_turn(body, body.session_id, engine, sender, request)
+        sent = await sent_turn(body, body.session_id, engine, sender, starting, request)
         if plain.is_wanted(request, body.stream):
             if sent.status not in (WAITING, WITHDRAWN):
                 return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
             await slot.release()
             return JSONResponse(_accepted(sent), HTTPStatus.ACCEPTED)
+        after = seen if sent.before else START
         if sent.status == RUNNING:
-            events: AsyncGenerator[Batch] | None = sse.of_running(engine, sender.subject, sent.turn_id, START)
+            events: AsyncGenerator[Batch] | None = sse.of_running(engine, sender.subject, sent.turn_id, after)
         else:
             found = await _found(engine, sender.subject, sent.turn_id)
-            events = await _batches(sent.turn_id, found, engine, sender.subject, START)
+            events = await _batches(sent.turn_id, found, engine, sender.subject, after)
     except BaseException:
         await slot.release()
         raise
-    return EventStream(engine.streams, events or _nothing(), on_end=slot.release)
+    if events is None:
+        await slot.release()
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+    return EventStream(engine.streams, events, on_end=slot.release)
 
 
 @router.post(
@@ -65,10 +86,10 @@ async def chat(body: ChatRequest, engine: Engine, sender: Sender, request: Reque
     responses=described.BODY | described.NOT_FOUND | described.CONFLICT,
 )
 async def start_turn(
-    session_id: str, body: TurnRequest, engine: Engine, sender: Sender, request: Request
+    session_id: str, body: TurnRequest, engine: Engine, sender: Sender, starting: Starting, request: Request
 ) -> dict[str, str]:
     """Start a turn, or let its message wait; its events are at `eventsUrl`."""
-    return _accepted(await sent_turn(body, session_id, engine, sender, request))
+    return _accepted(await sent_turn(body, session_id, engine, sender, starting, request))
 
 
 def _accepted(sent: "SentTurn") -> dict[str, str]:
@@ -177,11 +198,12 @@ async def cancel(turn_id: str, engine: Engine, sender: Sender, request: Request)
 
 @dataclass(frozen=True, slots=True)
 class SentTurn:
-    """An accepted message. `status` as in `GET /v1/turns/{id}`."""
+    """An accepted message. `status` as in `GET /v1/turns/{id}`. `before`: an earlier request has sent it."""
 
     turn_id: str
     session_id: str
     status: str
+    before: bool = False
 
 
 async def _record(engine: Services, subject: str, turn_id: str) -> TurnRecord | WaitingMessage:
@@ -195,9 +217,14 @@ async def _record(engine: Services, subject: str, turn_id: str) -> TurnRecord | 
 
 
 async def sent_turn(
-    body: TurnRequest, session_id: str | None, engine: Services, sender: Principal, request: Request
+    body: TurnRequest,
+    session_id: str | None,
+    engine: Services,
+    sender: Principal,
+    starting: StartingRequest,
+    request: Request,
 ) -> SentTurn:
-    """Start the turn and count it, or let its message wait; the turn of the same message if it was sent before.
+    """Start the turn and count it, or let its message wait; the turn of the request before if this one repeats it.
 
     Raises:
         ProblemError: from `asked`, or the choice is not allowed.
@@ -225,10 +252,12 @@ async def sent_turn(
             key_id=sender.key_id,
             credential=sender.credential,
             expires_at=sender.expires_at,
-            client_message_id=body.client_message_id or "",
+            request=replace(starting, message_id=body.client_message_id or ""),
         )
 
     try:
+        if starting.key or starting.repeated:  # before limits are asked, which the request before may have used up
+            await engine.requests.check_new(sender.subject, starting)
         turn = await engine.consumption.counted_turn(sender.subject, start, engine.turns.when_ended)
     except TurnRunningError as error:
         about_turn(request, error.turn_id, session_id or "")
@@ -236,14 +265,9 @@ async def sent_turn(
     except SentBeforeError as error:
         record = await _record(engine, sender.subject, error.turn_id)
         about_turn(request, error.turn_id, error.session_id)
-        return SentTurn(error.turn_id, error.session_id, record.status)
+        return SentTurn(error.turn_id, error.session_id, record.status, before=True)
     about_turn(request, turn.turn_id, turn.session_id)
     return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
-
-
-async def _nothing() -> AsyncGenerator[Batch]:
-    for batch in ():
-        yield batch
 
 
 def _traceparent(request: Request) -> str | None:

@@ -1,7 +1,7 @@
 """Routes of messages that wait for the turns before them, and the events of one until its turn begins."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -10,9 +10,10 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from dialog_engine.chat.events import Batch, Cursor, Frame, encode
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.errors import StorageUnavailableError, TurnNotFoundError
+from dialog_engine.errors import SentBeforeError, StorageUnavailableError, TurnNotFoundError
 from dialog_engine.http import described, sse, turn_views
 from dialog_engine.http.bodies import Body, Text, check_length
+from dialog_engine.http.repetition import Starting
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
@@ -53,19 +54,22 @@ async def send(
     engine: Engine,
     sender: Sender,
     request: Request,
+    starting: Starting,
     stop: Annotated[bool, Query(description="Stop the turn that runs in its session now.")] = False,
 ) -> dict[str, Any]:
     """Send a message before all others that wait in its session, also one that is held: it begins when no turn runs
     there, whatever becomes of that one."""
-    session_id, running = await engine.turns.queue.store.send(_by(sender, turn_id))
-    if stop and running:
-        await engine.turns.cancel(running)
-    await engine.turns.begin_next(session_id)
-    about_turn(request, turn_id, session_id)
+    with suppress(SentBeforeError):
+        session_id, running = await engine.turns.queue.store.send(_by(sender, turn_id), starting)
+        if stop and running:
+            await engine.turns.cancel(running)
+        await engine.turns.begin_next(session_id)
     try:
         return await _view(engine, sender.subject, turn_id, request)
     except TurnNotFoundError:
-        return turn_views.turn(await engine.archive.turn(sender.subject, turn_id))
+        record = await engine.archive.turn(sender.subject, turn_id)
+        about_turn(request, turn_id, record.session_id)
+        return turn_views.turn(record)
 
 
 @router.get("/me/pending", tags=["sessions"], dependencies=[Depends(large_answer)])

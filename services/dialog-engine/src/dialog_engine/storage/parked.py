@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dialog_engine.chat.parked import Declined, ParkedStore
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.model import Turn
 from dialog_engine.storage.approvals import WAITING, asked_from, asked_of, refuse
-from dialog_engine.storage.beginnings import note_sent
 from dialog_engine.storage.branches import open_branch
 from dialog_engine.storage.fence import fence_look
 from dialog_engine.storage.questions import OPEN_IN, end_open, open_in, round_of
 from dialog_engine.storage.releases import OTHER_ENGINES, is_older
+from dialog_engine.storage.requests import note_message
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, in_session, take, turn_of
 from dialog_engine.storage.waiting import add_waiting
@@ -124,11 +125,16 @@ class SqlParked(ParkedStore):
         return Backlog(row.parked, overdue_ms, row.approvals, row.questions)
 
     async def decline(
-        self, sender: Turn, text: str, decision: Decision, answer: Answer, *, client_message_id: str = ""
+        self,
+        sender: Turn,
+        text: str,
+        decision: Decision,
+        answer: Answer,
+        *,
+        request: StartingRequest = StartingRequest(),
     ) -> Declined | None:
         def unit(tx: StoreTransaction) -> Declined:
-            if client_message_id:
-                note_sent(tx, sender, text, client_message_id)
+            note_message(tx, sender, text, request)
             running = tx.execute(_RUNNING, sender.session_id)
             # The turn's row is locked before that of its session: see `fence`.
             if not running or not (found := tx.execute(_STOPPED, running[0].turn_id)):

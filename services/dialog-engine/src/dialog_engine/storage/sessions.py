@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
-from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
+from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.errors import SentBeforeError, SessionNotFoundError, TurnNotFoundError
 from dialog_engine.storage import branches
 from dialog_engine.storage.database import Row
+from dialog_engine.storage.requests import note_key
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import add_session
 from plugins_contract.choice import ToolChoice, decode_choice, encode_choice
@@ -49,9 +51,17 @@ class SqlSessions(Sessions):
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def create(self, subject: str) -> str:
+    async def create(self, subject: str, request: StartingRequest = StartingRequest()) -> str:
         session_id = new_id()
-        await self._store.write(lambda tx: add_session(tx, session_id, subject, ""))
+
+        def unit(tx: StoreTransaction) -> None:
+            note_key(tx, subject, request, session_id=session_id)
+            add_session(tx, session_id, subject, "")
+
+        try:
+            await self._store.write(unit)
+        except SentBeforeError as before:
+            return before.session_id
         return session_id
 
     async def named(self, subject: str, protocol: str, name: str) -> str:

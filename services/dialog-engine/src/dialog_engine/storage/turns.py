@@ -4,13 +4,15 @@ from dataclasses import replace
 
 from dialog_engine.chat.outbox import TurnFinished, TurnUsage
 from dialog_engine.chat.ports import Ended, TurnStore
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import branches
-from dialog_engine.storage.beginnings import begin_turn, note_sent
+from dialog_engine.storage.beginnings import begin_turn
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
+from dialog_engine.storage.requests import note_message
 from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
 from dialog_engine.storage.waiting import add_waiting, begin_next
@@ -48,12 +50,17 @@ class SqlTurns(TurnStore):
         self._facts_with_text = facts_with_text
 
     async def begin(
-        self, turn: Turn, text: str, *, new_session: bool = False, queue: bool = False, client_message_id: str = ""
+        self,
+        turn: Turn,
+        text: str,
+        *,
+        new_session: bool = False,
+        queue: bool = False,
+        request: StartingRequest = StartingRequest(),
     ) -> Turn | None:
         def unit(tx: StoreTransaction) -> Turn | None:
             begun = turn
-            if client_message_id:
-                note_sent(tx, turn, text, client_message_id)
+            note_message(tx, turn, text, request)
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text)
             else:

@@ -8,12 +8,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
+from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import MAX_WAITING, Candidate, HeldReason, WaitingMessage, WaitingStore
 from dialog_engine.errors import LimitExceededError, TurnNotFoundError, TurnStartedError
 from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.beginnings import begin_turn
 from dialog_engine.storage.branches import begin_behind
 from dialog_engine.storage.database import Row, placeholders
+from dialog_engine.storage.requests import note_key
 from dialog_engine.storage.store import SealedDatabase, Store, StoreTransaction
 from plugins_contract.choice import decode_choice, encode_choice
 
@@ -165,8 +167,9 @@ class SqlWaiting(WaitingStore):
 
         await self._store.write(unit)
 
-    async def send(self, sender: Turn) -> tuple[str, str | None]:
+    async def send(self, sender: Turn, request: StartingRequest = StartingRequest()) -> tuple[str, str | None]:
         def unit(tx: StoreTransaction) -> tuple[str, str | None]:
+            note_key(tx, sender.subject, request, turn_id=sender.turn_id)
             message = _locked(tx, sender.subject, sender.turn_id)
             tx.change(_SEND, **_sender(sender), session_id=message.turn.session_id)
             tx.audit(_event(AuditAction.MESSAGE_RELEASED, message.turn, sender.key_id))

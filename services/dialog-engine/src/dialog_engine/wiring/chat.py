@@ -37,6 +37,7 @@ from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.questions import SqlQuestions
+from dialog_engine.storage.requests import SqlRequests
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
@@ -72,6 +73,7 @@ class Chat:
     held: HeldQuestions
     approvals: SqlApprovals
     archive: SqlArchive
+    requests: SqlRequests
     logs: RedisTurnLogs
     control: ControlPublisher
     exposure: Exposure
@@ -181,6 +183,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         held,
         approval_store,
         archive,
+        SqlRequests(store),
         logs,
         control,
         exposure,

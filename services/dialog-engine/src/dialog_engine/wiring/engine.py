@@ -11,6 +11,7 @@ from callstream_runtime.loops import kept_running
 from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
+from dialog_engine.chat.requests import run_forgetting
 from dialog_engine.facades import ai_sdk_routes
 from dialog_engine.http.app import State, build_routes, create_app
 from dialog_engine.http.requests import MAX_BODY_BYTES
@@ -99,6 +100,7 @@ async def run_engine(
             chat.personal_data.run,
             chat.logs.run,
             chat.feed.run,
+            partial(run_forgetting, chat.requests),
             partial(calls.updates.run, partial(show, turns), chat.feed.resource_updated),
             pending.run,
             base.releases.run,

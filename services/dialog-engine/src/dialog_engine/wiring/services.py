@@ -53,6 +53,7 @@ def services_of(
         pending_approvals=chat.approvals.pending,
         feed=chat.feed,
         archive=chat.archive,
+        requests=chat.requests,
         consumption=chat.consumption,
         audit=chat.audit,
         personal_data=chat.personal_data,

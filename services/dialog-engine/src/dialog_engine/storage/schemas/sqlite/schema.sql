@@ -100,15 +100,16 @@ CREATE TABLE waiting_messages (
 CREATE INDEX waiting_messages_by_session ON waiting_messages (session_id, place) WHERE withdrawn_at IS NULL;
 CREATE INDEX waiting_messages_by_subject ON waiting_messages (subject, created_at);
 CREATE INDEX withdrawn_messages ON waiting_messages (withdrawn_at) WHERE withdrawn_at IS NOT NULL;
--- The messages that clients have named, for a week: one that is sent again begins no second turn. Keyed digests only.
+-- What clients have sent: one that is sent again begins no second turn. Keyed digests only.
 CREATE TABLE client_messages (
-    message_key TEXT PRIMARY KEY, -- of the subject and the client's name for the message
-    text_digest TEXT NOT NULL,
+    message_key TEXT PRIMARY KEY, -- of the subject and the client's name for the message, its key, or the whole request
+    text_digest TEXT NOT NULL, -- of what that stands for
     turn_id     TEXT NOT NULL,
     session_id  TEXT NOT NULL,
-    created_at  INTEGER NOT NULL
+    created_at  INTEGER NOT NULL,
+    kept_ms     INTEGER NOT NULL DEFAULT 604800000 -- a week, as of the release before
 ) STRICT;
-CREATE INDEX client_messages_by_age ON client_messages (created_at);
+CREATE INDEX client_messages_by_end ON client_messages ((created_at + kept_ms));
 
 -- The names that clients of other protocols have given to sessions. Keyed digests only.
 CREATE TABLE session_names (
