@@ -5,6 +5,7 @@ Nothing may be missing from what a client put together, and nothing may come twi
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from tests.chaos.report import Report, Size
 from tests.chaos.resource_usage import memory, processor_seconds
 from tests.chaos.streaming import running_engines
 from tests.chaos.trial import quantile
+from tests.support.processes import Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,10 @@ class Form:
     """How much is done in one size.
 
     The questions are asked over `begin_seconds`. A connection lives for `life_seconds` at most, and half of that on
-    average, from its first bytes on. In the full form that is below the number of reconnections that one engine can
-    serve in a second (docs/adr/0029), so that what is measured is not a queue. After a cut the next bytes take at most
-    `resume_seconds`, in 99 of 100 cases: in the short form that is a bound for a machine that has other things to do.
+    average, from its first bytes on; longer where this machine would need more than `cores` of its processors for the
+    reconnections, in engine and clients, so that what is measured is not a queue (docs/adr/0029). After a cut the next
+    bytes take at most `resume_seconds`, in 99 of 100 cases: in the short form that is a bound for a machine that has
+    other things to do.
     """
 
     streams: int
@@ -35,6 +38,7 @@ class Form:
     begin_seconds: float
     life_seconds: float
     resume_seconds: float
+    cores: float = math.inf
 
 
 FORMS = {
@@ -42,7 +46,13 @@ FORMS = {
         40, 2, Order(words=50, word_ms=200, stamped=True), begin_seconds=0.5, life_seconds=0.6, resume_seconds=3
     ),
     Size.FULL: Form(
-        500, 1, Order(words=120, word_ms=500, stamped=True), begin_seconds=10, life_seconds=2.4, resume_seconds=0.3
+        500,
+        1,
+        Order(words=120, word_ms=500, stamped=True),
+        begin_seconds=10,
+        life_seconds=2.4,
+        resume_seconds=0.3,
+        cores=1.0,
     ),
 }
 
@@ -51,9 +61,8 @@ def run(size: Size, folder: Path) -> Report:
     form = FORMS[size]
     with running_engines(folder, behind_nginx=True, engines=form.engines) as (cluster, port):
         assert cluster.engine
-        readers = [
-            Reader(port, str(form.essay), lambda: random.uniform(0, form.life_seconds)) for _ in range(form.streams)
-        ]
+        life = max(form.life_seconds, 2 * form.streams * _seconds_of_a_cut(port, cluster.engine) / form.cores)
+        readers = [Reader(port, str(form.essay), lambda: random.uniform(0, life)) for _ in range(form.streams)]
         began, computed = time.monotonic(), processor_seconds(cluster.engine)
         asyncio.run(_read(readers, form))
         seconds = time.monotonic() - began
@@ -62,6 +71,16 @@ def run(size: Size, folder: Path) -> Report:
             "memory of the first engine (MiB)": memory(cluster.engine) / 2**20,
         }
     return _report(form, readers, seconds, figures)
+
+
+def _seconds_of_a_cut(port: int, engine: Process) -> float:
+    """The processor time of engine and clients for one reconnection, measured with few streams."""
+    form = FORMS[Size.SHORT]
+    readers = [Reader(port, str(form.essay), lambda: random.uniform(0, form.life_seconds)) for _ in range(form.streams)]
+    before = time.process_time() + processor_seconds(engine)
+    asyncio.run(_read(readers, form))
+    used = time.process_time() + processor_seconds(engine) - before
+    return used / sum(reader.cuts for reader in readers)
 
 
 async def _read(readers: Sequence[Reader], form: Form) -> None:
