@@ -1,9 +1,10 @@
 """A turn as a client receives it, over any number of connections, beside what engines have stored of it."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx2
 
@@ -43,8 +44,7 @@ class Followed:
 
     def differences(self, http: httpx2.Client, *, whole: bool = True) -> Iterator[str]:
         """What was received otherwise than this engine has it, or twice; unless `whole`, more may be stored."""
-        messages = http.get(f"/v1/sessions/{self.session_id}/messages").json()["messages"]
-        here = [each for each in messages if each["turnId"] == self.turn_id]
+        here = [each for each in history(http, self.session_id) if each["turnId"] == self.turn_id]
         asked = [each["content"] for each in here if each["role"] == "user"]
         said = {each["messageId"]: each["content"] for each in here if each["role"] == "assistant"}
         calls = {call["correlationId"]: call["status"] for each in here for call in each["toolCalls"]}
@@ -60,6 +60,17 @@ class Followed:
             yield f"received and not stored: {received.open_text!r}"
         if received.repeats:
             yield f"received twice: {received.repeats}"
+
+
+def history(http: httpx2.Client, session_id: str) -> Iterator[Mapping[str, Any]]:
+    """The messages of a session, the newest page first."""
+    before: dict[str, str] = {}
+    while True:
+        page = http.get(f"/v1/sessions/{session_id}/messages", params=before).json()
+        yield from page["messages"]
+        if not page["nextCursor"]:
+            return
+        before = {"before": page["nextCursor"]}
 
 
 @contextmanager
