@@ -61,18 +61,8 @@ def downloaded(folder: Path) -> list[str]:
 
 def passes(suite: list[str], scenario: str, version: str) -> bool:
     """Run one scenario; what the suite and the client say is shown when it fails."""
-    argv = [
-        *suite,
-        "client",
-        "--command",
-        CLIENT,
-        "--scenario",
-        scenario,
-        "--spec-version",
-        version,
-        "--timeout",
-        "90000",
-    ]
+    options = ["--scenario", scenario, "--spec-version", version, "--timeout", "90000"]
+    argv = [*suite, "client", "--command", CLIENT, *options]
     ended = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"{'passed' if ended.returncode == 0 else 'FAILED'} {scenario} {version}", flush=True)
     if ended.returncode:

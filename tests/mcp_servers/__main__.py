@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from tests.mcp_servers.cells import CELLS
+from deploy.local.ports import free_port
+from tests.mcp_servers.cells import CELLS, NotOfferedError
 from tests.mcp_servers.product import Remote, product
 from tests.mcp_servers.published import SERVERS, Published
 from tests.support.processes import ROOT
@@ -111,20 +111,17 @@ async def _run(server: Published, scripts: Path, folder: Path, row: Row) -> None
     options = {"callstream": {"approval": "never", "timeoutMs": SECONDS * 1000}}
     remote = None
     if server.transport == "stdio":
-        entry: dict[str, Any] = {
-            "command": command[0],
-            "args": command[1:],
-            "env": server.env,
-            "cwd": str(folder),
-        } | options
+        entry: dict[str, Any] = {"command": command[0], "args": command[1:], "env": server.env, "cwd": str(folder)}
     else:
         port = server.env["PORT"]
         remote = Remote(command, os.environ | server.env)
-        entry = {"type": server.transport, "url": f"http://127.0.0.1:{port}{server.path}"} | options
-    async with product(entry, server.name, remote, folder) as tried:
+        entry = {"type": server.transport, "url": f"http://127.0.0.1:{port}{server.path}"}
+    async with product(entry | options, server.name, remote, folder) as tried:
         for name, cell in CELLS.items():
             try:
                 row[name] = await cell(tried, server)
+            except NotOfferedError:
+                row[name] = "·"
             except Exception as error:  # noqa: BLE001 -- a cell that does not hold says so in the table
                 row[name] = f"✗ {error!r}"
                 print(f"{server.name}: {name}: {error!r}", flush=True)
@@ -176,12 +173,7 @@ def _places(work: Path, page: str) -> dict[str, str]:
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "The first"], check=True)
     browser = shutil.which("chromium") or ""
-    return {"work": str(work), "port": str(_free_port()), "page": page, "browser": browser, "python": sys.executable}
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return {"work": str(work), "port": str(free_port()), "page": page, "browser": browser, "python": sys.executable}
 
 
 def _filled(server: Published, places: dict[str, str]) -> Published:

@@ -8,9 +8,12 @@ from tests.mcp_servers.product import Json, RefusedError, Tried
 from tests.mcp_servers.published import Published
 from tests.support.waiting import wait_until
 
-NOT_OFFERED = "·"
 YES = "✓"
 Cell = Callable[[Tried, Published], Coroutine[Any, Any, str]]
+
+
+class NotOfferedError(Exception):
+    """The server has nothing of this kind."""
 
 
 async def connect(tried: Tried, server: Published) -> str:
@@ -41,9 +44,7 @@ async def error(tried: Tried, server: Published) -> str:
 
 async def image(tried: Tried, server: Published) -> str:
     """A picture can be loaded from the engine."""
-    if server.image is None:
-        return NOT_OFFERED
-    end = await _succeeds(tried, *server.image)
+    end = await _succeeds(tried, *_offered(server.image))
     for media in end["result"]["media"]:
         body = await tried.engine.client.get(media["url"])
         if body.is_success and len(body.content) == media["size"]:
@@ -53,21 +54,17 @@ async def image(tried: Tried, server: Published) -> str:
 
 async def structured(tried: Tried, server: Published) -> str:
     """A tool with an `outputSchema` returns what fits it: the worker checks."""
-    if server.structured is None:
-        return NOT_OFFERED
-    name, _ = server.structured
+    name, _ = _offered(server.structured)
     found = [each for each in tried.catalog["tools"] if each["tool"].rpartition("/")[2] == name]
     if not found or not found[0].get("outputSchema"):
         raise RefusedError(f"{name} has no outputSchema")
-    await _succeeds(tried, *server.structured)
+    await _succeeds(tried, *_offered(server.structured))
     return YES
 
 
 async def progress(tried: Tried, server: Published) -> str:
     """Progress is shown while the tool runs."""
-    if server.progress is None:
-        return NOT_OFFERED
-    _, steps = await tried.call(*server.progress)
+    _, steps = await tried.call(*_offered(server.progress))
     if not any(step.get("status") == "progress" for step in steps):
         raise RefusedError("no progress")
     return YES
@@ -86,26 +83,19 @@ async def url(tried: Tried, server: Published) -> str:
 async def resource(tried: Tried, server: Published) -> str:
     """The first resource can be read."""
     listed = (await _get(tried, "/v1/resources", server=tried.server))["resources"]
-    found = [each["uri"] for each in listed if not each["template"]]
-    if not found and server.resource:
-        found = [server.resource]
-    if not found:
-        return NOT_OFFERED
-    contents = (await _get(tried, "/v1/resources/content", server=tried.server, uri=found[0]))["contents"]
+    uri = _offered(next((each["uri"] for each in listed if not each["template"]), None))
+    contents = (await _get(tried, "/v1/resources/content", server=tried.server, uri=uri))["contents"]
     if not any("text" in each or "blob" in each for each in contents):
-        raise RefusedError(f"nothing in {found[0]}: {contents}")
+        raise RefusedError(f"nothing in {uri}: {contents}")
     return YES
 
 
 async def prompt(tried: Tried, server: Published) -> str:
     """The first prompt can be had."""
     listed = (await _get(tried, "/v1/prompts", server=tried.server))["prompts"]
-    if not listed:
-        return NOT_OFFERED
-    first = listed[0]
-    arguments = {
-        each["name"]: server.words.get(each["name"], "text") for each in first["arguments"] if each["required"]
-    }
+    first = _offered(next(iter(listed), None))
+    names = [each["name"] for each in first["arguments"] if each["required"]]
+    arguments = {name: server.words.get(name, "text") for name in names}
     got = await _post(tried, "/v1/prompts/get", server=tried.server, name=first["name"], arguments=arguments)
     if not got["messages"]:
         raise RefusedError(f"{first['name']} has no messages")
@@ -114,9 +104,7 @@ async def prompt(tried: Tried, server: Published) -> str:
 
 async def completion(tried: Tried, server: Published) -> str:
     """An argument is completed."""
-    if server.completion is None:
-        return NOT_OFFERED
-    got = await _post(tried, "/v1/prompts/complete", server=tried.server, **server.completion)
+    got = await _post(tried, "/v1/prompts/complete", server=tried.server, **_offered(server.completion))
     if not got["values"]:
         raise RefusedError("no values")
     return YES
@@ -124,10 +112,9 @@ async def completion(tried: Tried, server: Published) -> str:
 
 async def update(tried: Tried, server: Published) -> str:
     """A tool that comes while it runs is offered."""
-    if server.update is None:
-        return NOT_OFFERED
+    change = _offered(server.update)
     before = {each["tool"] for each in tried.catalog["tools"]}
-    await _succeeds(tried, *server.update)
+    await _succeeds(tried, *change)
 
     async def differs() -> bool:
         await tried.ready()
@@ -140,22 +127,19 @@ async def update(tried: Tried, server: Published) -> str:
 async def cancel(tried: Tried, server: Published) -> str:
     """A Stop ends a call that hangs, at once; the server works afterwards."""
 
-    async def stop(step: Json, turn_id: str) -> None:
-        if step.get("status") == "running":
-            await _post(tried, f"/v1/turns/{turn_id}/cancel")
+    async def stop(turn_id: str) -> None:
+        await _post(tried, f"/v1/turns/{turn_id}/cancel")
 
-    end = await _hung(tried, server, stop)
-    _is_not_late(end)
+    _is_not_late(await _hung(tried, server, stop))
     return await _works(tried, server)
 
 
 async def hang(tried: Tried, server: Published) -> str:
     """A call to a server that hangs ends with its time; the server works afterwards."""
 
-    async def nothing(step: Json, turn_id: str) -> None: ...
+    async def nothing(turn_id: str) -> None: ...
 
-    end = await _hung(tried, server, nothing)
-    if end["status"] == "succeeded":
+    if (await _hung(tried, server, nothing))["status"] == "succeeded":
         raise RefusedError("a suspended server has answered")
     return await _works(tried, server)
 
@@ -163,12 +147,10 @@ async def hang(tried: Tried, server: Published) -> str:
 async def kill(tried: Tried, server: Published) -> str:
     """The call of a server that is killed has its end, which says what is known."""
 
-    async def stab(step: Json, turn_id: str) -> None:
-        if step.get("status") == "running":
-            tried.signal(signal.SIGKILL)
+    async def stab(turn_id: str) -> None:
+        tried.signal(signal.SIGKILL)
 
-    end = await _hung(tried, server, stab)
-    _is_not_late(end)
+    _is_not_late(await _hung(tried, server, stab))
     return YES
 
 
@@ -193,9 +175,20 @@ async def _works(tried: Tried, server: Published) -> str:
 
 async def _succeeds(tried: Tried, tool: str, arguments: Json) -> Json:
     end, _ = await tried.call(tool, arguments)
+    _ended_well(tool, end)
+    return end
+
+
+def _ended_well(tool: str, end: Json) -> str:
     if end["status"] != "succeeded":
         raise RefusedError(f"{tool}: {end['status']}: {end.get('error')}")
-    return end
+    return YES
+
+
+def _offered(found: Any) -> Any:
+    if found is None:
+        raise NotOfferedError
+    return found
 
 
 def _is_not_late(end: Json) -> None:
@@ -204,18 +197,20 @@ def _is_not_late(end: Json) -> None:
 
 
 async def _asked(tried: Tried, question: tuple[str, Json] | None, kind: str) -> str:
-    if question is None:
-        return NOT_OFFERED
-    end, steps = await tried.call(*question)
+    tool, arguments = _offered(question)
+    end, steps = await tried.call(tool, arguments)
     if not any(step["type"] == "question" and step.get("kind") == kind for step in steps):
         raise RefusedError(f"nothing was asked: {end}")
-    if end["status"] != "succeeded":
-        raise RefusedError(f"{end['status']}: {end.get('error')}")
-    return YES
+    return _ended_well(tool, end)
 
 
-async def _hung(tried: Tried, server: Published, on_step: Callable[[Json, str], Coroutine[Any, Any, None]]) -> Json:
-    """The end of a call to suspended processes, which go on afterwards."""
+async def _hung(tried: Tried, server: Published, running: Callable[[str], Coroutine[Any, Any, None]]) -> Json:
+    """The end of a call to suspended processes, which go on afterwards. `running` gets the turn of the call."""
+
+    async def on_step(step: Json, turn_id: str) -> None:
+        if step.get("status") == "running":
+            await running(turn_id)
+
     tried.signal(signal.SIGSTOP)
     try:
         end, _ = await tried.call(*server.call, on_step, seconds=30)

@@ -132,7 +132,7 @@ class Remote:
 
 
 def sample(schema: Json) -> Json:
-    """A value for each field of a form: its default, or the first that fits."""
+    """A value for each field of an object: its default, or the first that fits."""
     return {name: _value(field) for name, field in schema.get("properties", {}).items()}
 
 
@@ -141,16 +141,18 @@ def _value(field: Json) -> Any:
         return field["default"]
     if choices := field.get("enum") or [each["const"] for each in field.get("oneOf") or field.get("anyOf") or ()]:
         return choices[0]
-    if field["type"] == "array":
+    if field.get("type") == "array":
         return [_value(field["items"] | {"type": "string"})] if field.get("minItems") else []
     texts = {"email": "a@example.org", "uri": "https://example.org/", "date": "2026-01-02"}
     texts["date-time"] = "2026-01-02T03:04:05Z"
-    return {
+    by_type: Json = {
         "string": texts.get(field.get("format", ""), "text" + "." * field.get("minLength", 0)),
         "number": field.get("minimum", 1.5),
         "integer": field.get("minimum", 1),
         "boolean": True,
-    }[field["type"]]
+        "object": {},
+    }
+    return by_type[field.get("type", "string")]
 
 
 @asynccontextmanager
