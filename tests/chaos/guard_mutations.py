@@ -60,17 +60,10 @@ _WRITTEN_AFTER_ADOPTION = ("twice: its messages are", "fence: a write of a fence
 MUTATIONS = {
     # The other guards of the ledger's scripts are removed in tests/contract only: these two show that the checker of a
     # run notices such a thing, too.
-    "START runs a once call again that was begun": Mutation(
-        "workers_killed",
+    "START runs a once call again that was begun": Mutation("workers_killed",
         ("I4: a once call had its effect more than once",),
-        (
-            Edit(
-                f"{LEDGER}/start.lua",
-                "if doubtful or state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end",
-            ),
-        ),
-        quick=True,
-    ),
+        (Edit(f"{LEDGER}/start.lua",
+        "if doubtful or state == 'started' and class ~= 'repeatable' then return say('ABANDONED') end"),), quick=True),
     "RENEW asks for neither fence nor owner": Mutation(
         "workers_stopped",
         # The first is in the ledger for good; the observer sees the next two only if it looks in the milliseconds
@@ -89,11 +82,8 @@ MUTATIONS = {
         ),
         quick=True,
     ),
-    "leases are not renewed": Mutation(
-        "workers_stopped",
-        ("lease: a call was taken from a worker that lives",),
-        (Edit(f"{WORKER}/leases.py", "self._renew_each(self._held_now(), loop)", "pass"),),
-    ),
+    "leases are not renewed": Mutation("workers_stopped", ("lease: a call was taken from a worker that lives",),
+        (Edit(f"{WORKER}/leases.py", "self._renew_each(self._held_now(), loop)", "pass"),)),
     "no grace after an outage": Mutation(
         "redis_killed",
         _TAKEN_FROM_THE_LIVING,
@@ -105,88 +95,39 @@ MUTATIONS = {
             Edit(f"{WORKER}/takeover.py", "if not await self._may_take_over():", "if False:"),
         ),
     ),
-    "no grace after a step of the clock": Mutation(
-        "clock_stepped",
-        _TAKEN_FROM_THE_LIVING,
-        (Edit("callstream-runtime/src/callstream_runtime/clock.py", "or stepped or restarted", "or restarted"),),
-    ),
-    "Redis writes nothing down": Mutation(
-        "redis_killed",
+    "no grace after a step of the clock": Mutation("clock_stepped", _TAKEN_FROM_THE_LIVING,
+        (Edit("callstream-runtime/src/callstream_runtime/clock.py", "or stepped or restarted", "or restarted"),)),
+    "Redis writes nothing down": Mutation("redis_killed",
         ("I7: calls are LOST though Redis wrote everything down", "I1: the ledger does not know a committed call"),
-        redis_options=("--appendonly", "no"),
-    ),
-    "an outbox row goes when it is published": Mutation(
-        "doubled",
-        ("I8: an open call has no outbox row",),
-        (
-            Edit(
-                f"{ENGINE}/storage/outbox.py",
-                'tx.execute_many("UPDATE outbox SET published_at = now_ms(), error = NULL WHERE seq = $1", calls)',
-                'tx.execute_many("DELETE FROM outbox WHERE seq = $1", calls)',
-            ),
-        ),
-    ),
-    "the rounds and results of a turn are not fenced": Mutation(
-        "engines_stopped",
-        _WRITTEN_AFTER_ADOPTION,
-        (Edit(f"{ENGINE}/storage/fence.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),),
-    ),
-    "the end of a turn is not fenced": Mutation(
-        "engines_stopped",
-        _WRITTEN_AFTER_ADOPTION,
-        (
-            Edit(
-                f"{ENGINE}/storage/turns.py",
-                "AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at",
-                "AND $owner <> '' AND $epoch > 0 RETURNING finished_at",
-            ),
-        ),
-    ),
-    "the mailbox is not swept": Mutation(
-        "doubled",
-        ("latency: an answer without its notification",),
-        (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(self._times.quiet)", "()"),),
-    ),
-    "a once call that was stopped while it ran is said to be cancelled": Mutation(
-        "stops",
+        redis_options=("--appendonly", "no")),
+    "an outbox row goes when it is published": Mutation("doubled", ("I8: an open call has no outbox row",),
+        (Edit(f"{ENGINE}/storage/outbox.py",
+        'tx.execute_many("UPDATE outbox SET published_at = now_ms(), error = NULL WHERE seq = $1", calls)',
+        'tx.execute_many("DELETE FROM outbox WHERE seq = $1", calls)'),)),
+    "the rounds and results of a turn are not fenced": Mutation("engines_stopped", _WRITTEN_AFTER_ADOPTION,
+        (Edit(f"{ENGINE}/storage/fence.py", "        raise TurnFencedError(turn.turn_id)", "        pass"),)),
+    "the end of a turn is not fenced": Mutation("engines_stopped", _WRITTEN_AFTER_ADOPTION,
+        (Edit(f"{ENGINE}/storage/turns.py",
+        "AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at",
+        "AND $owner <> '' AND $epoch > 0 RETURNING finished_at"),)),
+    "the mailbox is not swept": Mutation("doubled", ("latency: an answer without its notification",),
+        (Edit(f"{ENGINE}/calls/mailbox.py", "late or self._calls.quiet_for(self._times.quiet)", "()"),)),
+    "a once call that was stopped while it ran is said to be cancelled": Mutation("stops",
         ("after the effect: a call is cancelled and had its effect",),
-        (
-            Edit(
-                f"{WORKER}/decisions.py",
-                '    if execution_class is ExecutionClass.ONCE:\n        return unknown("it was cancelled',
-                '    if False:\n        return unknown("it was cancelled',
-            ),
-        ),
-        quick=True,
-    ),
-    "a round with an answer is of the class of its tool": Mutation(
-        "questions_killed",
-        ("twice: an answer was sent",),
-        (Edit(f"{ENGINE}/tool_calls/questions/rules.py", "        execution_class=ExecutionClass.ONCE,\n"),),
-    ),
-    "what was said until Stop is not kept": Mutation(
-        "stops",
+        (Edit(f"{WORKER}/decisions.py",
+        '    if execution_class is ExecutionClass.ONCE:\n        return unknown("it was cancelled',
+        '    if False:\n        return unknown("it was cancelled'),), quick=True),
+    "a round with an answer is of the class of its tool": Mutation("questions_killed", ("twice: an answer was sent",),
+        (Edit(f"{ENGINE}/tool_calls/questions/rules.py", "        execution_class=ExecutionClass.ONCE,\n"),)),
+    "what was said until Stop is not kept": Mutation("stops",
         ("during text: what was said until Stop is not marked as interrupted",),
-        (
-            Edit(
-                f"{ENGINE}/chat/service.py",
-                "if interrupted and not text.strip() and not reasoning.strip():",
-                "if interrupted:",
-            ),
-        ),
-    ),
-    "an open call of a stopped turn gets no outcome": Mutation(
-        "stops",
-        ("a tool that obeys: received",),
-        (
-            Edit(
-                f"{ENGINE}/chat/service.py",
-                "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])",
-                "outcomes[open_call.call.correlation_id]",
-            ),
-        ),
-    ),
-}
+        (Edit(f"{ENGINE}/chat/service.py", "if interrupted and not text.strip() and not reasoning.strip():",
+        "if interrupted:"),)),
+    "an open call of a stopped turn gets no outcome": Mutation("stops", ("a tool that obeys: received",),
+        (Edit(f"{ENGINE}/chat/service.py",
+        "await self._rounds.add_result(turn, open_call.call, outcomes[open_call.request.correlation_id])",
+        "outcomes[open_call.call.correlation_id]"),)),
+}  # fmt: skip
 
 
 def mutated_sources(folder: Path, *cuts: Edit) -> str:

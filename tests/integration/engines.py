@@ -29,11 +29,10 @@ from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ServerCatalog, ServerHeartbeat, ServerState, ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
-from plugins_contract.messages import EVENT_TYPE, ExecutionClass, ToolCallRequested, encode_request, new_id
+from plugins_contract.messages import EVENT_TYPE, ToolCallRequested, encode_request
 from tests.support.fakes.stores import MemoryStore
+from tests.support.requests import ENGINE, requested
 from tests.support.waiting import wait_until
-
-ENGINE = "engine-1"
 
 
 class Hasty:
@@ -67,13 +66,7 @@ async def at_work(*loops: Callable[[], Coroutine[Any, Any, None]]) -> AsyncGener
 
 
 def request(deadline: int, *, subject: str = "somebody", engine: str = ENGINE) -> ToolCallRequested:
-    correlation_id = new_id()
-    return ToolCallRequested(
-        correlation_id=correlation_id, session_id="session", turn_id="turn", turn=1, tool_call_id="call_1",
-        tool_name="demo__add", server="demo", tool="add", arguments={"a": 1},
-        response_channel=Keys().response(correlation_id), mailbox=Keys().mailbox(engine), deadline=deadline,
-        execution_class=ExecutionClass.ONCE, subject=subject,
-    )  # fmt: skip
+    return requested(engine=engine, deadline=deadline, subject=subject)
 
 
 class MemoryOutbox(SqlOutbox):

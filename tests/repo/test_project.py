@@ -18,18 +18,9 @@ ELSEWHERE = re.compile(rf"{re.escape(BESIDE)}|(?<![\w.-])/(work|home|Users)/|/ro
 LINK = re.compile(r"\[[^\]]*\]\((?!https?://|mailto:|#)([^)#\s]+)[^)]*\)")
 
 TOP_LEVEL = {
-    *(
-        ".ci",
-        ".github",
-        ".dockerignore",
-        ".env.example",
-        ".gitignore",
-        "CHANGELOG.md",
-        "Makefile",
-        "README.md",
-        "docker-compose.yml",
-    ),
-    *("pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks", "tests"),
+    *(".ci", ".github", ".dockerignore", ".env.example", ".gitignore", "CHANGELOG.md", "Makefile", "README.md"),
+    *("docker-compose.yml", "pyproject.toml", "uv.lock", "services", "deploy", "docs", "examples", "benchmarks"),
+    "tests",
 }
 
 LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_settings", "redis", "sse_starlette"}

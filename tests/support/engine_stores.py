@@ -36,8 +36,9 @@ from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.encryption import CLEAR, Cipher
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import NEVER_OFFERED
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
+from plugins_contract.messages import ToolCallRequested, new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.support import requests
 
 DIALECTS = ("sqlite", "postgres")
 OUTCOME = ToolOutcome(CallState.SUCCEEDED, (TextBlock("42"),))
@@ -202,19 +203,14 @@ def question(arguments: dict[str, Any] | None = None) -> Question:
 def requested(
     turn: Turn, call: ToolCall, mailbox: str = "mailbox", *, arguments: dict[str, Any] | None = None
 ) -> ToolCallRequested:
-    return ToolCallRequested(
+    return requests.requested(
         correlation_id=call.correlation_id,
         session_id=turn.session_id,
         turn_id=turn.turn_id,
-        turn=1,
         tool_call_id=call.tool_call_id,
         tool_name=call.name,
-        server="demo",
-        tool="add",
         arguments=arguments or {},
-        response_channel="response",
         mailbox=mailbox,
         deadline=1,
-        execution_class=ExecutionClass.ONCE,
         subject=turn.subject,
     )

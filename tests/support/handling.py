@@ -18,7 +18,7 @@ from callstream_runtime.watched_file import WatchedFile
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import Delivery
 from plugins_contract.ledger.replies import Completed, Duplicate, NotYet, Run, Stale, Started
-from plugins_contract.messages import ExecutionClass, ToolCallRequested, new_id
+from plugins_contract.messages import ExecutionClass, ToolCallRequested
 from plugins_contract.outcomes import CallProgress, CallStarted, CallState, ToolOutcome
 from plugins_contract.rights import Rights
 from plugins_mcp.errors import ServerChangedError
@@ -27,6 +27,7 @@ from plugins_mcp.held_calls import HeldCalls
 from plugins_mcp.mcp import Answered, CallResult, SendState
 from plugins_mcp.placement import Placement
 from plugins_mcp.ports import CallLedger, Leases, Observer, PoolFinder, Sessions, ToolServer, ToolServers
+from tests.support.requests import requested
 from tests.support.waiting import wait_until
 
 DONE = Answered(CallToolResult(content=[TextContent(type="text", text="done")]))
@@ -288,21 +289,5 @@ class Bench(ToolServers, PoolFinder, Sessions):
 
 
 def delivery(execution_class: ExecutionClass = ExecutionClass.ONCE, server: str = "demo") -> Delivery:
-    request = ToolCallRequested(
-        correlation_id=new_id(),
-        session_id="s",
-        turn_id="t",
-        turn=1,
-        tool_call_id="c",
-        tool_name="demo__add",
-        server=server,
-        tool="add",
-        arguments={"a": 1},
-        response_channel="r",
-        mailbox="m",
-        deadline=1_030_000,
-        execution_class=execution_class,
-        subject="u",
-        traceparent="00-1-2-01",
-    )
+    request = requested(server=server, execution_class=execution_class, traceparent="00-1-2-01")
     return Delivery(request, "990000-1", "me", "token")

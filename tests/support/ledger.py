@@ -20,11 +20,11 @@ from plugins_contract.ledger import (
 )
 from plugins_contract.messages import ExecutionClass, ToolCallRequested, decode_request, encode_request, new_id
 from plugins_contract.outcomes import CallReply, CallState, TextBlock, ToolOutcome
+from tests.support.requests import ENGINE, requested
 from tests.support.waiting import wait_until
 
 MAX_STARTS = 3
 MINUTE_MS = 60_000
-ENGINE = "engine-1"
 
 EXPIRED = ToolOutcome.failure(CallState.EXPIRED, ErrorCode.TIMEOUT, "The deadline passed before it could start.")
 CANCELLED = ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, "The user cancelled it.")
@@ -94,23 +94,8 @@ class Bench:
         await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
 
     async def request(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
-        correlation_id = new_id()
-        return ToolCallRequested(
-            correlation_id=correlation_id,
-            session_id="session",
-            turn_id="turn",
-            turn=1,
-            tool_call_id="call_1",
-            tool_name="demo__add",
-            server="demo",
-            tool="add",
-            arguments={"a": 1, "b": [2, 3]},
-            response_channel=self.keys.response(correlation_id),
-            mailbox=self.keys.mailbox(ENGINE),
-            deadline=await self.now_ms() + expires_in_ms,
-            execution_class=ExecutionClass(execution_class),
-            subject="somebody",
-        )
+        times = {"deadline": await self.now_ms() + expires_in_ms, "execution_class": ExecutionClass(execution_class)}
+        return requested(self.keys, arguments={"a": 1, "b": [2, 3]}, **times)
 
     async def queued(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
         """A new call that stands in the stream."""

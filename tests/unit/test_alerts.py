@@ -85,11 +85,8 @@ FIRES: dict[str, dict[str, str]] = {
     "NoWorker": {'dialog_workers{instance="e1"}': "2x57 0x3", 'dialog_workers{instance="e2"}': "2x57 0x3"},
     "CatalogsRefused": {'dialog_catalogs_refused{instance="e1"}': "0x57 1x3"},
     "UnsignedCatalogsAccepted": {'dialog_accepts_unsigned_catalogs{instance="e1"}': "0x40 1x20"},
-    "OutboxNotPublished without heartbeats": {
-        'dialog_workers{instance="e1"}': "2x54 0x6",
-        'dialog_workers{instance="e2"}': "2x54 0x6",
-        'dialog_outbox_oldest_seconds{instance="e1"}': "0x53 15+60x6",
-    },
+    "OutboxNotPublished without heartbeats": {'dialog_workers{instance="e1"}': "2x54 0x6",
+        'dialog_workers{instance="e2"}': "2x54 0x6", 'dialog_outbox_oldest_seconds{instance="e1"}': "0x53 15+60x6"},
     "RequestsWait": {f"callstream_stream_oldest_waiting_seconds{STREAM}": "0x54 5+60x6"},
     "BacklogGrows": {f"callstream_stream_lag{STREAM}": "0+20x60"},
     "CallsNotTakenOver": {f"callstream_stream_oldest_pending_seconds{STREAM}": "2x54 5+60x6"},
@@ -100,43 +97,30 @@ FIRES: dict[str, dict[str, str]] = {
     "CallsRefused": {'dialog_calls_refused_total{reason="overloaded"}': "0x54 0+1x6"},
     "SlotsFull": {"plugins_calls_running": "4x50 16x10"},
     "DeadLetters": {"callstream_dead_letters": "0x58 1x2", 'plugins_dead_letters_total{cause="call"}': "0x58 1x2"},
-    "ProducerMistakes": {
-        "callstream_dead_letters": "0x58 9x2",
-        'plugins_dead_letters_total{cause="producer"}': "0x58 9x2",
-    },
+    "ProducerMistakes": {"callstream_dead_letters": "0x58 9x2",
+        'plugins_dead_letters_total{cause="producer"}': "0x58 9x2"},
     "CallsTakenOver": {'plugins_redeliveries_total{how="takeover"}': "0x50 0+1x10"},
     "LeasesLost": {'plugins_leases_lost_total{server="demo"}': "_x58 1x2"},
     "CallsLost": {'dialog_calls_lost_total{loss="VANISHED"}': "_x58 1x2"},
     "NoEngine": {'up{job="dialog-engine",instance="e1"}': GONE, 'up{job="dialog-engine",instance="e2"}': GONE},
     "EngineDown": {'up{job="dialog-engine",instance="e1"}': "1x54 0x6"},
     "WorkerDown": {'up{job="plugins-mcp",instance="w1"}': "1x54 0x6"},
-    "EngineDown without a target": {
-        'up{job="dialog-engine",instance="e1"}': GONE,
-        'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15",
-    },
-    "WorkerDown without a target": {
-        'up{job="plugins-mcp",instance="w1"}': GONE,
-        "plugins_workers_removed_total": "0x45 1x15",
-    },
-    "McpServerFailing for a minute": {
-        'plugins_calls_total{server="demo",code="TIMEOUT"}': "_x57 20+20x3",
-        'plugins_calls_total{server="demo",code=""}': "0+600x57 34200x3",
-    },
-    "McpServerFailing": {
-        'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0x50 0+3x10",
-        'plugins_calls_total{server="demo",code=""}': "0+2x60",
-    },
+    "EngineDown without a target": {'up{job="dialog-engine",instance="e1"}': GONE,
+        'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15"},
+    "WorkerDown without a target": {'up{job="plugins-mcp",instance="w1"}': GONE,
+        "plugins_workers_removed_total": "0x45 1x15"},
+    "McpServerFailing for a minute": {'plugins_calls_total{server="demo",code="TIMEOUT"}': "_x57 20+20x3",
+        'plugins_calls_total{server="demo",code=""}': "0+600x57 34200x3"},
+    "McpServerFailing": {'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0x50 0+3x10",
+        'plugins_calls_total{server="demo",code=""}': "0+2x60"},
     "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x54 0x6"},
     "RedisDown": {'plugins_redis_up{instance="w1"}': "1x57 0x3"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x57 0x3"},
     "StoreSlow": {'dialog_engine_lease_renewal_seconds{instance="e1"}': "0.02x50 0.35x10"},
-    "McpServerDown": {
-        f'plugins_mcp_server_up{{server="demo",instance="{worker}"}}': "1x54 0x6" for worker in ("w1", "w2")
-    },
-    "McpServerBreakerOpen": {
-        'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1 0 1 0 1 0",
-        'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "0x54 0 1 0 1 0 1",
-    },
+    "McpServerDown": {'plugins_mcp_server_up{server="demo",instance="w1"}': "1x54 0x6",
+        'plugins_mcp_server_up{server="demo",instance="w2"}': "1x54 0x6"},
+    "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="open",instance="w1"}': "0x54 1 0 1 0 1 0",
+        'plugins_mcp_server_breaker{server="demo",state="half-open",instance="w1"}': "0x54 0 1 0 1 0 1"},
     "EnginesAdopted": {'dialog_engines_adopted_total{lease="expired"}': "0x50 0+1x10"},
     "TurnsLost": {'dialog_turns_moved_total{how="lost"}': "_x58 1x2"},
     "EngineLeaseNotRenewed": {'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0x54 0+6x6"},
@@ -147,7 +131,7 @@ FIRES: dict[str, dict[str, str]] = {
     "PostgresConnectionsHigh": {'pg_stat_database_numbackends{instance="p",datname="postgres"}': "0x50 140x10"},
     "DiskAlmostFull": {'node_filesystem_avail_bytes{mountpoint="/volumes/redis"}': "50x50 9x10"},
     "ExporterDown": {'up{job="redis",instance="r"}': "1x50 0x10"},
-}
+}  # fmt: skip
 """For each alert: the series that differ, so that it fires after an hour, and no other does but the one in ALSO."""
 ALSO = {"TurnErrors": "TurnErrorsSlow", "ToolFailures": "ToolFailuresSlow", "ToolTimeouts": "ToolTimeoutsSlow"}
 APART = {"NoEngine", "NoWorker", "OutboxNotPublished without heartbeats", "RedisDown"}
@@ -168,10 +152,8 @@ SILENT: dict[str, dict[str, str]] = {
     "RequestsWait": {f"callstream_stream_oldest_waiting_seconds{STREAM}": "14x60"},
     "BacklogGrows": {f"callstream_stream_lag{STREAM}": "5000-5x60"},
     "CallsNotTakenOver": {f"callstream_stream_oldest_pending_seconds{STREAM}": "14x60"},
-    "OutboxNotPublished": {
-        'dialog_outbox_oldest_seconds{instance="e1"}': "60x60",
-        'dialog_calls_held{instance="e1"}': "3x60",
-    },
+    "OutboxNotPublished": {'dialog_outbox_oldest_seconds{instance="e1"}': "60x60",
+        'dialog_calls_held{instance="e1"}': "3x60"},
     "ErasuresWait": {'dialog_erasures_oldest_seconds{instance="e1"}': "600x60"},
     "ParkedTurnsOverdue": {'dialog_turns_parked_overdue_seconds{instance="e1"}': "100x60"},
     "AuditNotSealed": {'dialog_audit_unsealed_seconds{instance="e1"}': "30x55 600x3 2x2"},
@@ -184,37 +166,23 @@ SILENT: dict[str, dict[str, str]] = {
     "CallsLost": {'dialog_calls_lost_total{loss="MISSING"}': "0+1x60"},
     "NoEngine": {'up{job="dialog-engine",instance="e2"}': "1x50 _x10"},
     # Shut down and not replaced: a smaller number was wanted. Another one had died before, and was replaced.
-    "EngineDown": {
-        'up{job="dialog-engine",instance="e3"}': "1x20 stale stale 1x22 stale",
+    "EngineDown": {'up{job="dialog-engine",instance="e3"}': "1x20 stale stale 1x22 stale",
         'dialog_engines_adopted_total{lease="released"}': "0x45 1x15",
-        'dialog_engines_adopted_total{lease="expired"}': "0x20 1x40",
-    },
-    "WorkerDown": {
-        'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale",
-        "plugins_workers_removed_total": "0x20 1x40",
-    },
+        'dialog_engines_adopted_total{lease="expired"}': "0x20 1x40"},
+    "WorkerDown": {'up{job="plugins-mcp",instance="w1"}': "1x20 stale stale 1x22 stale",
+        "plugins_workers_removed_total": "0x20 1x40"},
     # An upgrade had one more for a moment. One that died later was replaced.
-    "EngineDown after an upgrade": {
-        'up{job="dialog-engine",instance="e3"}': "_x40 1 stale",
-        'dialog_engines_adopted_total{lease="expired"}': "0x56 1x4",
-    },
-    "WorkerDown after an upgrade": {
-        'up{job="plugins-mcp",instance="w3"}': "_x40 1 stale",
-        "plugins_workers_removed_total": "0x56 1x4",
-    },
-    "EngineDown without a target": {
-        'up{job="dialog-engine",instance="e1"}': "1x45 _x2 1x13",
-        'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15",
-    },
+    "EngineDown after an upgrade": {'up{job="dialog-engine",instance="e3"}': "_x40 1 stale",
+        'dialog_engines_adopted_total{lease="expired"}': "0x56 1x4"},
+    "WorkerDown after an upgrade": {'up{job="plugins-mcp",instance="w3"}': "_x40 1 stale",
+        "plugins_workers_removed_total": "0x56 1x4"},
+    "EngineDown without a target": {'up{job="dialog-engine",instance="e1"}': "1x45 _x2 1x13",
+        'dialog_engines_adopted_total{lease="expired"}': "0x45 1x15"},
     "WorkerDown without a target": {'up{job="plugins-mcp",instance="w1"}': "1x59 0"},
-    "McpServerFailing": {
-        'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0+2x60",
-        'plugins_calls_total{server="demo",code=""}': "0+3x60",
-    },
-    "McpServerFailing for a minute": {
-        'plugins_calls_total{server="time",code="TIMEOUT"}': "_x58 20x2",
-        'plugins_calls_total{server="time",code=""}': "0+21x60",
-    },
+    "McpServerFailing": {'plugins_calls_total{server="demo",code="NETWORK_ERROR"}': "0+2x60",
+        'plugins_calls_total{server="demo",code=""}': "0+3x60"},
+    "McpServerFailing for a minute": {'plugins_calls_total{server="time",code="TIMEOUT"}': "_x58 20x2",
+        'plugins_calls_total{server="time",code=""}': "0+21x60"},
     "WorkerNotConsuming": {'plugins_consuming{instance="w1"}': "1x59 0"},
     "RedisDown": {'dialog_redis_up{instance="e1"}': "1x59 0"},
     "StoreDown": {'dialog_store_up{instance="e1"}': "1x59 0"},
@@ -223,22 +191,17 @@ SILENT: dict[str, dict[str, str]] = {
     "McpServerBreakerOpen": {'plugins_mcp_server_breaker{server="demo",state="closed",instance="w1"}': "1x60"},
     "EnginesAdopted": {'dialog_engines_adopted_total{lease="expired"}': "0x50 0+1x3 3x7"},
     "TurnsLost": {'dialog_turns_moved_total{how="takeover"}': "0+1x60"},
-    "EngineLeaseNotRenewed": {
-        'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+20x60",
-        'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0+15x60",
-    },
+    "EngineLeaseNotRenewed": {'dialog_engine_lease_renewals_total{outcome="ok",instance="e1"}': "0+20x60",
+        'dialog_engine_lease_renewals_total{outcome="failed",instance="e1"}': "0+15x60"},
     "LoopStalled": {LAG.format("plugins", "count", ""): "1+600x60"},
     "RequestsLimited": {'dialog_requests_refused_total{code="LIMIT_EXCEEDED"}': "0+19x60"},
-    "RedisMemoryHigh": {
-        'redis_memory_used_bytes{instance="r"}': "399x60",
-        'redis_memory_used_bytes{instance="none"}': "399x60",
-        'redis_memory_max_bytes{instance="none"}': "0x60",
-    },
+    "RedisMemoryHigh": {'redis_memory_used_bytes{instance="r"}': "399x60",
+        'redis_memory_used_bytes{instance="none"}': "399x60", 'redis_memory_max_bytes{instance="none"}': "0x60"},
     "PostgresConnectionsHigh": {'pg_stat_database_numbackends{instance="p",datname="postgres"}': "130x60"},
     "DiskAlmostFull": {'node_filesystem_avail_bytes{mountpoint="/volumes/redis"}': "11x60"},
     "ExporterDown": {'up{job="redis",instance="r"}': "1x57 0x3"},
     "MemoryHigh": {'process_resident_memory_bytes{job="plugins-mcp",instance="w1"}': "900000000x10 300000000x50"},
-}
+}  # fmt: skip
 """For each alert: series that come close to it, and for which nothing fires."""
 
 ALERTS = {rule["alert"]: rule for group in groups() for rule in group["rules"] if "alert" in rule}

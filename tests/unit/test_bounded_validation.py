@@ -116,26 +116,17 @@ def test_long_arguments_are_checked_in_a_thread_to_their_end() -> None:
         ({"pattern": "b"}, "abc", None),
         ({"pattern": "(?=left to the server)"}, "x", None),
         ({"pattern": "x"}, 7, None),
-        (
-            {"patternProperties": {"^n": {"type": "integer"}}},
-            {"n1": "a", "m": "a"},
-            "x.n1: 'a' is not of type 'integer'",
-        ),
-        (
-            {"patternProperties": {"^n": {}}, "additionalProperties": False},
-            {"n1": 1, "m": 1},
-            "x: Additional properties are not allowed ('m' was unexpected)",
-        ),
+        ({"patternProperties": {"^n": {"type": "integer"}}}, {"n1": "a", "m": "a"},
+            "x.n1: 'a' is not of type 'integer'"),
+        ({"patternProperties": {"^n": {}}, "additionalProperties": False}, {"n1": 1, "m": 1},
+            "x: Additional properties are not allowed ('m' was unexpected)"),
         ({"patternProperties": {"(?=m)": {}}, "additionalProperties": False}, {"m": 1}, None),
-        (
-            {"additionalProperties": {"type": "null"}, "properties": {"a": {}}},
-            {"a": 1, "b": 1},
-            "x.b: 1 is not of type 'null'",
-        ),
+        ({"additionalProperties": {"type": "null"}, "properties": {"a": {}}}, {"a": 1, "b": 1},
+            "x.b: 1 is not of type 'null'"),
         ({"uniqueItems": True}, [{"a": 1, "b": 2}, {"b": 2, "a": 1}], "has non-unique elements"),
         ({"uniqueItems": True}, [1, True, "1", None], None),
     ],
-)
+)  # fmt: skip
 def test_what_is_replaced_decides_as_before(schema: dict[str, Any], arguments: Any, message: str | None) -> None:
     found = validate(tool("s__t", properties(x=schema)), {"x": arguments})
     if message is None:

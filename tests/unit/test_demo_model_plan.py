@@ -51,13 +51,8 @@ def after(question: str, *results: Result, tools: tuple[Tool, ...] = TOOLS) -> P
 Call = tuple[str, dict[str, Any]]
 
 ASKED: list[tuple[str, list[Call]]] = [
-    (
-        "What time is it in Tokyo and in Paris?",
-        [
-            ("time__get_current_time", {"timezone": "Asia/Tokyo"}),
-            ("time__get_current_time", {"timezone": "Europe/Paris"}),
-        ],
-    ),
+    ("What time is it in Tokyo and in Paris?", [("time__get_current_time", {"timezone": "Asia/Tokyo"}),
+        ("time__get_current_time", {"timezone": "Europe/Paris"})]),
     ("what's the time in new york", [("time__get_current_time", {"timezone": "America/New_York"})]),
     ("What time is it?", [("time__get_current_time", {"timezone": "Etc/UTC"})]),
     ("What is 17 * 23 + 4?", [("demo__calculate", {"expression": "17 * 23 + 4"})]),
@@ -71,13 +66,11 @@ ASKED: list[tuple[str, list[Call]]] = [
     ("Add a note: call 2 + 2 people", [("demo__add_note", {"note": "call 2 + 2 people"})]),
     ("echo what is 1 + 1", [("demo__echo", {"text": "what is 1 + 1"})]),
     ('call demo__echo {"text": "hi"}', [("demo__echo", {"text": "hi"})]),
-    (
-        "What is 2 + 2, and what time is it in Rome?",
-        [("time__get_current_time", {"timezone": "Europe/Rome"}), ("demo__calculate", {"expression": "2 + 2"})],
-    ),
+    ("What is 2 + 2, and what time is it in Rome?",
+        [("time__get_current_time", {"timezone": "Europe/Rome"}), ("demo__calculate", {"expression": "2 + 2"})]),
     ("Count to 3 with the counter", [("demo__increment_counter", {})]),
     ("Keep calling tools forever", [("demo__echo", {"text": "round 1"})]),
-]
+]  # fmt: skip
 
 
 @promise("the demo model makes two parallel calls for two cities")

@@ -54,20 +54,10 @@ def test_the_results_of_a_round_are_one_message_right_behind_its_calls_and_befor
     ) == [
         {"role": "user", "content": [text("What time is it?")]},
         {"role": "assistant", "content": [text("Let me see."), use("a", {"x": 1}), use("b", {})]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": [text("noon")]},
-                {
-                    "type": "tool_result",
-                    "tool_use_id": "b",
-                    "content": [text("Error TIMEOUT: too slow")],
-                    "is_error": True,
-                },
-                text("Never mind."),
-            ],
-        },
-    ]
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [text("noon")]},
+            {"type": "tool_result", "tool_use_id": "b", "content": [text("Error TIMEOUT: too slow")], "is_error": True},
+            text("Never mind.")]},
+    ]  # fmt: skip
 
 
 def test_no_blank_text_is_sent_and_neighbours_of_a_role_are_one_message() -> None:

@@ -104,18 +104,9 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
         "sessionIdleMs": 60000,
         "addresses": ["Forms.Corp.example:8443"],
         "protocol": "2025-11-25",
-        "tools": {
-            "t": {
-                "timeoutMs": 5,
-                "idleTimeoutMs": 4,
-                "executionClass": "repeatable",
-                "approval": "always",
-                "disabled": True,
-                "name": "u ",
-                "description": "Does it.",
-            }
-        },
-    }
+        "tools": {"t": {"timeoutMs": 5, "idleTimeoutMs": 4, "executionClass": "repeatable", "approval": "always",
+            "disabled": True, "name": "u ", "description": "Does it."}},
+    }  # fmt: skip
     assert one(tmp_path, {"url": URL, "callstream": options}).servers[0].options == ServerOptions(
         trust=True,
         approval=ApprovalPolicy.DESTRUCTIVE,

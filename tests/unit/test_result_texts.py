@@ -88,28 +88,22 @@ FOR_THE_USER = "The tool returned nothing for you: what it returned is shown to 
     ("blocks", "text"),
     [
         ([TextBlock("a"), TextBlock("b")], "a\nb"),
-        (
-            [TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n")],
-            "a\n[audio/wav, shown to the user]\n[n](u:1)",
-        ),
+        ([TextBlock("a"), MediaBlock("audio/wav", ""), LinkBlock("u:1", "n")],
+            "a\n[audio/wav, shown to the user]\n[n](u:1)"),
         ([LinkBlock("f:a", "a", "x/y", "what it is", "A file", 1200)], "[A file](f:a) (x/y, 1,200 bytes): what it is"),
-        (
-            [MediaBlock("application/pdf", "AAAA", "f:a")],
-            "[application/pdf f:a of 3 bytes: the user can download it, you cannot read it]",
-        ),
+        ([MediaBlock("application/pdf", "AAAA", "f:a")],
+            "[application/pdf f:a of 3 bytes: the user can download it, you cannot read it]"),
         ([TextBlock("both"), TextBlock("the user", user_only=True)], "both"),
         ([TextBlock("the user", user_only=True)], FOR_THE_USER),
         ([MediaBlock("image/png", "AAAA", user_only=True)], FOR_THE_USER),
         ([LinkBlock("u:1", "n", user_only=True)], FOR_THE_USER),
-        (
-            [TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail")],
-            'head\n[… 1,234 of 5,678 characters left out: call read_result with id "0a1b2c3d" and offset 4 …]\ntail',
-        ),
+        ([TextBlock("head"), CutBlock("0a1b2c3d", 4, 1234, 5678), TextBlock("tail")],
+            'head\n[… 1,234 of 5,678 characters left out: call read_result with id "0a1b2c3d" and offset 4 …]\ntail'),
         ([], "The tool returned nothing."),
         ([TextBlock("")], "The tool returned nothing."),
         ([TextBlock(" \n")], "The tool returned nothing."),
     ],
-)
+)  # fmt: skip
 def test_every_kind_of_content_has_a_text_for_the_model(blocks: list[ContentBlock], text: str) -> None:
     assert for_model(ToolOutcome(S.SUCCEEDED, tuple(blocks))) == text
 

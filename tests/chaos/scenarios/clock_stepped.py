@@ -31,19 +31,11 @@ class Form:
 
 FORMS = {
     # Without the grace one step forward takes calls in four runs of five: a renewal may come before the look.
-    Size.SHORT: Form(
-        (STEP_SECONDS, 0, -STEP_SECONDS, 0, STEP_SECONDS),
-        3.0,
-        Work(calls_per_turn=5, open_calls=20, longest_ms=2_000),
-        quick=True,
-    ),
-    Size.FULL: Form(
-        (STEP_SECONDS, 0, -STEP_SECONDS, 0) * 5,
-        20.0,
-        Work(calls_per_turn=10, open_calls=60, longest_ms=15_000),
-        quick=False,
-    ),
-}
+    Size.SHORT: Form((STEP_SECONDS, 0, -STEP_SECONDS, 0, STEP_SECONDS), 3.0,
+        Work(calls_per_turn=5, open_calls=20, longest_ms=2_000), quick=True),
+    Size.FULL: Form((STEP_SECONDS, 0, -STEP_SECONDS, 0) * 5, 20.0,
+        Work(calls_per_turn=10, open_calls=60, longest_ms=15_000), quick=False),
+}  # fmt: skip
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:

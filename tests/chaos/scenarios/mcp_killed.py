@@ -158,21 +158,11 @@ ROWS = (
     Row("HTTP server killed after the effect", Remote, after_the_effect, _unknown(OPEN, 1), _ran(2)),
     Row("HTTP server killed before the effect", Remote, before_the_effect, _unknown(OPEN, 1), _ran(2)),
     Row("HTTP server gone before the call", Remote, for_good, _failed(UNREACHED, 0), _failed(UNREACHED, 0)),
-    Row(
-        "HTTP server hangs after the effect",
-        Remote,
-        stands_still_after_the_effect,
-        _unknown(TIMEOUT, 1),
-        _failed(TIMEOUT, 1),
-    ),
-    Row(
-        "HTTP server hangs before the call",
-        Remote,
-        stands_still_before_the_call,
-        _unknown(TIMEOUT, 0),
-        _failed(TIMEOUT, 0),
-    ),
-)
+    Row("HTTP server hangs after the effect", Remote, stands_still_after_the_effect, _unknown(TIMEOUT, 1),
+        _failed(TIMEOUT, 1)),
+    Row("HTTP server hangs before the call", Remote, stands_still_before_the_call, _unknown(TIMEOUT, 0),
+        _failed(TIMEOUT, 0)),
+)  # fmt: skip
 
 
 def run(size: Size, folder: Path) -> Report:

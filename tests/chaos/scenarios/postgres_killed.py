@@ -54,17 +54,11 @@ class Form:
 
 
 FORMS = {
-    Size.SHORT: Form(
-        (Outage(0.3), Outage(4.0), Outage(1.0, engine=True)),
-        2.0,
-        Work(calls_per_turn=5, open_calls=15, longest_ms=2_000),
-    ),
-    Size.FULL: Form(
-        [Outage((0.2, 1.0, 2.5, 6.0, 15.0)[number % 5], engine=number % 6 == 5) for number in range(30)],
-        8.0,
-        Work(calls_per_turn=10, open_calls=40, longest_ms=6_000),
-    ),
-}
+    Size.SHORT: Form((Outage(0.3), Outage(4.0), Outage(1.0, engine=True)), 2.0,
+        Work(calls_per_turn=5, open_calls=15, longest_ms=2_000)),
+    Size.FULL: Form([Outage((0.2, 1.0, 2.5, 6.0, 15.0)[number % 5], engine=number % 6 == 5) for number in range(30)],
+        8.0, Work(calls_per_turn=10, open_calls=40, longest_ms=6_000)),
+}  # fmt: skip
 
 
 @dataclass

@@ -37,27 +37,11 @@ class Form:
 
 
 FORMS = {
-    Size.SHORT: Form(
-        500,
-        4,
-        Work(calls_per_turn=10, open_calls=30, longest_ms=1000),
-        kill_seconds=1.5,
-        spared=1,
-        aimed=True,
-        recovery_seconds=6,
-        quick=True,
-    ),
-    Size.FULL: Form(
-        10_000,
-        12,
-        Work(calls_per_turn=20, open_calls=200, longest_ms=600),
-        kill_seconds=1.0,
-        spared=0,
-        aimed=False,
-        recovery_seconds=3,
-        quick=False,
-    ),
-}
+    Size.SHORT: Form(500, 4, Work(calls_per_turn=10, open_calls=30, longest_ms=1000), kill_seconds=1.5, spared=1,
+        aimed=True, recovery_seconds=6, quick=True),
+    Size.FULL: Form(10_000, 12, Work(calls_per_turn=20, open_calls=200, longest_ms=600), kill_seconds=1.0, spared=0,
+        aimed=False, recovery_seconds=3, quick=False),
+}  # fmt: skip
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
