@@ -204,13 +204,7 @@ def requested(
     turn: Turn, call: ToolCall, mailbox: str = "mailbox", *, arguments: dict[str, Any] | None = None
 ) -> ToolCallRequested:
     return requests.requested(
-        correlation_id=call.correlation_id,
-        session_id=turn.session_id,
-        turn_id=turn.turn_id,
-        tool_call_id=call.tool_call_id,
-        tool_name=call.name,
-        arguments=arguments or {},
+        correlation_id=call.correlation_id, tool_call_id=call.tool_call_id, tool_name=call.name, deadline=1,
+        session_id=turn.session_id, turn_id=turn.turn_id, subject=turn.subject, arguments=arguments or {},
         mailbox=mailbox,
-        deadline=1,
-        subject=turn.subject,
-    )
+    )  # fmt: skip

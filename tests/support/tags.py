@@ -14,6 +14,10 @@ from tests.support.fakes.worker import tool
 
 DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in (TOOL_USE, FUNCTION_CALLS)}
 
+BLOCKS = {
+    "tool_use": "<tool_use><name>now</name></tool_use>",
+    "function_calls": '<function_calls><invoke name="now"></invoke></function_calls>',
+}
 NUMBERS = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}}
 FILE: dict[str, Any] = {
     "type": "object",

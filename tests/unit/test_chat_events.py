@@ -159,31 +159,19 @@ def test_an_event_has_the_fields_that_the_protocol_page_gives_it(event: TurnEven
     assert always <= set(data) <= always | sometimes
 
 
-@pytest.mark.parametrize("event", TOOL_STEPS, ids=lambda event: event.status)  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
-def test_a_step_of_a_tool_call_has_the_fields_that_the_protocol_page_gives_it(event: TurnEvent) -> None:
+@pytest.mark.parametrize("event", [*TOOL_STEPS, *APPROVAL_STEPS], ids=lambda event: event.status)  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]
+def test_a_step_of_a_call_and_of_an_approval_has_the_fields_that_the_protocol_page_gives_it(event: TurnEvent) -> None:
     _, data = encode(event)
-    [adds] = [row[1] for row in table("| status | adds |") if f"`{data['status']}`" in row[0]]
+    header = "| approval | adds |" if isinstance(event, ApprovalStep) else "| status | adds |"
+    [adds] = [row[1] for row in table(header) if f"`{data['status']}`" in row[0]]
     sent = set(data) - COMMON
-
-    optional = set(re.findall(r"`(\w+)`\?", adds))
-    named = {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", adds) if "." not in code}
-
-    assert named - optional <= sent <= named
-    assert set(data) >= COMMON
-
-
-@pytest.mark.parametrize("event", APPROVAL_STEPS, ids=lambda event: event.status)
-def test_a_step_of_an_approval_has_the_fields_that_the_protocol_page_gives_it(event: ApprovalStep) -> None:
-    _, data = encode(event)
-    [adds] = [row[1] for row in table("| approval | adds |") if f"`{data['status']}`" in row[0]]
-    sent = set(data) - COMMON
-    fields = adds.split(":")[0]
+    fields = adds.split(":")[0] if isinstance(event, ApprovalStep) else adds
     optional = set(re.findall(r"`(\w+)`\?", fields))
-    named = set(re.findall(r"`(\w+)`", fields)) - {policy.value for policy in ApprovalPolicy}
+    named = {re.split(r"[\s{]", code)[0] for code in re.findall(r"`(\w[^`]*)`", fields) if "." not in code}
+    named -= {policy.value for policy in ApprovalPolicy}
 
     assert named - optional <= sent <= named
     assert set(data) >= COMMON
-    assert {event.status for event in APPROVAL_STEPS} == set(ApprovalStatus)
 
 
 @promise("a reset names its cause")
@@ -191,6 +179,7 @@ def test_every_status_and_every_reason_is_on_the_protocol_page() -> None:
     statuses = PROTOCOL.split("The steps of a tool call: `")[1].split("`")[0]
 
     assert set(re.findall(r"\w+", statuses)) == {status.value for status in ToolStatus}
+    assert {event.status for event in APPROVAL_STEPS} == set(ApprovalStatus)
     assert {event.status for event in TOOL_STEPS} == set(ToolStatus)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
     reasons = PROTOCOL.split("`reason`: ")[1].split("|")[0]
     assert set(re.findall(r"`(\w+)`", reasons)) == {reason.value for reason in DoneReason}
@@ -234,30 +223,11 @@ def test_every_kind_of_event_in_the_outbox_has_a_stream_of_its_own() -> None:
 
 
 def test_facts_name_themselves_and_their_version_and_carry_no_arguments_and_no_results() -> None:
-    finished = ToolCallFinished(
-        correlation_id="c",
-        turn_id="t",
-        session_id="s",
-        subject="someone",
-        tool_name="a__b",
-        state="failed",
-        error_code="LOST",
-        duration_ms=1,
-        attempts=1,
-        at=2,
-    )
-    turn = TurnFinished(
-        turn_id="t",
-        session_id="s",
-        subject="someone",
-        reason="stop",
-        usage=TurnUsage(1, 2),
-        user_message="?",
-        assistant_message="!",
-        at=2,
-    )
+    of: dict[str, Any] = {"turn_id": "t", "session_id": "s", "subject": "someone", "at": 2}
+    call: dict[str, Any] = {"correlation_id": "c", "tool_name": "a__b", "state": "failed", "error_code": "LOST"}
 
-    tool_fact, turn_fact = msgspec.to_builtins(finished), msgspec.to_builtins(turn)
+    tool_fact = msgspec.to_builtins(ToolCallFinished(**of, **call, duration_ms=1, attempts=1))
+    turn_fact = msgspec.to_builtins(TurnFinished(**of, reason="stop", usage=TurnUsage(1, 2)))
     assert (tool_fact["eventType"], tool_fact["eventVersion"]) == (TOOL_CALL_FINISHED, 1)
     assert (turn_fact["eventType"], turn_fact["eventVersion"]) == (TURN_FINISHED, 1)
     assert not {"arguments", "result", "content", "outcome"} & set(tool_fact)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from callstream_runtime.settings_sources import fields_of
 from dialog_engine.config.http import is_loopback
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.context_tokens import context_tokens_of
@@ -12,15 +11,9 @@ from dialog_engine.llm.opening import rooms_of
 from dialog_engine.settings import Settings, load_settings
 from tests.marks import promise
 
+pytestmark = pytest.mark.usefixtures("nothing_is_set")
 MODEL = {"OPENAI_API_KEY": "hunter2"}
 SIGN_IN = {"OIDC_ISSUER": "https://login.example", "OIDC_CLIENT_ID": "page"}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
-    for name in fields_of(Settings):
-        monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.chdir(tmp_path)
 
 
 def load(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:

@@ -1,6 +1,5 @@
 """Calls as tags in text: replies of models, one per file of `tests/corpus/prompt`, cut into pieces in every way."""
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,10 @@ from typing import Any
 import pytest
 
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
-from tests.marks import exhaustive, promise
+from tests.marks import promise
 from tests.support.corpus import PromptCase, files_of, read_case
-from tests.support.tags import DIALECTS, calls_of, cut, read, text_of
+from tests.support.tags import BLOCKS, DIALECTS, calls_of, cut, read, text_of
 
-SHORT = 80
-"""The longest reply that is cut at every pair of places."""
 LONGEST_TAG = 24
 """A limit is tried at each of so many characters from a `<` on."""
 
@@ -45,7 +42,9 @@ each_group = pytest.mark.parametrize("names", GROUPS, ids=lambda names: f"{names
 def test_each_reply_of_the_corpus_gives_its_events(names: list[str]) -> None:
     for name in names:
         case = CASES[name]
-        assert [as_written(event, case) for event in case.read()] == case.events, name
+        whole = case.read()
+        assert [as_written(event, case) for event in whole] == case.events, name
+        assert case.read(*range(1, len(case.reply))) == whole, name
 
 
 def as_written(event: ChatEvent, case: Case) -> dict[str, Any]:
@@ -72,21 +71,6 @@ def as_written(event: ChatEvent, case: Case) -> dict[str, Any]:
 
 
 @promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
-@exhaustive("slow, and proved twice")
-@each_group
-def test_a_reply_gives_the_same_events_wherever_it_is_cut_into_pieces(names: list[str]) -> None:
-    for name in names:
-        case = CASES[name]
-        whole = case.read()
-        for place in range(1, len(case.reply)):
-            assert case.read(place) == whole, (name, place)
-        assert case.read(*range(1, len(case.reply))) == whole, name
-        if len(case.reply) <= SHORT:
-            for pair in itertools.combinations(range(1, len(case.reply)), 2):
-                assert case.read(*pair) == whole, (name, pair)
-
-
-@promise("prompt mode: both dialects and <tool_call>, no argument dropped, safe at every split, no tag ever shown")
 @each_group
 def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str]) -> None:
     for name in names:
@@ -101,10 +85,6 @@ def test_no_part_of_a_tag_is_shown_when_a_limit_cuts_a_reply_off(names: list[str
             assert shown.startswith(so_far) or "<thinking".startswith(so_far.lstrip()), (name, length)
 
 
-BLOCKS = {
-    "tool_use": "<tool_use><name>now</name></tool_use>",
-    "function_calls": '<function_calls><invoke name="now"></invoke></function_calls>',
-}
 QUOTED = {
     "backticks over lines": "So:\n`\n{}\n`",
     "backticks that open a paragraph": "`For example:\n{}\nand so on`",

@@ -31,7 +31,7 @@ from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, opened, says
 from tests.support.fakes.worker import tool
-from tests.support.tags import DIALECTS, TOOLS, calls_of, merged, read, text_of
+from tests.support.tags import BLOCKS, DIALECTS, TOOLS, calls_of, merged, read, text_of
 
 TURN = Turn("turn", "session", "subject")
 ADD = ToolCall("call_1", "id-1", "add", '{"a": 1, "b": 2}')
@@ -39,10 +39,6 @@ WRITE = ToolCall("call_2", "id-2", "write", '{"path": "a", "tags": ["</arguments
 BROKEN = ToolCall("call_3", "id-3", "add", '{"a": 1')
 
 dialects = pytest.mark.parametrize("dialect", [pytest.param(each, id=each.name) for each in DIALECTS.values()])
-BLOCKS = {
-    "tool_use": "<tool_use><name>now</name></tool_use>",
-    "function_calls": '<function_calls><invoke name="now"></invoke></function_calls>',
-}
 
 
 async def ask(

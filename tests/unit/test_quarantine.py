@@ -15,11 +15,11 @@ from dialog_engine.tool_calls.bounded_validation import validating
 from dialog_engine.tool_calls.exposure import search
 from dialog_engine.tool_calls.exposure.exposure import OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import MAX_REFUSED, Quarantine, refused_tool
-from dialog_engine.tool_calls.ports import OpenChat, ServerView, ToolDirectory
-from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
+from dialog_engine.tool_calls.ports import OpenChat
+from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
 from tests.support.fakes.models import Line, ScriptedModel, opened, says
-from tests.support.fakes.worker import FakeCatalog, tool
+from tests.support.fakes.worker import FakeDirectory, tool
 
 TOOLS = (tool("a__good"), tool("a__bad", {"type": "object", "properties": {"x": {"type": "array"}}}), tool("b__fine"))
 GOOD, BAD, FINE = TOOLS
@@ -163,27 +163,15 @@ async def test_the_number_of_refused_tools_per_request_is_bounded() -> None:
     assert asked == MAX_REFUSED + 1
 
 
-class Directory(FakeCatalog, ToolDirectory):
-    listed = (GOOD, BAD)
-
-    @property
-    def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalog(server="a", tools=self.listed), ServerState.READY, None, 1),)
-
-    @property
-    def workers(self) -> int:
-        return 1
-
-
 @promise("a tool with an invalid schema is left out, and the reason reported")
 async def test_the_directory_shows_refused_tools_with_model_and_reason() -> None:
     quarantine = Quarantine()
-    directory = OfferedTools(Directory(*TOOLS), quarantine)
+    directory = OfferedTools(FakeDirectory(*TOOLS), quarantine)
     assert directory.tools() == TOOLS
 
     await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
 
-    [view] = directory.servers
+    view, _ = directory.servers
     assert [entry.name for entry in view.catalog.tools] == ["a__good"]
     [refused] = view.refused
     assert (refused.tool, refused.model) == ("bad", "one")
@@ -194,19 +182,19 @@ async def test_the_directory_shows_refused_tools_with_model_and_reason() -> None
 
 async def test_a_tool_that_one_model_accepts_stays_in_the_catalog() -> None:
     quarantine = Quarantine()
-    directory = OfferedTools(Directory(*TOOLS), quarantine)
+    directory = OfferedTools(FakeDirectory(*TOOLS), quarantine)
     guarded(ScriptedModel(), "other", quarantine)
 
     await ask(quarantine, ScriptedModel(complaint("a__bad"), says("Hello")))
 
-    [view] = directory.servers
+    view, _ = directory.servers
     assert [entry.name for entry in view.catalog.tools] == ["a__good", "a__bad"]
     assert [(refused.tool, refused.model) for refused in view.refused] == [("bad", "one")]
     assert directory.tools() == TOOLS
 
 
 async def test_where_no_model_is_asked_nothing_is_refused() -> None:
-    assert OfferedTools(Directory(*TOOLS), Quarantine()).tools() == TOOLS
+    assert OfferedTools(FakeDirectory(*TOOLS), Quarantine()).tools() == TOOLS
 
 
 async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offered_until_it_changes() -> None:
@@ -216,9 +204,7 @@ async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offere
         "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {}},
     }
     slow, other = tool("slow__one", doubling), tool("slow__two")
-    directory = Directory(slow, other)
-    directory.listed = (slow, other)
-    offered_tools = OfferedTools(directory, Quarantine())
+    offered_tools = OfferedTools(FakeDirectory(slow, other), Quarantine())
     assert offered_tools.tools() == (slow, other)
 
     assert "takes too long" in (await validating(validate, slow, {}, 0.05) or "")
@@ -230,4 +216,4 @@ async def test_a_tool_whose_schema_takes_too_long_is_listed_and_no_longer_offere
     assert view.catalog.tools == (other,)
 
     mended = tool("slow__one")
-    assert OfferedTools(Directory(mended), Quarantine()).tools() == (mended,)
+    assert OfferedTools(FakeDirectory(mended), Quarantine()).tools() == (mended,)

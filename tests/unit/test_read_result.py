@@ -63,27 +63,22 @@ async def test_results_of_other_sessions_and_users_cannot_be_read() -> None:
             assert refused.error.message == f"there is no result {name!r} in this conversation. No result here was cut."
 
 
-async def test_an_unknown_id_is_answered_with_existing_ones() -> None:
+async def test_an_unknown_id_is_answered_with_existing_ones_and_an_offset_past_the_end_with_the_length() -> None:
     model = scripted()
     async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
         turn, name, _ = await cut(engine, model)
-        for wrong in ("00000000", "%%%%%%%%", "________"):
-            refused = await reader(engine).answer(turn, {"id": wrong})
-            assert refused.error is not None
-            assert refused.error.code == "RESOURCE_NOT_FOUND"
-            assert f'Results that can be read: "{name}" of logs__read.' in refused.error.message
-
-
-async def test_an_offset_past_the_end_is_answered_with_the_length() -> None:
-    model = scripted()
-    async with FakeEngine(model, tools=SHELF, worker=FakeWorker(LONG)) as engine:
-        turn, name, _ = await cut(engine, model)
-        refused = await reader(engine).answer(turn, {"id": name, "offset": len(LINES)})
+        for wrong, code, words in (
+            *(
+                ({"id": wrong}, "RESOURCE_NOT_FOUND", f'"{name}" of logs__read.')
+                for wrong in ("0" * 8, "%" * 8, "_" * 8)
+            ),
+            ({"id": name, "offset": len(LINES)}, "INVALID_ARGUMENTS", f"has {len(LINES)} characters"),
+        ):
+            refused = (await reader(engine).answer(turn, wrong)).error
+            assert refused is not None
+            assert refused.code == code
+            assert words in refused.message
         last = await reader(engine).answer(turn, {"id": name, "offset": len(LINES) - 1})
-
-    assert refused.error is not None
-    assert refused.error.code == "INVALID_ARGUMENTS"
-    assert f"has {len(LINES)} characters" in refused.error.message
     assert last.state is CallState.SUCCEEDED
 
 

@@ -11,10 +11,10 @@ from dialog_engine.model import Choice, Turn
 from dialog_engine.tool_calls.exposure.allowed import ToolFilters
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.pipeline import TurnContext
-from dialog_engine.tool_calls.ports import ServerView, ToolDirectory
+from dialog_engine.tool_calls.ports import ToolDirectory
 from dialog_engine.tool_calls.processors import ToolPreparation
 from dialog_engine.tool_calls.resource_tools import NOTES, ListResources, ReadResource, ResourceReader
-from plugins_contract.catalog import ResourceEntry, ServerCatalog, ServerState
+from plugins_contract.catalog import ResourceEntry
 from plugins_contract.choice import ToolChoice
 from plugins_contract.encryption import Cipher, open_request, seal_request
 from plugins_contract.errors import ErrorCode
@@ -25,7 +25,7 @@ from plugins_contract.rights import Rights
 from plugins_mcp.decisions import refusal
 from tests.marks import promise
 from tests.support.fakes.models import MemoryBand, ScriptedModel
-from tests.support.fakes.worker import FakeCatalog, tool
+from tests.support.fakes.worker import FakeCatalog, FakeDirectory, tool
 from tests.support.handling import DONE, Bench, delivery, gives
 
 
@@ -132,20 +132,11 @@ PAGES = ResourceEntry(uri="notes://pages", name="Pages", description="All pages.
 SECRET = ResourceEntry(uri="notes://secret/key", name="Key")
 
 
-class Library(FakeCatalog, ToolDirectory):
+class Library(FakeDirectory):
     """A server with two resources, or these, and one tool."""
 
     def __init__(self, *resources: ResourceEntry) -> None:
-        super().__init__(tool("notes__add"))
-        self.resources = resources or (PAGES, SECRET)
-
-    @property
-    def servers(self) -> tuple[ServerView, ...]:
-        return (ServerView(ServerCatalog(server="notes", resources=self.resources), ServerState.READY, None, 1),)
-
-    @property
-    def workers(self) -> int:
-        return 1
+        super().__init__(tool("notes__add"), resources=resources or (PAGES, SECRET))
 
     def has_resources(self) -> bool:
         return True

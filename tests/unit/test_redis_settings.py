@@ -9,9 +9,8 @@ import pytest
 
 from callstream_runtime.connections import blocking_client, command_client, thread_client
 from callstream_runtime.settings import Login, RedisAddress, RedisSettings, ServiceSettings, Tls, parse_redis_url
-from callstream_runtime.settings_sources import fields_of, read_settings, readable_by_all
+from callstream_runtime.settings_sources import read_settings, readable_by_all
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.settings import Settings as EngineSettings
 from dialog_engine.settings import load_settings
 from plugins_mcp.config import Settings as WorkerSettings
 from plugins_mcp.config import load_operator_settings
@@ -31,12 +30,8 @@ PROGRAMS: tuple[Callable[[], RedisSettings], ...] = (load_engine, load_worker, l
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No `.env`, and nothing but what each program cannot do without."""
-    monkeypatch.chdir(tmp_path)
-    for kind in (EngineSettings, WorkerSettings):
-        for name in fields_of(kind):
-            monkeypatch.delenv(name.upper(), raising=False)
+def necessary(nothing_is_set: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What each program cannot do without."""
     monkeypatch.setenv("OPENAI_API_KEY", "key")
     monkeypatch.setenv("MCP_SERVER_ENDPOINT", "http://127.0.0.1:9/mcp")
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,9 +14,9 @@ from dialog_engine.model import ApprovalStep, Choice, ToolMessage, ToolStatus
 from dialog_engine.tool_calls.exposure.allowed import MOST_KEPT, ToolFilters
 from dialog_engine.tool_calls.exposure.exposure import Exposure, ExposureMode, OfferedTools
 from dialog_engine.tool_calls.exposure.quarantine import Quarantine
-from dialog_engine.tool_calls.ports import RefusedTool, ServerView, ToolDirectory
+from dialog_engine.tool_calls.ports import RefusedTool, ServerView
 from dialog_engine.tool_calls.values import Approve
-from plugins_contract.catalog import ApprovalPolicy, Quarantined, ServerCatalog, ServerState
+from plugins_contract.catalog import ApprovalPolicy, Quarantined
 from plugins_contract.choice import ToolChoice
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
@@ -23,7 +24,7 @@ from plugins_contract.rights import Rights
 from tests.marks import promise
 from tests.support.fakes.engine import FakeEngine, is_step
 from tests.support.fakes.models import ScriptedModel, asks, says
-from tests.support.fakes.worker import Execution, FakeCatalog, FakeWorker, succeeded, tool
+from tests.support.fakes.worker import Execution, FakeDirectory, FakeWorker, succeeded, tool
 from tests.support.fakes.worker import gives as gives_tool
 from tests.support.handling import DONE, Bench, gives
 
@@ -111,27 +112,11 @@ READ, WRITE, NOW = (tool(name) for name in ("files__read", "files__write", "time
 ONLY_READ = Choice(tools=ToolChoice(servers=("files",), deny=("*/write",)))
 
 
-class Directory(FakeCatalog, ToolDirectory):
+class Directory(FakeDirectory):
     @property
     def servers(self) -> tuple[ServerView, ...]:
-        return tuple(
-            ServerView(
-                ServerCatalog(
-                    server=server,
-                    tools=tuple(each for each in self.tools() if each.server == server),
-                    quarantined=(Quarantined(tool="write", reason="bad"), Quarantined(tool="read", reason="bad")),
-                ),
-                ServerState.READY,
-                None,
-                1,
-                refused=(RefusedTool("write", "m", "bad"), RefusedTool("read", "m", "bad")),
-            )
-            for server in ("files", "time")
-        )
-
-    @property
-    def workers(self) -> int:
-        return 1
+        refused = RefusedTool("write", "m", "bad"), RefusedTool("read", "m", "bad")
+        return tuple(replace(view, refused=refused) for view in super().servers)
 
 
 class Place:
@@ -141,7 +126,8 @@ class Place:
         self.path = folder / "rights.toml"
         self.now = 0.0
         self.write('[[allow]]\nsubjects = ["ann"]\ntools = ["files/read"]')
-        self.directory = Directory(READ, WRITE, NOW)
+        bad = tuple(Quarantined(tool=name, reason="bad") for name in ("write", "read"))
+        self.directory = Directory(READ, WRITE, NOW, quarantined=bad)
         rights = WatchedFile(self.path, Rights, Rights(b""), now=lambda: self.now)
         self.tools = OfferedTools(self.directory, Quarantine(), ToolFilters(rights))
 

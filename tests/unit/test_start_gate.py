@@ -42,21 +42,23 @@ def test_it_waits_for_servers_that_were_neither_reached_nor_failed(
     assert gate.opened([READY, view], workers=1, redis=True) is opened
 
 
-def test_it_waits_for_servers_for_a_bounded_time(gate: StartGate, watch: HandClock) -> None:
-    watch.now += WAIT_SECONDS - 0.1
-    assert not gate.opened([STARTING], workers=1, redis=True)
-    watch.now += 0.1
-    assert gate.opened([STARTING], workers=1, redis=True)
-
-
-@pytest.mark.parametrize(("workers", "redis"), [(0, True), (0, False), (1, False)])
-def test_it_waits_for_redis_and_a_first_worker_for_a_short_time_only(
-    gate: StartGate, watch: HandClock, workers: int, redis: bool
+@pytest.mark.parametrize(
+    ("seconds", "workers", "redis"),
+    [
+        (WAIT_SECONDS, 1, True),
+        (FIRST_WORKER_SECONDS, 0, True),
+        (FIRST_WORKER_SECONDS, 0, False),
+        (FIRST_WORKER_SECONDS, 1, False),
+    ],
+)
+def test_it_waits_for_servers_and_a_shorter_time_for_redis_and_a_first_worker(
+    gate: StartGate, watch: HandClock, seconds: float, workers: int, redis: bool
 ) -> None:
-    watch.now += FIRST_WORKER_SECONDS - 0.1
-    assert not gate.opened([], workers=workers, redis=redis)
+    servers = [STARTING] if workers and redis else []
+    watch.now += seconds - 0.1
+    assert not gate.opened(servers, workers=workers, redis=redis)
     watch.now += 0.1
-    assert gate.opened([], workers=workers, redis=redis)
+    assert gate.opened(servers, workers=workers, redis=redis)
 
 
 def test_a_worker_that_appears_late_has_the_whole_time_to_list_its_servers(gate: StartGate, watch: HandClock) -> None:

@@ -61,13 +61,8 @@ async def test_a_call_is_run_under_its_lease_and_its_result_is_written_with_its_
 
     await bench.handle(look)
     ((fence, outcome, dead),) = bench.ledger.outcomes
-    assert (fence, outcome.state, outcome.content, outcome.attempts) == (
-        7,
-        CallState.SUCCEEDED,
-        (TextBlock("done"),),
-        1,
-    )
-    assert dead == ""
+    said = (outcome.state, outcome.content, outcome.attempts)
+    assert (fence, *said, dead) == (7, CallState.SUCCEEDED, (TextBlock("done"),), 1, "")
     assert bench.server.calls == [
         {"tool": "add", "arguments": {"a": 1}, "timeout_s": 30.0, "meta": {"traceparent": "00-1-2-01"}}
     ]
@@ -432,7 +427,6 @@ async def test_a_worker_that_ends_gives_back_what_was_not_sent(
 
 async def test_a_worker_that_ends_while_redis_is_away_does_not_wait_for_it() -> None:
     bench = Bench(shutdown_write_seconds=0.2)
-    bench.ledger.away = 0
     bench.server.behaviours = [hangs]
     work = asyncio.create_task(bench.handler.handle(delivery()))
     await wait_until(lambda: bench.server.calls)

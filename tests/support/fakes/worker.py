@@ -15,11 +15,12 @@ from dialog_engine.model import (
     ToolCall,
     Turn,
 )
-from dialog_engine.tool_calls.ports import ToolCalls, ToolSource
-from plugins_contract.catalog import ToolEntry
+from dialog_engine.tool_calls.ports import ServerView, ToolCalls, ToolDirectory, ToolSource
+from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState, TextBlock, ToolError, ToolOutcome
+from tests.support.requests import requested
 
 
 def tool(name: str, schema: dict[str, Any] | None = None, **fields: Any) -> ToolEntry:
@@ -41,6 +42,26 @@ class FakeCatalog(ToolSource):
 
     def find(self, name: str) -> ToolEntry | ToolError:
         return self._tools.get(name) or ToolError(ErrorCode.TOOL_NOT_FOUND, f"there is no tool {name!r}")
+
+
+class FakeDirectory(FakeCatalog, ToolDirectory):
+    """The servers of these tools, of which one worker reports. `listed` is what else their catalogs say."""
+
+    def __init__(self, *tools: ToolEntry, **listed: Any) -> None:
+        super().__init__(*tools)
+        self._listed = listed
+
+    @property
+    def servers(self) -> tuple[ServerView, ...]:
+        return tuple(self._view(name) for name in dict.fromkeys(each.server for each in self.tools()))
+
+    def _view(self, server: str) -> ServerView:
+        tools = tuple(each for each in self.tools() if each.server == server)
+        return ServerView(ServerCatalog(server=server, tools=tools, **self._listed), ServerState.READY, None, 1)
+
+    @property
+    def workers(self) -> int:
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +117,12 @@ class FakeWorker(ToolCalls):
     def request(
         self, turn: Turn, call: ToolCall, tool: ToolEntry, arguments: dict[str, Any], approved_by: str = ""
     ) -> ToolCallRequested:
-        return ToolCallRequested(
-            correlation_id=call.correlation_id,
-            session_id=turn.session_id,
-            turn_id=turn.turn_id,
-            turn=turn.epoch,
-            tool_call_id=call.tool_call_id,
-            tool_name=call.tool_name,
-            server=tool.server,
-            tool=tool.tool,
-            arguments=arguments,
-            response_channel=f"responses:{call.correlation_id}",
-            mailbox="mailbox",
-            deadline=_now_ms() + (tool.timeout_ms or 60_000),
-            execution_class=tool.execution_class,
-            subject=turn.subject,
-            roles=turn.roles,
-            traceparent=turn.traceparent,
-        )
+        return requested(
+            correlation_id=call.correlation_id, tool_call_id=call.tool_call_id, tool_name=call.tool_name,
+            session_id=turn.session_id, turn_id=turn.turn_id, turn=turn.epoch, subject=turn.subject, roles=turn.roles,
+            traceparent=turn.traceparent, server=tool.server, tool=tool.tool, execution_class=tool.execution_class,
+            arguments=arguments, deadline=_now_ms() + (tool.timeout_ms or 60_000),
+        )  # fmt: skip
 
     async def run(self, requests: Sequence[ToolCallRequested], *, late: bool = False) -> AsyncGenerator[CallUpdate]:
         inbox: asyncio.Queue[CallUpdate] = asyncio.Queue()
