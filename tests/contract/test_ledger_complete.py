@@ -143,8 +143,10 @@ async def test_the_mailbox_entry_has_the_payload_up_to_16_kib(bench: Bench, size
 @pytest.mark.guard("common", "'XADD', channel, 'MAXLEN', '~', 256,", "'XADD', channel,")
 async def test_mailbox_and_channel_are_trimmed_and_the_terminal_entry_stays(bench: Bench) -> None:
     delivery, fence = await bench.running()
-    for step in range(5_000):
-        await bench.worker.progress(delivery.request, fence, CallProgress(step))
+    fill = "for _ = 1, 5000 do redis.call('XADD', KEYS[1], '*', 'reply', '') end"
+    for key in (bench.keys.mailbox(ENGINE), delivery.request.response_channel):
+        await bench.command("EVAL", fill, 1, key)
+    await bench.worker.progress(delivery.request, fence, CallProgress(1))
     large = answered("x" * 100_000)
     await bench.worker.complete(delivery, fence, large)
 

@@ -26,15 +26,14 @@ class Form:
     offsets: Sequence[int]
     pause_seconds: float
     work: Work
-    quick: bool
 
 
 FORMS = {
     # Without the grace one step forward takes calls in four runs of five: a renewal may come before the look.
     Size.SHORT: Form((STEP_SECONDS, 0, -STEP_SECONDS, 0, STEP_SECONDS), 3.0,
-        Work(calls_per_turn=5, open_calls=20, longest_ms=2_000), quick=True),
+        Work(calls_per_turn=5, open_calls=20, longest_ms=2_000)),
     Size.FULL: Form((STEP_SECONDS, 0, -STEP_SECONDS, 0) * 5, 20.0,
-        Work(calls_per_turn=10, open_calls=60, longest_ms=15_000), quick=False),
+        Work(calls_per_turn=10, open_calls=60, longest_ms=15_000)),
 }  # fmt: skip
 
 
@@ -45,7 +44,7 @@ def run(size: Size, folder: Path, *, source: str = "") -> Report:
         folder,
         form.work,
         workers=2,
-        quick=form.quick,
+        quick=size is Size.SHORT,
         source=source,
         redis_env=clock.environment,
         engine_env={"MCP_REQUEST_TIMEOUT_MS": str(DEADLINE_MS)},

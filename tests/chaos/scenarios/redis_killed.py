@@ -48,20 +48,16 @@ class Form:
     pause_seconds: float
     workers: int
     work: Work
-    quick: bool
 
 
 FORMS = {
-    Size.SHORT: Form(
-        (Outage(0.3), Outage(4.5)), 5.0, 9.0, 2, Work(calls_per_turn=10, open_calls=30, longest_ms=2_000), quick=True
-    ),
+    Size.SHORT: Form((Outage(0.3), Outage(4.5)), 5.0, 9.0, 2, Work(calls_per_turn=10, open_calls=30, longest_ms=2_000)),
     Size.FULL: Form(
         [Outage(15.0 if number % 6 == 5 else 0.5 * (number % 6), graceful=number % 10 == 9) for number in range(33)],
         15.0,
         15.0,
         4,
         Work(calls_per_turn=10, open_calls=60, longest_ms=4_000),
-        quick=False,
     ),
 }
 
@@ -83,7 +79,7 @@ def run(
         folder,
         form.work,
         workers=form.workers,
-        quick=form.quick,
+        quick=size is Size.SHORT,
         source=source,
         redis_options=redis_options,
         **engines_on(store),

@@ -34,18 +34,17 @@ class Form:
     engine_seconds: float
     usage_seconds: float
     work: Work
-    quick: bool
 
 
 FORMS = {
-    Size.SHORT: Form(15, 4, 8, 2, Work(calls_per_turn=5, open_calls=10, longest_ms=300), quick=True),
-    Size.FULL: Form(20 * 60, 15, 180, 10, Work(calls_per_turn=10, open_calls=20, longest_ms=1_500), quick=False),
+    Size.SHORT: Form(15, 4, 8, 2, Work(calls_per_turn=5, open_calls=10, longest_ms=300)),
+    Size.FULL: Form(20 * 60, 15, 180, 10, Work(calls_per_turn=10, open_calls=20, longest_ms=1_500)),
 }
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
     form = FORMS[size]
-    with trial(folder, form.work, workers=3, quick=form.quick, source=source) as under_fire:
+    with trial(folder, form.work, workers=3, quick=size is Size.SHORT, source=source) as under_fire:
         counts, restarts, earlier = _roll(under_fire, form)
         history = under_fire.judge(earlier=earlier)
         _judge_growth(under_fire, counts, history, flat=size is Size.FULL)

@@ -33,21 +33,20 @@ class Form:
     spared: int
     aimed: bool
     recovery_seconds: float
-    quick: bool
 
 
 FORMS = {
     Size.SHORT: Form(500, 4, Work(calls_per_turn=10, open_calls=30, longest_ms=1000), kill_seconds=1.5, spared=1,
-        aimed=True, recovery_seconds=6, quick=True),
+        aimed=True, recovery_seconds=6),
     Size.FULL: Form(10_000, 12, Work(calls_per_turn=20, open_calls=200, longest_ms=600), kill_seconds=1.0, spared=0,
-        aimed=False, recovery_seconds=3, quick=False),
+        aimed=False, recovery_seconds=3),
 }  # fmt: skip
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
     form = FORMS[size]
     with trial(
-        folder, form.work, workers=form.workers, calls=form.calls, quick=form.quick, source=source
+        folder, form.work, workers=form.workers, calls=form.calls, quick=size is Size.SHORT, source=source
     ) as under_fire:
         _kill_until_begun(under_fire, form)
         recoveries = _recoveries(under_fire, under_fire.judge())

@@ -30,21 +30,18 @@ class Form:
     takeover_seconds: float
     workers: int
     work: Work
-    quick: bool
 
 
 # Calls that run for longer than a lease: who took one over is still at it when its first worker wakes up.
 FORMS = {
-    Size.SHORT: Form(
-        3, 3, 4.0, 20.0, 5, Work(calls_per_turn=6, open_calls=40, shortest_ms=3_000, longest_ms=4_500), quick=True
-    ),
-    Size.FULL: Form(100, 4, 30.0, 0.0, 8, Work(calls_per_turn=10, open_calls=60, longest_ms=25_000), quick=False),
+    Size.SHORT: Form(3, 3, 4.0, 20.0, 5, Work(calls_per_turn=6, open_calls=40, shortest_ms=3_000, longest_ms=4_500)),
+    Size.FULL: Form(100, 4, 30.0, 0.0, 8, Work(calls_per_turn=10, open_calls=60, longest_ms=25_000)),
 }
 
 
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
     form = FORMS[size]
-    with trial(folder, form.work, workers=form.workers, quick=form.quick, source=source) as under_fire:
+    with trial(folder, form.work, workers=form.workers, quick=size is Size.SHORT, source=source) as under_fire:
         busy_elsewhere = _stop_and_wake(under_fire, form)
         history = under_fire.judge()
         under_fire.figures |= {
