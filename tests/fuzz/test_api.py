@@ -28,7 +28,7 @@ from tests.marks import promise
 
 pytestmark = [
     # The engine runs in this process and uses `random`, while Hypothesis makes requests in a thread.
-    pytest.mark.filterwarnings("ignore:Do not use the `random` module"),
+    pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 ]
 
 KEY = "a-key-of-sixteen-characters"

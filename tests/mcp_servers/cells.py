@@ -234,21 +234,7 @@ def _body(path: str, answer: Any) -> Json:
 
 
 CELLS: dict[str, Cell] = {
-    "connect": connect,
-    "tools": tools,
-    "call": call,
-    "error": error,
-    "image": image,
-    "structured": structured,
-    "progress": progress,
-    "form": form,
-    "URL": url,
-    "resource": resource,
-    "prompt": prompt,
-    "completion": completion,
-    "update": update,
-    "cancel": cancel,
-    "hang": hang,
-    "kill in a call": kill,
-    "restart": restart,
-}
+    "connect": connect, "tools": tools, "call": call, "error": error, "image": image, "structured": structured,
+    "progress": progress, "form": form, "URL": url, "resource": resource, "prompt": prompt, "completion": completion,
+    "update": update, "cancel": cancel, "hang": hang, "kill in a call": kill, "restart": restart,
+}  # fmt: skip

@@ -59,9 +59,7 @@ def _openai_delta(**delta: Any) -> bytes:
 
 
 def _anthropic_text(words: str) -> bytes:
-    return anthropic_sse(
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}},
-    )
+    return anthropic_sse({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": words}})
 
 
 _STOPPED = openai_sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
@@ -101,9 +99,7 @@ PROTOCOLS = {
         call=anthropic_sse({"type": "content_block_start", "index": 1, "content_block": _CALL}),
         thought=anthropic_sse({"type": "content_block_start", "index": 1, "content_block": _THOUGHT}),
         ping=anthropic_sse({"type": "ping"}),
-        error=lambda words: anthropic_sse(
-            {"type": "error", "error": {"type": "overloaded_error", "message": words}},
-        ),
+        error=lambda words: anthropic_sse({"type": "error", "error": {"type": "overloaded_error", "message": words}}),
         usage=lambda read, written: anthropic_sse(
             {"type": "message_delta", "delta": {}, "usage": {"input_tokens": read, "output_tokens": written}}
         ),

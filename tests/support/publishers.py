@@ -11,9 +11,7 @@ class FakePublisher(Publisher):
     """Nothing is unmarked and every notification is ignored, unless a test says otherwise."""
 
     def __init__(
-        self,
-        begun: Callable[[str], None] = lambda _: None,
-        unmarked: Callable[[], Collection[str]] = frozenset[str],
+        self, begun: Callable[[str], None] = lambda _: None, unmarked: Callable[[], Collection[str]] = frozenset[str]
     ) -> None:
         self._begun = begun
         self._unmarked = unmarked

@@ -43,8 +43,7 @@ class LocalServer:
         """Start it and wait until it answers PING."""
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder), "--save", ""]
         self._process = Process(
-            [self._binary, *options, "--appendonly", "yes", "--loglevel", "warning", *self._options],
-            env=self._env,
+            [self._binary, *options, "--appendonly", "yes", "--loglevel", "warning", *self._options], env=self._env
         )
         try:
             self._process.wait_ready(lambda: answers_ping(self.url))

@@ -107,31 +107,18 @@ def test_the_digest_does_not_depend_on_the_order_of_keys() -> None:
 
 
 def names_of(keys: Keys) -> set[str]:
-    named = {
-        keys.call("i"),
-        keys.response("i"),
-        keys.mailbox("e"),
-        keys.turn("t"),
-        keys.catalog_of("s"),
-        keys.requests_of("a"),
+    named = {keys.call("i"), keys.response("i"), keys.mailbox("e"), keys.turn("t"), keys.catalog_of("s")}
+    return named | {
+        *(keys.requests_of("a"), keys.requests, keys.dead, keys.control, keys.catalog, keys.route("events.ltm"))
     }
-    return named | {keys.requests, keys.dead, keys.control, keys.catalog, keys.route("events.ltm")}
 
 
 def test_keys_are_distinct_and_as_documented() -> None:
     assert names_of(Keys()) == {
-        "events.plugins",
-        "events.plugins.dead",
-        "plugins.calls:i",
-        "rpc.plugins.responses:i",
-        "rpc.plugins.mailbox:e",
-        "rpc.plugins.requests:a",
-        "plugins.control",
-        "plugins.catalog",
-        "plugins.catalog:s",
-        "dialog.turns:t",
+        "events.plugins", "events.plugins.dead", "plugins.calls:i", "rpc.plugins.responses:i", "rpc.plugins.mailbox:e",
+        "rpc.plugins.requests:a", "plugins.control", "plugins.catalog", "plugins.catalog:s", "dialog.turns:t",
         "events.ltm",
-    }
+    }  # fmt: skip
 
 
 def test_a_prefix_goes_in_front_of_every_key() -> None:

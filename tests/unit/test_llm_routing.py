@@ -100,18 +100,11 @@ def test_models_that_cool_down_are_asked_last(chosen: str, fallbacks: str, resti
 
 @promise("another model is asked before any text reached the user")
 @pytest.mark.parametrize(
-    "error",
-    [
-        LLMUnavailableError("x"),
-        LLMOverloadedError("x"),
-        LLMStreamBrokenError("x"),
-        LLMRateLimitedError("x"),
-        LLMQuotaError("x"),
-    ],
+    "kind", [LLMUnavailableError, LLMOverloadedError, LLMStreamBrokenError, LLMRateLimitedError, LLMQuotaError]
 )
-async def test_the_next_one_answers_for_a_model_that_cannot(error: LLMError) -> None:
+async def test_the_next_one_answers_for_a_model_that_cannot(kind: type[LLMError]) -> None:
     world = World("b", "c")
-    world.plan["a"] = world.plan["b"] = [error]
+    world.plan["a"] = world.plan["b"] = [kind("x")]
     assert await world.ask() == [AnsweredBy("c"), TextDelta("c"), END]
     assert world.asked == world.closed == ["a", "b", "c"]
 

@@ -73,29 +73,23 @@ ADDS = FakeCatalog(tool("demo__add"), tool("other__add"), tool("other__sub"), to
 
 @promise("the name of a tool at its server is enough where one server has it; else the error lists them")
 @pytest.mark.parametrize(
-    ("name", "found"),
-    [("sub", "other__sub"), ("other__sub", "other__sub"), ("x", "add__x"), ("other__add", "other__add")],
+    ("name", "arguments", "found"),
+    [
+        ("sub", "{}", "other__sub"),
+        ("other__sub", "{}", "other__sub"),
+        ("x", "{}", "add__x"),
+        ("other__add", "{}", "other__add"),
+        ("add", "{broken", "several servers have a tool 'add': call demo__add or other__add"),
+        ("y", "{broken", "there is no tool 'y'"),
+    ],
 )
-def test_the_bare_name_of_a_tool_that_one_server_has_is_that_tool(name: str, found: str) -> None:
-    match plan(ToolCall("call_1", "id", name, "{}"), ADDS):
+def test_the_bare_name_of_a_tool_that_one_server_has_is_that_tool(name: str, arguments: str, found: str) -> None:
+    match plan(ToolCall("call_1", "id", name, arguments), ADDS):
         case Runnable(call=call, tool=entry):
             assert (call.name, entry.name) == (found, found)
-        case other:
-            raise AssertionError(other)
-
-
-@promise("the name of a tool at its server is enough where one server has it; else the error lists them")
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("add", "several servers have a tool 'add': call demo__add or other__add"), ("y", "there is no tool 'y'")],
-)
-def test_the_bare_name_of_tools_of_several_servers_is_answered_with_their_names(name: str, words: str) -> None:
-    match plan(ToolCall("call_1", "id", name, "{broken"), ADDS):
-        case Unrunnable(outcome=outcome) if outcome.error:
-            assert outcome.error.code is ErrorCode.TOOL_NOT_FOUND
-            assert words in outcome.error.message
-        case other:
-            raise AssertionError(other)
+        case Unrunnable(outcome=outcome):
+            assert outcome.error is not None
+            assert (outcome.error.code, found in outcome.error.message) == (ErrorCode.TOOL_NOT_FOUND, True)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from dialog_engine.model import (
-    ChatEvent,
-    ChatRequest,
-    FinishReason,
-    StreamEnd,
-    TextDelta,
-    ToolCallEvent,
-    Usage,
-)
+from dialog_engine.model import ChatEvent, ChatRequest, FinishReason, StreamEnd, TextDelta, ToolCallEvent, Usage
 from dialog_engine.sideband import ModelStream, SideBand
 from dialog_engine.tool_calls.ports import OpenChat
 

@@ -6,15 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any
 
-from dialog_engine.model import (
-    CallAnswered,
-    CallProgressed,
-    CallQueued,
-    CallRunning,
-    CallUpdate,
-    ToolCall,
-    Turn,
-)
+from dialog_engine.model import CallAnswered, CallProgressed, CallQueued, CallRunning, CallUpdate, ToolCall, Turn
 from dialog_engine.tool_calls.ports import ServerView, ToolCalls, ToolDirectory, ToolSource
 from plugins_contract.catalog import ServerCatalog, ServerState, ToolEntry
 from plugins_contract.errors import ErrorCode
