@@ -24,6 +24,7 @@ from plugins_mcp.mcp import Ambiguous, Answered, CallResult, NotSent, Rejected, 
 from tests.marks import promise
 
 ONCE, REPEATABLE = ExecutionClass.ONCE, ExecutionClass.REPEATABLE
+FAILED, UNKNOWN = CallState.FAILED, CallState.UNKNOWN
 GONE = Ambiguous("gone")
 NEVER_LEFT = NotSent("refused")
 BUSY = RetryLater("503", 1.0)
@@ -39,56 +40,34 @@ def answered(text: str, *, is_error: bool = False) -> Answered:
 
 @promise("only what is safe is retried, with back-off and Retry-After")
 @pytest.mark.parametrize(
-    ("result", "execution_class", "retried"),
+    ("result", "execution_class", "retried", "state", "code"),
     [
-        (NEVER_LEFT, ONCE, True),
-        (NEVER_LEFT, REPEATABLE, True),
-        (BUSY, ONCE, True),
-        (BUSY, REPEATABLE, True),
-        (GONE, ONCE, False),
-        (GONE, REPEATABLE, True),
-        (TimedOut(), ONCE, False),
-        (TimedOut(), REPEATABLE, False),
-        (TimedOut(sent=False), ONCE, False),
-        (TimedOut(sent=False), REPEATABLE, False),
-        (Rejected(ErrorCode.INVALID_ARGUMENTS, "no"), ONCE, False),
-        (Rejected(ErrorCode.INVALID_ARGUMENTS, "no"), REPEATABLE, False),
-        (answered("done"), ONCE, False),
-        (answered("done"), REPEATABLE, False),
-        (answered("failed", is_error=True), ONCE, False),
-        (answered("failed", is_error=True), REPEATABLE, False),
+        (NEVER_LEFT, ONCE, True, FAILED, ErrorCode.NETWORK_ERROR),
+        (NEVER_LEFT, REPEATABLE, True, FAILED, ErrorCode.NETWORK_ERROR),
+        (BUSY, ONCE, True, FAILED, ErrorCode.NETWORK_ERROR),
+        (BUSY, REPEATABLE, True, FAILED, ErrorCode.NETWORK_ERROR),
+        (GONE, ONCE, False, UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
+        (GONE, REPEATABLE, True, FAILED, ErrorCode.NETWORK_ERROR),
+        (TimedOut(), ONCE, False, UNKNOWN, ErrorCode.TIMEOUT),
+        (TimedOut(), REPEATABLE, False, FAILED, ErrorCode.TIMEOUT),
+        (TimedOut(sent=False), ONCE, False, FAILED, ErrorCode.TIMEOUT),
+        (TimedOut(sent=False), REPEATABLE, False, FAILED, ErrorCode.TIMEOUT),
+        (Rejected(ErrorCode.TOOL_NOT_FOUND, "no"), ONCE, False, FAILED, ErrorCode.TOOL_NOT_FOUND),
+        (Rejected(ErrorCode.INVALID_ARGUMENTS, "no"), REPEATABLE, False, FAILED, ErrorCode.INVALID_ARGUMENTS),
+        (answered("done"), ONCE, False, CallState.SUCCEEDED, None),
+        (answered("done"), REPEATABLE, False, CallState.SUCCEEDED, None),
+        (answered("no", is_error=True), ONCE, False, FAILED, ErrorCode.TOOL_EXECUTION_FAILED),
+        (answered("no", is_error=True), REPEATABLE, False, FAILED, ErrorCode.TOOL_EXECUTION_FAILED),
     ],
 )
-def test_only_what_provably_did_not_run_or_may_run_again_is_retried(
-    result: CallResult, execution_class: ExecutionClass, retried: bool
+def test_only_what_provably_did_not_run_or_may_run_again_is_retried_and_ends_with_what_is_known(
+    result: CallResult, execution_class: ExecutionClass, retried: bool, state: CallState, code: ErrorCode | None
 ) -> None:
     assert isinstance(conclude(result, at(execution_class)), Retry) is retried
-
-
-@pytest.mark.parametrize(
-    ("result", "execution_class", "state", "code"),
-    [
-        (NEVER_LEFT, ONCE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
-        (NEVER_LEFT, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
-        (BUSY, ONCE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
-        (BUSY, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
-        (GONE, ONCE, CallState.UNKNOWN, ErrorCode.OUTCOME_UNKNOWN),
-        (GONE, REPEATABLE, CallState.FAILED, ErrorCode.NETWORK_ERROR),
-        (TimedOut(), ONCE, CallState.UNKNOWN, ErrorCode.TIMEOUT),
-        (TimedOut(), REPEATABLE, CallState.FAILED, ErrorCode.TIMEOUT),
-        (TimedOut(sent=False), ONCE, CallState.FAILED, ErrorCode.TIMEOUT),
-        (Rejected(ErrorCode.TOOL_NOT_FOUND, "no"), ONCE, CallState.FAILED, ErrorCode.TOOL_NOT_FOUND),
-        (answered("no", is_error=True), ONCE, CallState.FAILED, ErrorCode.TOOL_EXECUTION_FAILED),
-    ],
-)
-def test_when_no_retry_is_left_the_call_ends_with_what_is_known(
-    result: CallResult, execution_class: ExecutionClass, state: CallState, code: ErrorCode
-) -> None:
     decision = conclude(result, at(execution_class, retries=2))
     assert isinstance(decision, Finish)
-    assert decision.outcome.state is state
-    assert decision.outcome.error is not None
-    assert decision.outcome.error.code is code
+    error = decision.outcome.error
+    assert (decision.outcome.state, error.code if error else None) == (state, code)
 
 
 def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
