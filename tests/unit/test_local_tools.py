@@ -84,26 +84,23 @@ async def test_the_calls_of_local_tools_are_limited_in_a_turn() -> None:
         assert "2 times at most (MAX_OWN_CALLS_PER_TURN)" in refused.content
 
 
-async def test_arguments_that_break_the_schema_never_reach_it() -> None:
-    model, book = ScriptedModel(asks(("read_book", '{"page": "seven"}')), says("Done.")), Book()
-    async with engine(model, book) as s:
-        await s.turn("Read!")
-
-    assert book.asked == []
-    result = model.requests[1].messages[-1]
-    assert isinstance(result, ToolMessage)
-    assert result.content.startswith("Error INVALID_ARGUMENTS: page")
-
-
-async def test_an_exception_fails_only_this_call_and_its_text_is_not_shown() -> None:
-    model, book = ScriptedModel(asks(("read_book", '{"page": 1}')), says("Sorry.")), Book(error=KeyError("secret"))
+@pytest.mark.parametrize(
+    ("page", "reached", "said"),
+    [
+        ('"seven"', 0, "INVALID_ARGUMENTS: page: 'seven' is not of type 'integer'"),
+        ("1", 1, "UNKNOWN_ERROR: read_book failed, for an internal reason"),
+    ],
+)
+async def test_wrong_arguments_never_reach_it_and_an_exception_fails_only_this_call_and_is_not_shown(
+    page: str, reached: int, said: str
+) -> None:
+    book = Book(error=KeyError("secret"))
+    model = ScriptedModel(asks(("read_book", f'{{"page": {page}}}')), says("Sorry."))
     async with engine(model, book) as s:
         events = await s.turn("Read!")
 
-    assert steps_of(events) == [ToolStatus.PENDING, ToolStatus.FAILED]
-    result = model.requests[1].messages[-1]
-    said = "Error UNKNOWN_ERROR: read_book failed, for an internal reason"
-    assert result == ToolMessage("call_1", "read_book", said, failed=True)
+    assert (len(book.asked), steps_of(events)) == (reached, [ToolStatus.PENDING, ToolStatus.FAILED])
+    assert model.requests[1].messages[-1] == ToolMessage("call_1", "read_book", f"Error {said}", failed=True)
     assert done_of(events).reason == "stop"
 
 
