@@ -20,15 +20,9 @@ Json = dict[str, Any]
 COLUMN, ROW = 50, 34
 """The size in pixels of one unit of a dashboard's grid."""
 STYLE: Any = Style(
-    background="#ffffff",
-    plot_background="#ffffff",
-    font_family="sans-serif",
-    title_font_size=14,
-    label_font_size=10,
-    major_label_font_size=10,
-    legend_font_size=11,
-    no_data_font_size=14,
-)
+    background="#ffffff", plot_background="#ffffff", font_family="sans-serif", title_font_size=14, label_font_size=10,
+    major_label_font_size=10, legend_font_size=11, no_data_font_size=14,
+)  # fmt: skip
 UNITS: dict[str, Callable[[float], str]] = {
     "s": lambda value: f"{value:.3g} s",
     "reqps": lambda value: f"{value:.3g}/s",
@@ -99,21 +93,10 @@ def _text(parent: Element, text: str, *, y: str, size: str, weight: str = "norma
 
 def _chart(title: str, curves: list[Curve], unit: Callable[[float], str], width: int, height: int) -> Element:
     chart: Any = pygal.XY(
-        width=width,
-        height=height,
-        title=title,
-        style=STYLE,
-        js=(),
-        no_prefix=True,
-        show_dots=False,
-        legend_at_bottom=True,
-        truncate_legend=34,
-        margin=8,
-        x_value_formatter=_seconds,
-        value_formatter=unit,
+        width=width, height=height, title=title, style=STYLE, js=(), no_prefix=True, show_dots=False, margin=8,
+        legend_at_bottom=True, truncate_legend=34, x_value_formatter=_seconds, value_formatter=unit, max_scale=5,
         include_x_axis=True,
-        max_scale=5,
-    )
+    )  # fmt: skip
     for curve in curves:
         chart.add(curve.name, curve.points)
     drawn: Element = chart.render_tree()

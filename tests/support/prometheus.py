@@ -78,27 +78,17 @@ def running_prometheus(
     `alertmanager` is the port of the one that it sends alerts to.
     """
     url = f"http://127.0.0.1:{free_port()}"
-    scrapes = [
+    scrapes: list[dict[str, Any]] = [
         {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
         for job, ports in jobs.items()
     ]
+    times = {"scrape_interval": scrape_interval, "evaluation_interval": evaluation_interval}
+    usual = times | {"external_labels": {"runbook": f"{url}/consoles/runbook.html"}}
+    config: dict[str, Any] = {"global": usual, "rule_files": [str(ALERTS / "*.yml")], "scrape_configs": scrapes}
+    if alertmanager:
+        config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]}
     file = folder / "prometheus.yml"
-    file.write_text(
-        yaml.safe_dump(
-            {
-                "global": {
-                    "scrape_interval": scrape_interval,
-                    "evaluation_interval": evaluation_interval,
-                    "external_labels": {"runbook": f"{url}/consoles/runbook.html"},
-                },
-                "alerting": {"alertmanagers": [{"static_configs": [{"targets": [f"127.0.0.1:{alertmanager}"]}]}]}
-                if alertmanager
-                else {},
-                "rule_files": [str(ALERTS / "*.yml")],
-                "scrape_configs": scrapes,
-            }
-        )
-    )
+    file.write_text(yaml.safe_dump(config))
     argv = [
         "prometheus",
         f"--config.file={file}",

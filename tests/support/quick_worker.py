@@ -16,18 +16,9 @@ from plugins_mcp.mcp import ConnectionPolicy
 PATIENT = ConnectionPolicy(call_wait=20.0)
 
 QUICK = LeaseTimes(
-    lease=3.0,
-    renew=0.5,
-    renew_again=0.1,
-    give_up=2.4,
-    loop_alive=1.5,
-    heartbeat=0.1,
-    sweep=0.4,
-    grace=1.5,
-    settle=0.5,
-    announce=0.5,
-    catalog=0.5,
-)
+    lease=3.0, renew=0.5, renew_again=0.1, give_up=2.4, loop_alive=1.5, heartbeat=0.1, sweep=0.4, grace=1.5,
+    settle=0.5, announce=0.5, catalog=0.5,
+)  # fmt: skip
 
 
 def main() -> None:

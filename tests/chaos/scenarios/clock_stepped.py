@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from plugins_contract.outcomes import CallState
 from tests.chaos.load import Work
@@ -40,15 +41,9 @@ FORMS = {
 def run(size: Size, folder: Path, *, source: str = "") -> Report:
     form = FORMS[size]
     clock = FakeClock(folder / "clock")
-    with trial(
-        folder,
-        form.work,
-        workers=2,
-        quick=size is Size.SHORT,
-        source=source,
-        redis_env=clock.environment,
-        engine_env={"MCP_REQUEST_TIMEOUT_MS": str(DEADLINE_MS)},
-    ) as under_fire:
+    options: dict[str, Any] = {"quick": size is Size.SHORT, "source": source, "redis_env": clock.environment}
+    engine_env = {"MCP_REQUEST_TIMEOUT_MS": str(DEADLINE_MS)}
+    with trial(folder, form.work, workers=2, engine_env=engine_env, **options) as under_fire:
         running: list[int] = []
         under_fire.load.wait(form.pause_seconds)
         for offset in form.offsets:

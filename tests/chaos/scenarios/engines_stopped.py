@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGCONT
+from typing import Any
 
 import httpx2
 
@@ -131,16 +132,8 @@ class Lane:
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     form, notes = FORMS[size], folder / "notes"
     program = (sys.executable, "-m", "tests.chaos.engine", "--lease", str(form.lease), "--notes", notes)
-    with trial(
-        folder,
-        Work(),
-        calls=0,
-        workers=2,
-        database=store,
-        program=program,
-        engine_env={"DATABASE_POOL_SIZE": "4"},
-        source=source,
-    ) as under_fire:
+    options: dict[str, Any] = {"database": store, "engine_env": {"DATABASE_POOL_SIZE": "4"}, "source": source}
+    with trial(folder, Work(), calls=0, workers=2, program=program, **options) as under_fire:
         # A turn that moves from one stopped engine to the next would end with `TURN_CRASHES`.
         ports = under_fire.cluster.start_others(form.lanes, (*program, "--adopt-nothing"))
         for port in ports:

@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import httpx2
 
@@ -90,17 +91,9 @@ class Readers:
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     form = FORMS[size]
+    options: dict[str, Any] = {"quick": size is Size.SHORT, "database": store, "engines": 2, "source": source}
     with (
-        trial(
-            folder,
-            form.work,
-            workers=2,
-            quick=size is Size.SHORT,
-            database=store,
-            engines=2,
-            source=source,
-            store_goes_away=True,
-        ) as under_fire,
+        trial(folder, form.work, workers=2, store_goes_away=True, **options) as under_fire,
         ThreadPoolExecutor(READERS) as pool,
     ):
         cluster = under_fire.cluster

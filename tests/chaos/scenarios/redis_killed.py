@@ -75,15 +75,8 @@ def run(
     redis_options: tuple[str, ...] = WRITES_BEFORE_REPLIES,
 ) -> Report:
     form = FORMS[size]
-    with trial(
-        folder,
-        form.work,
-        workers=form.workers,
-        quick=size is Size.SHORT,
-        source=source,
-        redis_options=redis_options,
-        **engines_on(store),
-    ) as under_fire:
+    options = engines_on(store) | {"quick": size is Size.SHORT, "source": source, "redis_options": redis_options}
+    with trial(folder, form.work, workers=form.workers, **options) as under_fire:
         under_fire.load.wait(WARM_SECONDS)
         since_ms = _now_ms()
         under_fire.load.wait(form.first_seconds)

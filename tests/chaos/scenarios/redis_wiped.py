@@ -62,16 +62,8 @@ FORMS = {Size.SHORT: Form((flush, flush_and_recreate), 3.0), Size.FULL: Form((fl
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     form = FORMS[size]
-    with trial(
-        folder,
-        WORK,
-        workers=2,
-        quick=size is Size.SHORT,
-        source=source,
-        worker_env=ROOM,
-        redis_loses_data=True,
-        **engines_on(store),
-    ) as under_fire:
+    options = engines_on(store) | {"quick": size is Size.SHORT, "source": source, "worker_env": ROOM}
+    with trial(folder, WORK, workers=2, redis_loses_data=True, **options) as under_fire:
         under_fire.load.wait(3.0)
         wipes = [_wipe(under_fire, how, form.pause_seconds) for how in form.wipes]
         history = under_fire.judge()
