@@ -95,21 +95,11 @@ def collect(cluster: Cluster, earlier: History | None = None, since_ms: float = 
         if not finished and earlier and correlation_id in earlier.calls:
             finished = earlier.calls[correlation_id].finished
         calls[correlation_id] = Call(
-            correlation_id,
-            token,
-            ExecutionClass.REPEATABLE if name.endswith(REPEATABLE) else ExecutionClass.ONCE,
-            outcome.get("state"),
-            outcome.get("error", {}).get("code"),
-            entries[correlation_id],
-            finished,
-            len(noted.times(What.EFFECT, token)),
-            bool(has_outbox_row),
-            outcome.get("attempts", 0),
-            arguments["work_ms"],
-            created_at,
-            answered_at,
-            turn_id,
-        )
+            correlation_id, token, ExecutionClass.REPEATABLE if name.endswith(REPEATABLE) else ExecutionClass.ONCE,
+            outcome.get("state"), outcome.get("error", {}).get("code"), entries[correlation_id], finished,
+            len(noted.times(What.EFFECT, token)), bool(has_outbox_row), outcome.get("attempts", 0),
+            arguments["work_ms"], created_at, answered_at, turn_id,
+        )  # fmt: skip
         strange.discard(token)
     return History(calls, tuple(strange))
 

@@ -43,36 +43,22 @@ class Published:
 
 def _everything(name: str, *arguments: str, transport: str = "stdio", path: str = "") -> Published:
     return Published(
-        name,
-        "npm:@modelcontextprotocol/server-everything",
-        ("mcp-server-everything", *arguments),
-        call=("echo", {"message": "hello"}),
-        error=("get-annotated-message", {"messageType": "loud"}),
-        transport=transport,
-        path=path,
-        image=("get-tiny-image", {}),
+        name, "npm:@modelcontextprotocol/server-everything", ("mcp-server-everything", *arguments),
+        call=("echo", {"message": "hello"}), error=("get-annotated-message", {"messageType": "loud"}),
+        transport=transport, path=path, image=("get-tiny-image", {}),
         structured=("get-structured-content", {"location": "New York"}),
         progress=("trigger-long-running-operation", {"duration": 1, "steps": 4}),
-        form=("trigger-elicitation-request", {}),
-        url=("trigger-url-elicitation", {"url": "https://example.org/"}),
-        completion={"prompt": "completable-prompt", "name": "department", "value": "E"},
-        env={"PORT": "{port}"},
-    )
+        form=("trigger-elicitation-request", {}), url=("trigger-url-elicitation", {"url": "https://example.org/"}),
+        completion={"prompt": "completable-prompt", "name": "department", "value": "E"}, env={"PORT": "{port}"},
+    )  # fmt: skip
 
 
 def _asking(name: str, argument: str, *, transport: str = "stdio", path: str = "") -> Published:
     return Published(
-        name,
-        "",
-        ("{python}", f"{OWN}/asking.py", argument),
-        call=("book", {"city": "Rome"}),
-        error=("nested", {}),
-        transport=transport,
-        path=path,
-        form=("book", {"city": "Bonn"}),
-        url=("twice", {}),
+        name, "", ("{python}", f"{OWN}/asking.py", argument), call=("book", {"city": "Rome"}), error=("nested", {}),
+        transport=transport, path=path, form=("book", {"city": "Bonn"}), url=("twice", {}),
         env={"PORT": "{port}", "KEY": "a key of 32 bytes for its states"},
-    )
+    )  # fmt: skip
 
 
 def _thought(number: int, *, more: bool | str = False) -> Call:

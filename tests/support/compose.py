@@ -75,14 +75,9 @@ class Stack:
         self, argv: list[str], folder: Path, env: dict[str, str], *, check: bool
     ) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            argv,
-            cwd=folder,
-            env=self.variables | env,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
+            argv, cwd=folder, env=self.variables | env, capture_output=True, text=True, timeout=COMMAND_SECONDS,
             check=False,
-        )
+        )  # fmt: skip
         assert not check or done.returncode == 0, f"{argv}\n{done.stdout[-4000:]}\n{done.stderr[-8000:]}"
         return done
 

@@ -64,15 +64,9 @@ def _blocks(document: str, text: str) -> Iterator[Block]:
         fields = dict(re.findall(r"(expect|then) ((?:(?!; then|; expect).)+)", rest))
         containers = [each.split("=") for each in fields.get("then", "").split()]
         yield Block(
-            document,
-            text.count("\n", 0, found.start("language")) + 1,
-            language,
-            found["text"],
-            stack,
-            setup,
-            fields.get("expect", ""),
-            tuple((service, int(count)) for service, count in containers),
-        )
+            document, text.count("\n", 0, found.start("language")) + 1, language, found["text"], stack, setup,
+            fields.get("expect", ""), tuple((service, int(count)) for service, count in containers),
+        )  # fmt: skip
 
 
 def inline_commands() -> list[tuple[str, str]]:

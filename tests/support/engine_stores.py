@@ -190,14 +190,9 @@ def tool_call() -> ToolCall:
 
 def question(arguments: dict[str, Any] | None = None) -> Question:
     return Question(
-        server="demo",
-        title=None,
-        policy=ApprovalPolicy.ALWAYS,
-        arguments=arguments or {},
-        hash="hash",
-        asked_at=1,
+        server="demo", title=None, policy=ApprovalPolicy.ALWAYS, arguments=arguments or {}, hash="hash", asked_at=1,
         expires_at=2,
-    )
+    )  # fmt: skip
 
 
 def requested(

@@ -233,18 +233,11 @@ class Bench(ToolServers, PoolFinder, Sessions):
 
     def __post_init__(self) -> None:
         self.handler = CallHandler(
-            self.ledger,
-            Placement(self, self, self),
-            self.leases,
-            StoppedClock(),
-            self.facts,
-            HeldCalls(cast("Any", None), Keys(), "", again_seconds=1),
-            max_retries=self.max_retries,
-            result_max_bytes=4096,
-            lease_ms=10_000,
-            rights=self.rights,
+            self.ledger, Placement(self, self, self), self.leases, StoppedClock(), self.facts,
+            HeldCalls(cast("Any", None), Keys(), "", again_seconds=1), max_retries=self.max_retries,
+            result_max_bytes=4096, lease_ms=10_000, rights=self.rights,
             shutdown_write_seconds=self.shutdown_write_seconds,
-        )
+        )  # fmt: skip
 
     async def lives(self, own: str) -> bool:
         return own in self.alive

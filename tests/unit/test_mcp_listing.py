@@ -51,17 +51,10 @@ def test_a_tool_is_published_with_all_that_the_engine_needs() -> None:
     options = {"trust": True, "approval": ALWAYS, "timeout_ms": 9, "tools": {"read file": ToolOptions(timeout_ms=5)}}
     entry = to_catalog(spec(**options), Listing(tools=(listed,))).tools[0]
     assert entry == ToolEntry(
-        name=entry.name,
-        server="srv",
-        tool="read file",
-        title="Read",
-        description="Reads",
-        input_schema=OBJECT,
+        name=entry.name, server="srv", tool="read file", title="Read", description="Reads", input_schema=OBJECT,
         annotations={"title": "Read", "readOnlyHint": True, "openWorldHint": False},
-        execution_class=ExecutionClass.REPEATABLE,
-        timeout_ms=5,
-        approval=ALWAYS,
-    )
+        execution_class=ExecutionClass.REPEATABLE, timeout_ms=5, approval=ALWAYS,
+    )  # fmt: skip
     assert entry.name.startswith("srv__read_file_")
 
 

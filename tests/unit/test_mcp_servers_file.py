@@ -108,20 +108,11 @@ def test_our_own_options_are_under_one_key(tmp_path: Path) -> None:
             "disabled": True, "name": "u ", "description": "Does it."}},
     }  # fmt: skip
     assert one(tmp_path, {"url": URL, "callstream": options}).servers[0].options == ServerOptions(
-        trust=True,
-        approval=ApprovalPolicy.DESTRUCTIVE,
-        timeout_ms=1000,
-        idle_timeout_ms=500,
-        connect_timeout_ms=2000,
-        concurrency=3,
-        session=SessionMode.SUBJECT,
-        max_sessions=5,
-        max_sessions_per_subject=2,
-        session_idle_ms=60_000,
-        addresses=frozenset({"forms.corp.example:8443"}),
-        protocol="legacy",
+        trust=True, approval=ApprovalPolicy.DESTRUCTIVE, timeout_ms=1000, idle_timeout_ms=500, connect_timeout_ms=2000,
+        concurrency=3, session=SessionMode.SUBJECT, max_sessions=5, max_sessions_per_subject=2,
+        session_idle_ms=60_000, addresses=frozenset({"forms.corp.example:8443"}), protocol="legacy",
         tools={"t": ToolOptions(5, 4, ExecutionClass.REPEATABLE, ApprovalPolicy.ALWAYS, True, "u", "Does it.")},
-    )
+    )  # fmt: skip
 
 
 OWN_MISTAKES: list[tuple[dict[str, Any], str]] = [

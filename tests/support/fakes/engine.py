@@ -150,15 +150,10 @@ class FakeEngine:
         )
         rounds = Rounds(self.store.calls, self.worker, self.pending, questions, self.result_max_chars, log_refused_call)
         self.pipeline = standard_pipeline(
-            source=self.tools,
-            rounds=rounds,
-            system_prompt=self.system_prompt,
-            max_rounds=self.max_rounds,
-            local=self.local,
-            exposure=self.exposure,
-            reader=ReadResult(self.store.results, self.result_max_chars),
+            source=self.tools, rounds=rounds, system_prompt=self.system_prompt, max_rounds=self.max_rounds,
+            local=self.local, exposure=self.exposure, reader=ReadResult(self.store.results, self.result_max_chars),
             limits=self.limits,
-        )
+        )  # fmt: skip
         service = ChatService(
             enhance(self.model, self.pipeline),
             turns=self.store.turns,
