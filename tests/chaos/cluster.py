@@ -124,19 +124,18 @@ class Cluster(Stack):
     def wait_worker(self, port: int) -> None:
         self.workers[port].wait_ready(lambda: answers(f"http://127.0.0.1:{port}/readyz"), START_SECONDS)
 
-    def kill_worker(self, port: int) -> int:
-        """End a worker as `kill -9` does; its process id."""
-        worker = self.workers.pop(port)
-        worker.kill()
-        self._discard(worker)
-        return worker.pid
+    def kill_worker(self, port: int) -> None:
+        """End a worker as `kill -9` does."""
+        self.workers[port].kill()
+        self.end_worker(port)
 
-    def end_worker(self, port: int) -> int:
-        """End a worker in good order; its process id."""
+    def end_worker(self, port: int) -> None:
+        """End a worker in good order."""
         worker = self.workers.pop(port)
         worker.stop(30)
-        self._discard(worker)
-        return worker.pid
+        self.worker_logs.append(worker.output())
+        self.parts.remove(worker)
+        worker.close()
 
     def logs(self) -> str:
         return "\n".join([*self.worker_logs, *(worker.output() for worker in self.workers.values())])
@@ -147,8 +146,3 @@ class Cluster(Stack):
         self.engine.send(number)
         self.engine.stop(30)
         self.start_engine()
-
-    def _discard(self, worker: Process) -> None:
-        self.worker_logs.append(worker.output())
-        self.parts.remove(worker)
-        worker.close()

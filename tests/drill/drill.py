@@ -137,10 +137,6 @@ class Drill:
     def named(self, service: str, count: int | None = None) -> list[str]:
         return self.stack.names(service)[:count]
 
-    def rows(self, query: str) -> list[str]:
-        psql = ["psql", "--username=callstream", "--tuples-only", "--no-align", f"--command={query}"]
-        return self.stack.compose("exec", "--no-TTY", "postgres", *psql).stdout.split()
-
     def run(self, fault: Fault) -> Line:
         """Break a part, wait for its alerts, repair it, and wait until the product works and its alerts have ended.
 
@@ -230,10 +226,11 @@ class Drill:
         return any("391" in str(data.get("content")) for kind, data in events if kind == "message")
 
     def _count(self, line: Line, load: Load) -> None:
+        rows = self.stack.rows
         # A call of a turn that ended has its outcome when the turn has ended.
         with suppress(TimeoutError):
-            wait_until_blocking(lambda: not self.rows("SELECT turn_id FROM turns WHERE status = 'running'"), 90)
-        line.lost = len(load.unfinished) + len(self.rows("SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"))
+            wait_until_blocking(lambda: not rows("SELECT turn_id FROM turns WHERE status = 'running'"), 90)
+        line.lost = len(load.unfinished) + len(rows("SELECT correlation_id FROM tool_calls WHERE outcome IS NULL"))
         effects = (self.folder / "effects.log").read_text().splitlines()
         tokens = Counter(token for effect in effects if (token := json.loads(effect).get("token")))
         own = {token for token in tokens if token.startswith(load.name)} & (self.in_backup or tokens.keys())

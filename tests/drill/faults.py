@@ -114,7 +114,7 @@ def upgraded(drill: Drill) -> bool:
 
 def noted(drill: Drill) -> None:
     """The steps of a restore are the fault."""
-    drill.in_backup = set(drill.rows("SELECT arguments::json ->> 'token' FROM tool_calls"))
+    drill.in_backup = set(drill.stack.rows("SELECT arguments::json ->> 'token' FROM tool_calls"))
 
 
 FAULTS = {

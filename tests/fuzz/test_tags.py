@@ -14,7 +14,8 @@ from dialog_engine.tool_calls.prompt_mode.reply import RESULT_OPENERS
 from tests.fuzz.limits import FUZZ, TIMES, processor_time
 from tests.fuzz.tagged_replies import built, noise
 from tests.marks import promise
-from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read, text_of
+from tests.support.fakes.engine import text_of
+from tests.support.tags import DIALECTS, KNOWN, calls_of, cut, read
 
 _THOUGHT = re.compile(r"(\s*)<(think|thinking)>(.*?)(?:</\2>|\Z)(.*)\Z", re.DOTALL)
 _NAMES = "|".join(sorted(KNOWN))

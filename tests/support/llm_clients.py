@@ -6,40 +6,31 @@ from typing import Any
 from dialog_engine.llm.anthropic_client import AnthropicChatClient, anthropic_provider
 from dialog_engine.llm.openai_client import OpenAIChatClient
 from dialog_engine.llm.openai_provider import NO_HEADERS, openai_provider
-from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Timeouts
+from dialog_engine.llm.provider import DEFAULT_TIMEOUTS, Provider, Timeouts
+
+Headers = Mapping[str, str]
 
 
-class OpenAIModel(OpenAIChatClient):
-    def __init__(
-        self,
-        base_url: str | None,
-        api_key: str | None,
-        model: str,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        **options: Any,
-    ) -> None:
-        provider = openai_provider(base_url, api_key, headers=headers, connect_seconds=timeouts.connect)
-        super().__init__(provider, model, timeouts=timeouts, **options)
+class _Closing:
+    _provider: Provider
 
     async def aclose(self) -> None:
         await self._provider.close()
 
 
-class AnthropicModel(AnthropicChatClient):
+class OpenAIModel(_Closing, OpenAIChatClient):
     def __init__(
-        self,
-        base_url: str | None,
-        api_key: str | None,
-        model: str,
-        *,
-        headers: Mapping[str, str] = NO_HEADERS,
-        timeouts: Timeouts = DEFAULT_TIMEOUTS,
-        **options: Any,
-    ) -> None:
-        provider = anthropic_provider(base_url, api_key, headers=headers, connect_seconds=timeouts.connect)
+        self, url: str | None, key: str | None, model: str, *, headers: Headers = NO_HEADERS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS, **options: Any,
+    ) -> None:  # fmt: skip
+        provider = openai_provider(url, key, headers=headers, connect_seconds=timeouts.connect)
         super().__init__(provider, model, timeouts=timeouts, **options)
 
-    async def aclose(self) -> None:
-        await self._provider.close()
+
+class AnthropicModel(_Closing, AnthropicChatClient):
+    def __init__(
+        self, url: str | None, key: str | None, model: str, *, headers: Headers = NO_HEADERS,
+        timeouts: Timeouts = DEFAULT_TIMEOUTS, **options: Any,
+    ) -> None:  # fmt: skip
+        provider = anthropic_provider(url, key, headers=headers, connect_seconds=timeouts.connect)
+        super().__init__(provider, model, timeouts=timeouts, **options)

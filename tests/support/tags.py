@@ -79,7 +79,3 @@ def cut(text: str, *places: int) -> list[str]:
 
 def calls_of(events: Iterable[ChatEvent]) -> list[ToolCallEvent]:
     return [event for event in events if isinstance(event, ToolCallEvent)]
-
-
-def text_of(events: Iterable[ChatEvent]) -> str:
-    return "".join(event.text for event in events if isinstance(event, TextDelta))

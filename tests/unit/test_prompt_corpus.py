@@ -9,7 +9,8 @@ import pytest
 from dialog_engine.model import ChatEvent, FinishReason, ReasoningDelta, StreamEnd, TextDelta, ToolCallEvent
 from tests.marks import promise
 from tests.support.corpus import PromptCase, files_of, read_case
-from tests.support.tags import BLOCKS, DIALECTS, calls_of, cut, read, text_of
+from tests.support.fakes.engine import text_of
+from tests.support.tags import BLOCKS, DIALECTS, calls_of, cut, read
 
 LONGEST_TAG = 24
 """A limit is tried at each of so many characters from a `<` on."""

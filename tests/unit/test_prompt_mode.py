@@ -29,9 +29,10 @@ from dialog_engine.tool_calls.prompt_mode.reply import FABRICATED
 from dialog_engine.tool_calls.prompt_mode.tagged_reply import MAX_DROPPED
 from plugins_contract.catalog import ToolEntry
 from tests.marks import promise
+from tests.support.fakes.engine import text_of
 from tests.support.fakes.models import SPENT, Line, ScriptedModel, opened, says
 from tests.support.fakes.worker import tool
-from tests.support.tags import BLOCKS, DIALECTS, TOOLS, calls_of, merged, read, text_of
+from tests.support.tags import BLOCKS, DIALECTS, TOOLS, calls_of, merged, read
 
 TURN = Turn("turn", "session", "subject")
 ADD = ToolCall("call_1", "id-1", "add", '{"a": 1, "b": 2}')

@@ -11,8 +11,9 @@ from dialog_engine.llm.routing import ToolMode, in_tool_mode, in_tool_modes
 from dialog_engine.model import ChatEvent, ChatRequest, Choice, TextDelta, Turn, UserMessage
 from dialog_engine.tool_calls.ports import OpenChat
 from tests.marks import promise
+from tests.support.fakes.engine import text_of
 from tests.support.fakes.models import Line, ScriptedModel, asks, says
-from tests.support.tags import TOOLS, calls_of, text_of
+from tests.support.tags import TOOLS, calls_of
 
 REQUEST = ChatRequest((UserMessage("Hi"),), Turn("turn", "session", "subject"), TOOLS)
 REJECTED = LLMToolsRejectedError("this model does not support tools")

@@ -206,7 +206,7 @@ async def breathe() -> None:
         await asyncio.sleep(0)
 
 
-def text_of(events: Sequence[TurnEvent]) -> str:
+def text_of(events: Sequence[TurnEvent | ChatEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
