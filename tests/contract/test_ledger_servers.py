@@ -1,5 +1,7 @@
 """A call and the servers of Redis: what happens at another incarnation, or at a server that lost the latest writes."""
 
+from typing import Any
+
 import pytest
 
 from plugins_contract.ledger import NEVER_OFFERED, Delivery, complete_again, replies, report, server_of
@@ -24,24 +26,9 @@ async def from_elsewhere(bench: Bench, execution_class: str = "once", *, expires
     return delivery
 
 
-async def start(
-    bench: Bench,
-    delivery: Delivery,
-    *,
-    reported_at: str = "",
-    lease_ms: int = 10_000,
-    known_ms: int = 0,
-    stops_ms: int = 0,
-) -> replies.Started:
-    return await bench.worker.start(
-        delivery,
-        max_starts=3,
-        expired=EXPIRED,
-        lease_ms=lease_ms,
-        reported_at=reported_at,
-        known_ms=known_ms,
-        stops_ms=stops_ms,
-    )
+async def start(bench: Bench, delivery: Delivery, **fields: Any) -> replies.Started:
+    usual: dict[str, Any] = {"max_starts": 3, "expired": EXPIRED, "lease_ms": 10_000, "known_ms": 0, "stops_ms": 0}
+    return await bench.worker.start(delivery, **usual | fields)
 
 
 def reported(bench: Bench, *workers: str) -> None:
