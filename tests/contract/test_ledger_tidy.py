@@ -34,8 +34,8 @@ async def test_without_a_stream_or_a_group_no_consumer_is_removed(bench: Bench) 
 
 @promise("consumers leave the group without taking work along")
 async def test_a_thousand_workers_that_were_killed_are_taken_out_together(bench: Bench) -> None:
-    for number in range(1000):
-        await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, f"killed-{number}")
+    killed = "for n = 1, 1000 do redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], ARGV[1], 'killed-' .. n) end"
+    await bench.command("EVAL", killed, 1, bench.keys.requests, GROUP)
     await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, GROUP, "me")
     await wait_until(lambda: tidy(bench))
     await wait_until(lambda: _only_me(bench))
