@@ -121,11 +121,8 @@ def test_files_for_tls_are_tried_at_the_start(
     monkeypatch: pytest.MonkeyPatch, certificates: Certificates, tmp_path: Path, files: dict[str, str], words: str
 ) -> None:
     encrypted = tmp_path / "encrypted.key"
-    subprocess.run(
-        ["openssl", "rsa", "-in", certificates.client_key, "-aes256", "-passout", "pass:x", "-out", encrypted],
-        check=True,
-        capture_output=True,
-    )
+    encrypt = ["openssl", "pkey", "-in", certificates.client_key, "-aes256", "-passout", "pass:x", "-out", encrypted]
+    subprocess.run(encrypt, check=True, capture_output=True)
     paths = {"key": certificates.server_key, "client": certificates.client, "encrypted": encrypted}
     monkeypatch.setenv("REDIS_URL", "rediss://h")
     for name, which in files.items():
