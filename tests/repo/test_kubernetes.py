@@ -235,9 +235,7 @@ def test_an_upgrade_replaces_one_part_wholly_before_the_other(
         assert excluded not in chosen
 
 
-def test_both_parts_are_replaced_one_pod_at_a_time_with_a_new_one_first_and_workers_are_left_to_the_autoscaler() -> (
-    None
-):
+def test_a_new_pod_replaces_one_at_a_time_in_both_parts_and_workers_are_left_to_the_autoscaler() -> None:
     for each in workloads("scale"):
         assert each["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     assert "replicas" not in by_name(overlay("scale"), "Deployment", "callstream-worker")["spec"]
