@@ -94,8 +94,8 @@ class Bench:
         await self.command("XGROUP", "CREATE", self.keys.requests, GROUP, "0", "MKSTREAM")
 
     async def request(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
-        times = {"deadline": await self.now_ms() + expires_in_ms, "execution_class": ExecutionClass(execution_class)}
-        return requested(self.keys, arguments={"a": 1, "b": [2, 3]}, **times)
+        deadline, kind = await self.now_ms() + expires_in_ms, ExecutionClass(execution_class)
+        return requested(self.keys, arguments={"a": 1, "b": [2, 3]}, deadline=deadline, execution_class=kind)
 
     async def queued(self, execution_class: str = "once", *, expires_in_ms: int = MINUTE_MS) -> ToolCallRequested:
         """A new call that stands in the stream."""

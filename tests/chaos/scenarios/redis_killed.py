@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from plugins_contract.errors import ErrorCode
 from tests.chaos.history import Call, History
@@ -75,7 +76,8 @@ def run(
     redis_options: tuple[str, ...] = WRITES_BEFORE_REPLIES,
 ) -> Report:
     form = FORMS[size]
-    options = engines_on(store) | {"quick": size is Size.SHORT, "source": source, "redis_options": redis_options}
+    more = {"quick": size is Size.SHORT, "source": source, "redis_options": redis_options}
+    options: dict[str, Any] = engines_on(store) | more
     with trial(folder, form.work, workers=form.workers, **options) as under_fire:
         under_fire.load.wait(WARM_SECONDS)
         since_ms = _now_ms()

@@ -62,7 +62,8 @@ FORMS = {Size.SHORT: Form((flush, flush_and_recreate), 3.0), Size.FULL: Form((fl
 
 def run(size: Size, folder: Path, *, store: Kind = "postgres", source: str = "") -> Report:
     form = FORMS[size]
-    options = engines_on(store) | {"quick": size is Size.SHORT, "source": source, "worker_env": ROOM}
+    more = {"quick": size is Size.SHORT, "source": source, "worker_env": ROOM}
+    options: dict[str, Any] = engines_on(store) | more
     with trial(folder, WORK, workers=2, redis_loses_data=True, **options) as under_fire:
         under_fire.load.wait(3.0)
         wipes = [_wipe(under_fire, how, form.pause_seconds) for how in form.wipes]
