@@ -139,8 +139,11 @@ def sample(schema: Json) -> Json:
 def _value(field: Json) -> Any:
     if "default" in field:
         return field["default"]
-    if choices := field.get("enum") or [each["const"] for each in field.get("oneOf") or field.get("anyOf") or ()]:
+    kinds: list[Json] = field.get("oneOf") or field.get("anyOf") or []
+    if choices := field.get("enum") or [each["const"] for each in kinds if "const" in each]:
         return choices[0]
+    if kinds:
+        return _value(kinds[0])
     if field.get("type") == "array":
         return [_value(field["items"] | {"type": "string"})] if field.get("minItems") else []
     texts = {"email": "a@example.org", "uri": "https://example.org/", "date": "2026-01-02"}
