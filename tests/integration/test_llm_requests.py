@@ -11,9 +11,11 @@ from dialog_engine.llm.anthropic_client import MAX_TOKENS
 from dialog_engine.llm.profiles import PROFILES
 from dialog_engine.model import (
     AssistantMessage,
+    Brought,
     ChatEvent,
     ChatRequest,
     FinishReason,
+    Sampling,
     StreamEnd,
     SystemMessage,
     TextDelta,
@@ -89,6 +91,21 @@ async def test_tools_are_offered_and_for_a_last_answer_forbidden(provider: Provi
     await ask(client, ChatRequest(REQUEST.messages, TURN, (TOOL,), answer_only=True))
     assert [request["tools"][0]["name"] for request in provider.requests] == ["clock__now", "clock__now"]
     assert [request.get("tool_choice") for request in provider.requests] == [None, {"type": "none"}]
+
+
+async def test_how_the_sender_samples_is_sent_within_the_bound_of_the_settings(provider: Provider) -> None:
+    schema = {"type": "object"}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    sampling = Sampling(0.5, 0.9, 200, seed=7, presence_penalty=0.1, frequency_penalty=0.2, response_format=form)
+    request = replace(REQUEST, turn=replace(TURN, brought=Brought(sampling=sampling)))
+    for bound, sent in ((100, 100), (None, 200)):
+        client = AnthropicModel(provider.url, None, "claude", max_tokens=bound, extra_body={"temperature": 0})
+        await ask(client, request)
+        await client.aclose()
+        body = provider.requests[-1]
+        assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.5, 0.9, sent)
+        assert body["output_config"] == {"format": {"type": "json_schema", "schema": schema}}
+        assert not body.keys() & {"seed", "presence_penalty", "frequency_penalty", "response_format"}
 
 
 async def test_a_bound_and_an_extra_body_are_sent(provider: Provider) -> None:

@@ -14,6 +14,7 @@ from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.model import (
     ApprovalStatus,
     AssistantMessage,
+    Brought,
     Done,
     DoneReason,
     QuestionStatus,
@@ -75,7 +76,8 @@ async def write_everything(store: EngineStore) -> str:
     assert await store.large.keep(approved.correlation_id, 1, "digest", MARKER.encode())
     assert await store.approvals.ask_again(turn.turn_id, Asked(again, ask), question(arguments={"new": MARKER}))
     assert len(await store.approvals.close(turn, lambda _: outcome)) == 1
-    await store.turns.begin(Turn(new_id(), session, "ada"), MARKER, queue=True)
+    brought = Brought(MARKER, media=(MediaBlock("image/png", IN_BASE64),))
+    await store.turns.begin(Turn(new_id(), session, "ada", brought=brought), MARKER, queue=True)
     failure = TurnFailed("INTERNAL", MARKER)
     await store.turns.finish(turn, message, Done(turn.turn_id, DoneReason.ERROR, Usage(1, 1), 5), failure)
     return session

@@ -2,13 +2,15 @@
 
 import re
 from base64 import b64encode
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from dialog_engine.errors import ConfigurationError
-from dialog_engine.llm.images import images_of
+from dialog_engine.llm.anthropic_encoding import encode_messages as for_anthropic
+from dialog_engine.llm.images import NOT_SHOWN, images_of
 from dialog_engine.llm.openai_client import encode_messages, encode_tools, nine_characters
 from dialog_engine.llm.profiles import PROFILES, profile_of
 from dialog_engine.model import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
@@ -144,6 +146,19 @@ def test_images_follow_the_results_of_their_round_where_results_hold_text_only()
     _, image = encoded[3]["content"]
     assert image == {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
     assert "iVBORw0KGgo=" not in str(encode_messages(messages, GENERIC))
+
+
+def test_images_of_a_user_are_sent_with_the_text_and_named_where_they_are_refused() -> None:
+    message = UserMessage("What is it?", (MediaBlock("image/jpeg", "iVBORw0KGgo="), MediaBlock("image/png", "QUJD")))
+    text = {"type": "text", "text": "What is it?"}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    assert encode_messages([message], GENERIC)[0]["content"] == [text, image]
+    assert encode_messages([replace(message, content=" ")], GENERIC)[0]["content"] == [image]
+    refused = encode_messages([message], replace(GENERIC, images_of_users=False))[0]["content"]
+    assert refused == f"What is it?\n\n{NOT_SHOWN}\n\n{NOT_SHOWN}"
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
+    assert for_anthropic([message], "m", GENERIC)[0]["content"] == [block, text]
+    assert for_anthropic([message], "m", replace(GENERIC, images_of_users=False))[0]["content"][0]["text"] == refused
 
 
 # --- Models are sent what really is an image, with the type that it really has ---

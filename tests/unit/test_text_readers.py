@@ -19,7 +19,10 @@ from mcp.types import CallToolResult, Tool
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
+from dialog_engine.chat.resent import bare, normalised
 from dialog_engine.context import fit, newest_turns
+from dialog_engine.facades.chat_completions import MAX_BYTES as MAX_BODY
+from dialog_engine.facades.chat_request import read_request
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
 from dialog_engine.llm.decoding import is_complete
@@ -251,6 +254,15 @@ def _children(text: str) -> None:
     child.note_other_text(text)
 
 
+def _completion(messages: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"model": "m", "messages": messages}).encode()
+
+
+def _picture(data: str) -> dict[str, Any]:
+    url = f"data:image/png;base64,iVBORw0KGgo{data}="
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+
+
 READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str, ...] | Text]]] = {
     "a reply in tags": (_reply(TOOL_USE), MAX_REPLY, _TOOL_USE),
     "a reply in tags, token by token": (_reply(TOOL_USE, 3), MAX_REPLY, _TOOL_USE),
@@ -260,6 +272,17 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
         (("<![CDATA[", "{", "}"), "<![CDATA[a]]>", ("\n", "```json\n", "x"), ("\n ", "```", "```"), "&#99999999999;")),
     "a value in tags": (trimmed, MAX_REPLY, ("<![CDATA[]]>", ("<![CDATA[]]>", "", "x"))),
     "escaped tags": (lambda text: escape_tags(text, "result"), MAX_RESULT, ("</", (" ", "</"))),
+    "an answer that a client sends again": (bare, MAX_BODY, ('<details type="reasoning"', "</details>", " a")),
+    "a question that a client sends again": (normalised, MAX_BODY, (" a", "a\u0301", "\u0301")),
+    "a request for a completion": (
+        read_request,
+        MAX_BODY,
+        (
+            lambda size: _completion([{"role": "user", "content": "a" * size}]),
+            lambda size: _completion([{"role": "user", "content": [{"type": "text", "text": "a"}] * (size // 30)}]),
+            lambda size: _completion([_picture("A" * (size // 4 * 4))]),
+        ),
+    ),
     "arguments": (read_arguments, MAX_CHARACTERS, (('"a",', '{"a":[', '""]}'), "[", "9")),
     "fragments of arguments": (lambda text: join_arguments(_pieces(text)), MAX_REPLY, ("{}", '{"a":1}', "a")),
     "fragments, looked at after each": (_scan, MAX_REPLY, ("{}", '{"a":1}', "\\")),
@@ -364,7 +387,7 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
+dialog_engine: facades.chat_request llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
     llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls
@@ -377,7 +400,8 @@ OTHERS = {
     "what this project wrote, in one decode": """
 dialog_engine: calls.reads chat.events http.resources http.views consumption.subjects identity.page_sessions
     facades.encoder
-    peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.erasures storage.media
+    peers.control relay.publish_queue relay.refusals storage.approvals storage.archive storage.brought storage.erasures
+    storage.media
     storage.questions
     storage.moves storage.results storage.sqlite storage.statements tool_calls.resource_tools
 plugins_contract: catalog choice dead_letters encryption held large_results messages pins pools trust updates

@@ -62,9 +62,9 @@ def tokens_of_message(message: Message) -> int:
             # Reasoning is sent back, together with tool calls only, to the providers that ask for it.
             calls = [text for call in tool_calls for text in (call.name, call.arguments)]
             return _PER_MESSAGE + _tokens_of(content, reasoning, *calls) + _PER_CALL * len(tool_calls)
-        case ToolMessage(content=content, media=media):
+        case ToolMessage(content=content, media=media) | UserMessage(content, media):
             return _PER_MESSAGE + _tokens_of(content) + _PER_MEDIA * len(media)
-        case AssistantMessage(content) | SystemMessage(content) | UserMessage(content):
+        case AssistantMessage(content) | SystemMessage(content):
             return _PER_MESSAGE + _tokens_of(content)
 
 
@@ -174,16 +174,20 @@ MAX_BYTES = 6_000_000
 often less."""
 
 
+IMAGE_LEFT_OUT = "(An image of the user is left out here.)"
+
+
 def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The same conversation with only as many of its newest images and sounds as fit into a request.
 
-    The text of a result still names those that are left out. The chat service applies this to the history before it
-    estimates tokens, and each round applies it again, because the results of a turn may bring further images.
+    The text of a result still names those that are left out, and that of the user says so. The chat service applies
+    this to the history before it estimates tokens, and each round applies it again, because the results of a turn may
+    bring further images.
     """
     blocks, room = MAX_BLOCKS, MAX_BYTES
     seen: list[Message] = []
     for message in reversed(messages):
-        if not isinstance(message, ToolMessage) or not message.media:
+        if not isinstance(message, ToolMessage | UserMessage) or not message.media:
             seen.append(message)
             continue
         kept: list[MediaBlock] = []
@@ -193,5 +197,12 @@ def within_sight(messages: Sequence[Message]) -> tuple[Message, ...]:
                 blocks, room = blocks - 1, room - block.size
             else:
                 blocks = 0  # older ones are left out too: a model that sees an old image but not a newer one is misled
-        seen.append(message if len(kept) == len(message.media) else replace(message, media=tuple(reversed(kept))))
+        seen.append(message if len(kept) == len(message.media) else _with_only(message, kept[::-1]))
     return tuple(reversed(seen))
+
+
+def _with_only(message: ToolMessage | UserMessage, media: Sequence[MediaBlock]) -> Message:
+    if isinstance(message, ToolMessage):
+        return replace(message, media=tuple(media))
+    notes = [IMAGE_LEFT_OUT] * (len(message.media) - len(media))
+    return UserMessage("\n\n".join([message.content, *notes]), tuple(media))

@@ -6,6 +6,7 @@ from pydantic import BaseModel, model_validator
 
 from callstream_runtime.settings import ServiceSettings
 from dialog_engine.config import load
+from dialog_engine.config.facades import FacadeSettings
 from dialog_engine.config.http import HttpSettings, is_loopback
 from dialog_engine.config.identity import IdentitySettings
 from dialog_engine.config.limits import LimitSettings
@@ -20,6 +21,7 @@ class Settings(BaseModel):
     service: ServiceSettings
     store: EngineStoreSettings
     http: HttpSettings
+    facades: FacadeSettings
     identity: IdentitySettings
     models: ModelSettings
     tools: ToolSettings

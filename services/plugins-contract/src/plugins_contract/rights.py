@@ -13,6 +13,9 @@ from plugins_contract.reads import plain, spellings
 
 _SPECIAL = re.compile("%(2a|3f|5b)", re.IGNORECASE)
 """What would have a meaning in a pattern once it is decoded."""
+OF_KEY = "\x1fkey:"
+"""Begins the role of a sender that is one of several people behind a key; the subject of the key follows, whose rules
+are for this sender too. No role of a key or a token can begin so."""
 
 Pattern = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -105,7 +108,8 @@ class _CompiledRule:
     def is_for(self, subject: str, roles: Sequence[str]) -> bool:
         if not self._subjects and not self._roles:
             return True
-        return any(each.match(subject) for each in self._subjects) or any(
+        senders = [subject, *(role.removeprefix(OF_KEY) for role in roles if role.startswith(OF_KEY))]
+        return any(each.match(sender) for each in self._subjects for sender in senders) or any(
             each.match(role) for each in self._roles for role in roles
         )
 

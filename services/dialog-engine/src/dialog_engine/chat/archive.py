@@ -6,7 +6,7 @@ from typing import Protocol
 
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WaitingMessage
-from dialog_engine.model import ToolCall, TurnFailed, Usage
+from dialog_engine.model import NOTHING_BROUGHT, Brought, ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.values import Approval, WholeResult
 from plugins_contract.choice import ToolChoice
@@ -90,6 +90,8 @@ class MessageRecord:
     created_at: int
     calls: tuple[CallRecord, ...]
     reasoning: str = ""
+    brought: Brought = NOTHING_BROUGHT
+    """What came with a message of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,10 @@ class Archive(Protocol):
 
     async def media(self, subject: str, turn_id: str, correlation_id: str, number: int) -> MediaBlock | None:
         """The image, sound or file at that position of the call's outcome, with its data; None when there is none."""
+        ...
+
+    async def image(self, turn_id: str, number: int) -> MediaBlock | None:
+        """An image that came with the message of such a turn, with its data; None when there is none."""
         ...
 
     async def whole(self, subject: str, turn_id: str, correlation_id: str) -> WholeResult | None:

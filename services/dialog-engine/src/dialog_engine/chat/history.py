@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.ports import History
 from dialog_engine.context import count_of_said, newest_turns, tokens_of_message, within_sight
-from dialog_engine.model import AssistantMessage, MediaInStore, Message, ToolMessage, UserMessage
+from dialog_engine.model import AssistantMessage, MediaInStore, MediaOfUser, Message, ToolMessage, UserMessage
 from dialog_engine.tool_calls.results.texts import tool_message
 
 LEAST_BYTES, MOST_BYTES = 64_000, 1_000_000
@@ -43,7 +43,7 @@ async def newest_said(
         said = messages_of(records)
     kept = recent(said, memory)
     kept = tuple([await _with_media(history, each) for each in kept])
-    return kept, page.before + len(records) - count_of_said(kept)
+    return kept, page.before + count_of_said(said) - count_of_said(kept)
 
 
 def recent(said: Sequence[Message], memory: Memory) -> tuple[Message, ...]:
@@ -53,9 +53,11 @@ def recent(said: Sequence[Message], memory: Memory) -> tuple[Message, ...]:
 
 async def _with_media(history: History, message: Message) -> Message:
     """The message with its images and sounds, which are read one by one: a few per request."""
-    if not isinstance(message, ToolMessage) or not message.media:
+    if not isinstance(message, ToolMessage | UserMessage) or not message.media:
         return message
-    media = [await history.fetched(each) if isinstance(each, MediaInStore) else each for each in message.media]
+    media = [
+        await history.fetched(each) if isinstance(each, MediaInStore | MediaOfUser) else each for each in message.media
+    ]
     return replace(message, media=tuple(media))
 
 
@@ -64,7 +66,7 @@ def messages_of(records: Iterable[MessageRecord]) -> list[Message]:
     messages: list[Message] = []
     for record in records:
         if record.role == "user":
-            messages.append(UserMessage(record.content))
+            messages.extend(record.brought.messages(record.content))
             continue
         calls = tuple(each.call for each in record.calls)
         messages.append(AssistantMessage(record.content, calls, record.reasoning, record.interrupted))

@@ -8,7 +8,7 @@ from dialog_engine.chat.archive import MessageRecord, Page
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
-from dialog_engine.model import AssistantMessage, Done, MediaInStore, Turn, TurnEvent, TurnFailed
+from dialog_engine.model import AssistantMessage, Done, MediaInStore, MediaOfUser, Turn, TurnEvent, TurnFailed
 from dialog_engine.tool_calls.values import OpenCall
 from plugins_contract.outcomes import MediaBlock
 
@@ -228,7 +228,7 @@ class History(Protocol):
         that: at most `limit`, and only as many as reach `size` bytes, but one at least."""
         ...
 
-    async def fetched(self, media: MediaInStore) -> MediaBlock:
+    async def fetched(self, media: MediaInStore | MediaOfUser) -> MediaBlock:
         """The image or sound with its data, which is empty when the store does not have it any more."""
         ...
 

@@ -15,7 +15,7 @@ from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes, Unseen
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
 from dialog_engine.errors import CredentialRevokedError, EngineError, TurnFencedError
-from dialog_engine.model import Choice, Turn, UserMessage
+from dialog_engine.model import NOTHING_BROUGHT, Brought, Choice, Turn
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
 
@@ -43,14 +43,12 @@ class RunningTurns:
         """Without `park` every turn that waits for people waits here."""
         self._times, self._service = times, service
         self._store, self._logs = store, logs
-        self._control = control
-        self._credentials = credentials
+        self._control, self._credentials = control, credentials
         self._running: dict[str, RunningTurn] = {}
         self._tasks: dict[asyncio.Task[None], RunningTurn] = {}
         self._beginning: set[str] = set()
         self._outages = OutageLog(log, "the store for the ends of turns")
-        self.queue = queue
-        self._park = park
+        self.queue, self._park = queue, park
 
     def __len__(self) -> int:
         return len(self._running)
@@ -106,10 +104,11 @@ class RunningTurns:
         credential: str = "",
         expires_at: float | None = None,
         request: StartingRequest = StartingRequest(),
+        brought: Brought | None = None,
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `request` is what the client says of its request. `parent`: see `Turn`.
+        `expires_at`. `request` is what the client says of its request. `parent`, `brought`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
         those that came before it: see `Turn.waits`. So it does where `decline`, which is asked first, returns True: see
@@ -131,6 +130,7 @@ class RunningTurns:
             credential=credential,
             parent=parent,
             expires_at=expires_at,
+            brought=brought,
         )
         set_log_ids(turn_ids(turn))
         if session_id is None:
@@ -149,7 +149,8 @@ class RunningTurns:
     async def _begin_session(self, turn: Turn, text: str, request: StartingRequest) -> None:
         """A new session has no history to read, so the model is asked while the turn is being committed. Its reply is
         used only after the commit."""
-        running = self._running_turn(turn, said=[UserMessage(text)])
+        lean = replace(turn, brought=turn.brought and turn.brought.committed())
+        running = self._running_turn(lean, said=[*(turn.brought or NOTHING_BROUGHT).messages(text)])
         task = asyncio.create_task(running.run(), name=f"turn {turn.turn_id}")
         with self.committing(turn.turn_id):
             try:

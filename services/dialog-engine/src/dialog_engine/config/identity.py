@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from callstream_runtime.settings_sources import Subject
@@ -16,6 +16,8 @@ SIGN_IN_CALLBACK = "/sign-in/callback"
 """The path below PUBLIC_URL to which the OpenID Connect provider sends browsers back."""
 
 
+SHORTEST_SECRET = 32
+"""Characters of a secret that signs with HS256."""
 SHORTEST_KEY = 16
 """Characters of an API key: shorter ones can be guessed."""
 
@@ -46,6 +48,11 @@ class IdentitySettings(Subject):
     session_keys_file: Path | None = Field(
         None, description="File of keys that seal the page's sessions, one in each line. Unset: a new key per start."
     )
+    openwebui_jwt_secret: SecretStr | None = Field(
+        None,
+        description="Secret with which Open WebUI signs who asks (its FORWARD_USER_INFO_HEADER_JWT_SECRET): each person"
+        " behind its key then is a subject of its own.",
+    )
     session_seconds: int = Field(28_800, ge=60, description="How long a sign-in on the page lasts.")
 
     @model_validator(mode="before")
@@ -67,6 +74,13 @@ class IdentitySettings(Subject):
         if len({key for _, _, key in pairs}) != len(pairs):
             raise ValueError("API_KEYS has the same key for two names")
         return values | {"api_keys": {name: key for name, _, key in pairs}}
+
+    @field_validator("openwebui_jwt_secret")
+    @classmethod
+    def _check_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < SHORTEST_SECRET:
+            raise ValueError(f"OPENWEBUI_JWT_SECRET is shorter than {SHORTEST_SECRET} characters")
+        return secret
 
     @model_validator(mode="after")
     def _check_identity(self) -> Self:

@@ -66,6 +66,12 @@ class EngineStoreSettings(StoreSettings):
     outbox_routes: dict[str, str] = Field(
         default_factory=dict, description="JSON object of event types and streams, added to the built-in routes."
     )
+    stateless_ttl: int = Field(
+        86_400,
+        ge=60,
+        description="Seconds for which a conversation is kept after its last message that a client began without naming"
+        " it, over the APIs of others.",
+    )
     facts_with_text: bool = Field(
         False, description="Whether TurnFinished contains the texts of the turn. They then outlive a deleted session."
     )

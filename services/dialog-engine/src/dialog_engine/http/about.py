@@ -1,11 +1,15 @@
 """What the engine offers to the sender: its tools, its models and its version."""
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import APIRouter, Depends
 
-from dialog_engine.http import views
+from dialog_engine.http import described, views
+from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.requests import Engine, Sender, Subject, large_answer
+from dialog_engine.http.services import PLAIN
 
 router = APIRouter(prefix="/v1", tags=["sessions"])
 
@@ -33,7 +37,28 @@ async def models(engine: Engine, _: Subject) -> dict[str, Any]:
             for name, label in choices.labels().items()
         ],
         "toolModes": choices.tool_modes,
+        "object": "list",
+        "data": [_as_object(name + plain) for name in choices.models for plain in ("", PLAIN)],
     }
+
+
+@router.get("/models/{name:path}", responses=described.NOT_FOUND)
+async def model(name: str, engine: Engine, _: Subject) -> dict[str, Any]:
+    """One model, as clients of OpenAI's API ask for it."""
+    found = engine.choices.named(name)
+    if found is None:
+        raise model_not_found(name, engine.choices.models)
+    return _as_object(found[0] + PLAIN if found[1] else found[0])
+
+
+def model_not_found(name: str, models: Sequence[str]) -> ProblemError:
+    """There is no such model."""
+    detail = f"there is no model {name[:100]!r}: the models are {', '.join(models)}"
+    return ProblemError(HTTPStatus.NOT_FOUND, "MODEL_NOT_FOUND", detail, field="model")
+
+
+def _as_object(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": name.partition(":")[0]}
 
 
 @router.get("/about")

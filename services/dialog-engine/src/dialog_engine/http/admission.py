@@ -22,6 +22,8 @@ OPERATORS = PROBED | {"/operators/subjects", "/operators/usage"}
 PROBES = PROBED | {"/healthz", "/readyz"}
 """The paths that are served at OPERATIONS_PORT, beside those below RESULTS, which are served nowhere else."""
 RESULTS = large_results.PATH
+FORWARDED_USER = "X-OpenWebUI-User-Jwt"
+"""The header with which a chat page names the person behind its key."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -91,7 +93,10 @@ class Admission:
             if scheme.lower() != "bearer":
                 raise UnauthenticatedError("the request needs the header Authorization: Bearer, with a key or a token")
             address = request.client.host if request.client else ""
-            return await self._authenticator.authenticate(credential.strip(), address)
+            # Such a token lives for minutes: its end does not end the stream of a request that was admitted with it.
+            again = "principal" in request.scope.get("state", {})
+            user_token = "" if again else request.headers.get(FORWARDED_USER, "")
+            return await self._authenticator.authenticate(credential.strip(), address, user_token)
         if self._sessions and (sealed := cookie_of(request, self._sessions.cookie)):
             sender = self._sessions.sender(sealed)
             if sender is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import cache
@@ -93,10 +93,12 @@ def create_app(
     loopback_only: bool,
     cors_origins: Collection[str] = (),
     max_body_bytes: int = MAX_BODY_BYTES,
+    larger_bodies: Mapping[str, int] = MappingProxyType({}),
 ) -> FastAPI:
     """The application; `lifespan` builds and unwinds what it serves, and `admission` decides who may use it.
 
-    `routers` are more routes. `facades` are those of other protocols, whose errors have `error_forms`.
+    `routers` are more routes. `facades` are those of other protocols, whose errors have `error_forms`. `larger_bodies`
+    are the bytes of bodies at paths where more than `max_body_bytes` are allowed.
 
     With `loopback_only` only requests that were sent to this machine by its own names are served. Browsers let pages
     on `cors_origins` use the API.
@@ -117,7 +119,7 @@ def create_app(
     app.error_forms = error_forms
     problems.install(app, allowed)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes)
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes, larger=larger_bodies)
     app.add_middleware(Admitted, admission=admission)
     if loopback_only:
         app.add_middleware(LoopbackNames, origins=cors_origins)

@@ -97,6 +97,23 @@ async def content(turn_id: str, correlation_id: str, number: int, engine: Engine
 
 
 @router.get(
+    "/turns/{turn_id}/images/{number}",
+    response_class=Response,
+    responses=described.content(HTTPStatus.OK, "*/*") | described.NOT_FOUND,
+    dependencies=[Depends(large_answer)],
+)
+async def image(turn_id: str, number: int, engine: Engine, subject: Subject) -> Response:
+    """An image that came with the message of a turn."""
+    await engine.archive.turn(subject, turn_id)
+    block = await engine.archive.image(turn_id, number)
+    media = views.media(block) if block else None
+    if media is None:
+        detail = f"there is no image {number} in the message of turn {turn_id}"
+        raise ProblemError(HTTPStatus.NOT_FOUND, "CONTENT_NOT_FOUND", detail, field="number")
+    return media
+
+
+@router.get(
     "/turns/{turn_id}/tool-calls/{correlation_id}/text",
     response_class=PlainTextResponse,
     responses=described.NOT_FOUND,

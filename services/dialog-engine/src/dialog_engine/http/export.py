@@ -3,12 +3,14 @@ lines of what the subject has used."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 import msgspec
 
 from dialog_engine.chat.archive import Archive, MessageRecord, Transcript
 from dialog_engine.consumption.usage import NO_PRICES, UsageReport, Wanted, as_json
 from dialog_engine.http import turn_views, views
+from dialog_engine.model import MediaOfUser
 from plugins_contract.outcomes import MediaBlock
 
 USAGE_ROWS = 1000
@@ -22,16 +24,18 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
     in `messages`. One at a time of these is in memory."""
     turns: dict[str, bytes] | None = None
     media: list[tuple[str, tuple[str, int]]] = []
+    images: list[MediaOfUser] = []
     shortened: list[tuple[str, str]] = []
     async with aclosing(parts):
         async for part in parts:
             separator = b","
             if turns is None:
-                turns, media, shortened, separator = {}, [], [], b""
+                turns, media, images, shortened, separator = {}, [], [], [], b""
                 yield msgspec.json.encode(views.session_head(part.session))[:-1] + b',"messages":['
             for message in part.page.messages:
-                yield separator + msgspec.json.encode(views.message(message))
+                yield separator + msgspec.json.encode(views.message(message) | _brought_with(message))
                 separator = b","
+                images += _images_of(message)
                 media += [(message.turn_id, each) for each in _media_of(message)]
                 shortened += [
                     (message.turn_id, call.call.correlation_id)
@@ -48,6 +52,11 @@ async def as_lines(archive: Archive, subject: str, parts: AsyncGenerator[Transcr
                         yield separator + msgspec.json.encode(
                             {"url": url, "mimeType": block.mime_type, "data": block.data}
                         )
+                        separator = b","
+                for image in images:
+                    if block := await archive.image(image.turn_id, image.number):
+                        shown = {"url": views.image_of_user(image)["url"], "mimeType": block.mime_type}
+                        yield separator + msgspec.json.encode(shown | {"data": block.data})
                         separator = b","
                 yield b'],"wholeTexts":['
                 separator = b""
@@ -90,6 +99,18 @@ async def begun(lines: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
                 yield each
 
     return all_of_them()
+
+
+def _images_of(message: MessageRecord) -> list[MediaOfUser]:
+    return [each for each in message.brought.all_media() if isinstance(each, MediaOfUser)]
+
+
+def _brought_with(message: MessageRecord) -> dict[str, Any]:
+    """What came with the message beside its text, without images."""
+    brought = message.brought
+    said = [{"role": each.role, "content": each.content, "calls": each.calls} for each in brought.said]
+    parts = {"instructions": brought.instructions, "before": said}
+    return {name: part for name, part in parts.items() if part}
 
 
 def _media_of(message: MessageRecord) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1", tags=["sessions"])
 @router.get("/me")
 async def me(sender: Sender) -> dict[str, Any]:
     """Who makes this request: the owner of its sessions, a name to show, and its roles."""
-    return {"subject": sender.subject, "name": sender.name, "roles": sender.roles}
+    return {"subject": sender.subject, "name": sender.name, "roles": sender.shown_roles}
 
 
 @router.get(

@@ -41,14 +41,22 @@ class PlainAnswer(Response):
     """
 
     def __init__(
-        self, engine: Services, subject: str, turn_id: str, *, on_end: Callable[[], Coroutine[Any, Any, None]]
+        self,
+        engine: Services,
+        subject: str,
+        turn_id: str,
+        *,
+        on_end: Callable[[], Coroutine[Any, Any, None]],
+        document: "Document | None" = None,
     ) -> None:
-        """`on_end` is called when the answer is sent, or is not sent any more."""
+        """`on_end` is called when the answer is sent, or is not sent any more. `document` makes it, in the form of
+        another protocol."""
         super().__init__()
         self._engine = engine
         self._subject = subject
         self._turn_id = turn_id
         self._on_end = on_end
+        self._document = document or own_document
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the answer. Raises ProblemError and EngineError before anything is sent."""
@@ -60,7 +68,7 @@ class PlainAnswer(Response):
                 raise UnauthenticatedError("the credential of the request is not valid any more")
             async with self._engine.large_answers.place(self._subject):
                 messages = await self._engine.archive.turn_messages(self._turn_id)
-                await JSONResponse(document(*found, messages))(scope, receive, send)
+                await JSONResponse(self._document(*found, messages))(scope, receive, send)
         finally:
             await run_shielded(self._on_end())
 
@@ -92,7 +100,11 @@ class PlainAnswer(Response):
         return ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, "TURN_GOES_ON", detail, headers=headers, **turn)
 
 
-def document(record: TurnRecord, waits_for: WaitsFor, messages: Sequence[MessageRecord]) -> dict[str, Any]:
+Document = Callable[[TurnRecord, WaitsFor, Sequence[MessageRecord]], dict[str, Any]]
+"""Makes the document of a turn. Raises ProblemError."""
+
+
+def own_document(record: TurnRecord, waits_for: WaitsFor, messages: Sequence[MessageRecord]) -> dict[str, Any]:
     """A turn with what was said and called in it. Its text is that of the last message, and so is its reasoning."""
     said = [views.message(each) for each in messages if each.role == "assistant"]
     last = said[-1] if said else {}

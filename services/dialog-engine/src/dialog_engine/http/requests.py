@@ -1,7 +1,8 @@
 """What holds for every request: ASGI middleware, and the dependencies that routes are given."""
 
-from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -50,16 +51,20 @@ class Admitted:
 class BodyLimit:
     """Answers 413 to a body that is larger than the limit, by its header or by its bytes."""
 
-    def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES, larger: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """`larger` are the limits of paths that have others."""
         self._app = app
         self._max_bytes = max_bytes
+        self._larger = larger
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = MAX_BYTES if scope["path"].startswith(PATH) else self._max_bytes
+        most = MAX_BYTES if scope["path"].startswith(PATH) else self._larger.get(scope["path"], self._max_bytes)
         announced = header(scope, b"content-length") or b"0"
         if announced.isdigit() and int(announced) > most:
             await self._refuse(scope, receive, send, most)

@@ -14,6 +14,7 @@ from dialog_engine.chat.events import TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
 from dialog_engine.chat.requests import SentRequests
+from dialog_engine.chat.resent import ResentStore
 from dialog_engine.chat.session_changes import SessionFeed
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.consumption.limits import Consumption
@@ -34,6 +35,8 @@ LARGE_AT_ONCE = 4
 
 Fewer than the connections to the database, so that one subject does not keep all of them busy.
 """
+PLAIN = ":plain"
+"""Behind the name of a model: the same model without tools, for requests that a chat page makes for itself."""
 MAX_LARGE = 500
 """How many requests for such answers of one subject may be waiting or answered."""
 
@@ -66,6 +69,15 @@ class Choices:
             raise _refused("toolMode", allowed)
         return Choice(model or "", tool_mode or "")
 
+    def named(self, name: str) -> tuple[str, bool] | None:
+        """The model with this name or label, and whether PLAIN is behind it; None for no model."""
+        labels = {label: each for each, label in self.labels().items()}
+        for plain in (False, True):
+            found = name.removesuffix(PLAIN) if plain else name
+            if found in self.models or found in labels:
+                return labels.get(found, found), plain
+        return None
+
     def labels(self) -> dict[str, str]:
         """The label of each model by its name: without the provider, unless two models would have the same label."""
         short = {name: name.partition(":")[2] for name in self.models}
@@ -86,6 +98,17 @@ class About:
     model_label: str
     scripted: bool
     mcp_enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionOptions:
+    """What the settings say about Chat Completions. `steps` is how much is said of tool calls; `tasks` begins the
+    requests that a chat page makes for itself, '' for none. `page` is where people decide about calls, '' for nowhere.
+    """
+
+    steps: str = "reasoning"
+    tasks: str = ""
+    page: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +150,9 @@ class Services:
     large_results: LargeResults
     prices: Callable[[], Prices]
     reads: Reads
+    resent: ResentStore
+    completions: CompletionOptions
+    large_bodies: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests with large bodies"))
     large_answers: Shares = field(default_factory=lambda: Shares(LARGE_AT_ONCE, MAX_LARGE, "requests for data"))
     on_refused: Callable[[str, str], None] = lambda code, subject: None
     """Called for each request that is answered with a problem document, with its code and its sender."""

@@ -26,7 +26,7 @@ from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Choice, Turn
+from dialog_engine.model import Brought, Choice, Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
@@ -223,6 +223,7 @@ async def sent_turn(
     sender: Principal,
     starting: StartingRequest,
     request: Request,
+    brought: Brought | None = None,
 ) -> SentTurn:
     """Start the turn and count it, or let its message wait; the turn of the request before if this one repeats it.
 
@@ -232,7 +233,6 @@ async def sent_turn(
             before is deleted.
     """
     question = await asked(body, session_id, engine, sender.subject)
-    traceparent = _traceparent(request)
     is_chosen = body.model is not None or body.tool_mode is not None
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
     if body.tools is not None:
@@ -243,7 +243,7 @@ async def sent_turn(
             sender.subject,
             session_id,
             question.text,
-            traceparent,
+            _traceparent(request),
             queue=body.on_busy == "queue",
             decline=engine.parked.decline if body.on_open_question == "decline" else None,
             parent=question.parent_turn_id,
@@ -253,6 +253,7 @@ async def sent_turn(
             credential=sender.credential,
             expires_at=sender.expires_at,
             request=replace(starting, message_id=body.client_message_id or ""),
+            brought=brought,
         )
 
     try:

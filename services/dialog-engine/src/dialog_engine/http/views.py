@@ -19,7 +19,7 @@ from dialog_engine.chat.archive import (
     Transcript,
 )
 from dialog_engine.http import turn_views
-from dialog_engine.model import ApprovalStatus, ToolStatus
+from dialog_engine.model import ApprovalStatus, MediaOfUser, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
@@ -158,7 +158,14 @@ def message(record: MessageRecord) -> dict[str, Any]:
         "createdAt": timestamp(record.created_at),
         "toolCalls": [_call(record.turn_id, call) for call in record.calls],
     }
-    return data | ({"reasoning": record.reasoning} if record.reasoning else {})
+    shown = [image_of_user(each) for each in record.brought.media if isinstance(each, MediaOfUser)]
+    return data | ({"reasoning": record.reasoning} if record.reasoning else {}) | ({"images": shown} if shown else {})
+
+
+def image_of_user(image: MediaOfUser) -> dict[str, Any]:
+    """Where an image is that came with a message."""
+    url = f"/v1/turns/{image.turn_id}/images/{image.number}"
+    return {"url": url, "mimeType": image.mime_type, "size": image.size}
 
 
 def server_state(view: ServerView) -> dict[str, Any]:

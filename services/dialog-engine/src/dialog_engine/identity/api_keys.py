@@ -78,6 +78,11 @@ class ApiKeys:
         key = self._named.get(digest)
         return self._file.content.get(digest) if key is None and self._file else key
 
+    def has_subject(self, subject: str) -> bool:
+        """Whether there is a key of this subject."""
+        files = [self._named, *([self._file.content] if self._file else [])]
+        return bool(subject) and any(key.subject == subject for keys in files for key in keys.values())
+
     def of(self, credential: str) -> ApiKey | None:
         """The key, expired or not, that is this credential."""
         return self.find(bytes.fromhex(credential.removeprefix(CREDENTIAL)))

@@ -13,6 +13,7 @@ from dialog_engine.identity.api_keys import ApiKeys, digest_of
 from dialog_engine.identity.failed_attempts import FailedAttempts
 from dialog_engine.identity.principal import USER, Principal
 from dialog_engine.model import Turn
+from plugins_contract.rights import OF_KEY
 
 NO_CREDENTIAL = "this server needs a key or a token, and the request has no valid one"
 _TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
@@ -39,6 +40,19 @@ class Tokens(Protocol):
         ...
 
 
+class Users(Protocol):
+    """Checks tokens that name people behind keys."""
+
+    def of(self, key: Principal, token: str) -> Principal:
+        """The person. Raises UnauthenticatedError."""
+        ...
+
+
+def key_of(subject: str) -> str:
+    """The subject of the key behind that of a person behind it; '' for a subject that cannot be one."""
+    return subject.rpartition("/")[0]
+
+
 class NoCredentials(Credentials):
     """For an engine whose senders need none. It cannot say what has become of those of its earlier life."""
 
@@ -63,15 +77,18 @@ class Authenticator(Credentials):
         attempts: FailedAttempts,
         tokens: Tokens | None = None,
         *,
+        users: Users | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """`users` are the people behind the keys of chat pages, if these name them."""
         self._keys = keys
+        self._users = users
         self._tokens = tokens
         self._attempts = attempts
         self._now = now
 
-    async def authenticate(self, credential: str, address: str) -> Principal:
-        """The sender of a request with this key or token.
+    async def authenticate(self, credential: str, address: str, user_token: str = "") -> Principal:
+        """The sender of a request with this key or token. `user_token` names the person behind a key.
 
         Raises:
             UnauthenticatedError: it is not valid, or no longer valid.
@@ -87,6 +104,18 @@ class Authenticator(Credentials):
         if principal.expires_at is not None and principal.expires_at <= self._now():
             # It was genuine, so that it is no attempt to guess.
             raise UnauthenticatedError("the key or token of the request has expired: use a new one")
+        return self._behind(principal, user_token) if self._users else principal
+
+    def _behind(self, principal: Principal, user_token: str) -> Principal:
+        """The person behind a key whom the token names. A native subject that could be one of them is refused."""
+        assert self._users is not None  # noqa: S101 -- narrows the type; the caller has looked
+        if self._keys.has_subject(key_of(principal.subject)):
+            raise UnauthenticatedError(
+                f"the subject {principal.subject} could be a user behind the key of {key_of(principal.subject)}: name"
+                " the subject of this key in another way"
+            )
+        if user_token and principal.credential.startswith(API_KEY):
+            return self._users.of(principal, user_token)
         return principal
 
     async def revoked(self, credential: str) -> bool:
@@ -99,10 +128,11 @@ class Authenticator(Credentials):
         roles, expires_at = turn.roles, turn.expires_at
         if turn.credential.startswith(API_KEY):
             key = self._keys.of(turn.credential)
-            if key is None or key.subject != turn.subject:
+            if key is None or key.subject not in (turn.subject, key_of(turn.subject) if self._users else ""):
                 return HeldReason.CREDENTIAL_REVOKED
             sender = key.principal()
-            roles, expires_at = sender.roles, sender.expires_at
+            of_key = tuple(role for role in roles if role.startswith(OF_KEY))
+            roles, expires_at = (*sender.roles, *of_key), sender.expires_at
         elif not turn.key_id or await self.revoked(turn.credential):  # without a key: from before senders needed one
             return HeldReason.CREDENTIAL_REVOKED
         if expires_at is not None and expires_at <= self._now():

@@ -27,6 +27,11 @@ class Principal:
     key_id: str = ""
     credential: str = ""
 
+    @property
+    def shown_roles(self) -> tuple[str, ...]:
+        """The roles that were given to it by name."""
+        return tuple(role for role in self.roles if ROLE.fullmatch(role))
+
 
 LOCAL = Principal("local", (USER, OPERATOR))
 """The sender of every request when there are neither keys nor a provider; the engine listens on loopback only then."""

@@ -12,12 +12,12 @@ from anthropic.lib.vertex import AsyncAnthropicVertex
 from dialog_engine.errors import ConfigurationError
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages, encode_system, encode_tools, with_cache
-from dialog_engine.llm.client import ChatClient
+from dialog_engine.llm.client import ChatClient, sampling_of
 from dialog_engine.llm.connections import check_headers, open_connections, split_base_url
 from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.profiles import Images
 from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, NO_KEY, Json, Provider
-from dialog_engine.model import ChatRequest
+from dialog_engine.model import ChatRequest, Sampling
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 NO_HEADERS: Mapping[str, str] = {}
@@ -136,14 +136,16 @@ class AnthropicChatClient(ChatClient):
     def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
         # A server that cannot forbid calls is sent no tools for a last answer.
         tools = [] if request.answer_only and CHOICE not in options else encode_tools(request.tools)
-        system = encode_system(request.messages)
-        profile = self._profile if IMAGE in options else replace(self._profile, images=Images.REFERENCE)
+        system, sampling = encode_system(request.messages), sampling_of(request)
+        profile = self._profile
+        if IMAGE not in options:
+            profile = replace(profile, images=Images.REFERENCE, images_of_users=False)
         messages = encode_messages(request.messages, self._model, profile)
         if _CACHE in options:
             with_cache(system, tools, messages)
         body: Json = {
             "model": self._model,
-            "max_tokens": self._max_tokens or MAX_TOKENS,
+            "max_tokens": min(self._max_tokens or MAX_TOKENS, sampling.max_tokens or MAX_TOKENS),
             "messages": messages,
             "stream": True,
         }
@@ -155,4 +157,14 @@ class AnthropicChatClient(ChatClient):
                 body["tool_choice"] = {"type": "none"}
         if request.stop and _STOP in options:
             body["stop_sequences"] = request.stop
-        return body | self._extra_body
+        return body | self._extra_body | _sampled(sampling)
+
+
+def _sampled(sampling: Sampling) -> Json:
+    """How the sender wants the answer to be sampled. This API has neither a seed nor penalties: they ask for a likely
+    answer, and are left out."""
+    wanted: Json = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    schema = (sampling.response_format or {}).get("json_schema", {}).get("schema")
+    if schema is not None:
+        wanted["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+    return {name: value for name, value in wanted.items() if value is not None}

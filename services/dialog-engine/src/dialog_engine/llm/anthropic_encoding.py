@@ -13,10 +13,11 @@ import msgspec
 
 from dialog_engine.llm.anthropic_decoding import EXTRA, Thought, Thoughts
 from dialog_engine.llm.decoding import is_complete
-from dialog_engine.llm.images import images_of
+from dialog_engine.llm.images import NOT_SHOWN, images_of
 from dialog_engine.llm.profiles import Images, Profile
 from dialog_engine.model import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from plugins_contract.catalog import ToolEntry
+from plugins_contract.outcomes import MediaBlock
 
 Json = dict[str, Any]
 
@@ -38,8 +39,8 @@ def encode_messages(messages: Sequence[Message], model: str, profile: Profile) -
         match message:
             case SystemMessage():
                 continue
-            case UserMessage(content):
-                role, blocks = "user", _texts(content)
+            case UserMessage():
+                role, blocks = "user", _of_user(message, profile)
             case ToolMessage():
                 role, blocks = "user", [_result(message, profile)]
             case AssistantMessage(content, calls):
@@ -121,12 +122,19 @@ def _thoughts(call: ToolCall, model: str) -> list[Thought]:
 def _result(message: ToolMessage, profile: Profile) -> Json:
     blocks = _texts(message.content)
     if profile.images is Images.IN_RESULTS:
-        blocks += [
-            {"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}
-            for image in images_of(message)
-        ]
+        blocks += [*map(_image, images_of(message))]
     result: Json = {"type": "tool_result", "tool_use_id": clean_id(message.tool_call_id), "content": blocks}
     return result | ({"is_error": True} if message.failed else {})
+
+
+def _of_user(message: UserMessage, profile: Profile) -> list[Json]:
+    if not profile.images_of_users:
+        return _texts("\n\n".join([message.content, *[NOT_SHOWN] * len(message.media)]))
+    return [*map(_image, images_of(message)), *_texts(message.content)]
+
+
+def _image(image: MediaBlock) -> Json:
+    return {"type": "image", "source": {"type": "base64", "media_type": image.mime_type, "data": image.data}}
 
 
 def _texts(text: str) -> list[Json]:

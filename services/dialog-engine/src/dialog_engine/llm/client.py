@@ -22,12 +22,13 @@ from dialog_engine.llm.decoding import Decoder
 from dialog_engine.llm.error_classification import ErrorClassifier
 from dialog_engine.llm.profiles import Profile, profile_of
 from dialog_engine.llm.provider import CHOICE, DEFAULT_TIMEOUTS, IMAGE, Json, Provider, Timeouts
-from dialog_engine.model import ChatRequest, LLMEvent, StreamEnd, ToolMessage
+from dialog_engine.model import ChatRequest, LLMEvent, Sampling, StreamEnd, ToolMessage, UserMessage
 from dialog_engine.sideband import ModelStream
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
 
 log = logging.getLogger(__name__)
 
+_AS_CONFIGURED = Sampling()
 RETRIES_FIELD = "x-stainless-retry-count"
 """The SDKs' header field with the number of earlier attempts."""
 
@@ -171,7 +172,7 @@ class ChatClient(ABC):
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
         """Those of the options that the body for this request can contain."""
-        has_images = any(isinstance(message, ToolMessage) and message.media for message in request.messages)
+        has_images = any(isinstance(each, ToolMessage | UserMessage) and each.media for each in request.messages)
         absent = {CHOICE: not request.answer_only, self.stop_option: not request.stop, IMAGE: not has_images}
         return (name for name in options if not absent.get(name))
 
@@ -187,6 +188,11 @@ class ChatClient(ABC):
             raise LLMAuthenticationError(self._provider.credential_help) from None
         except (self._provider.error, httpx2.HTTPError, ClientError) as error:
             raise connection_error(error) from None
+
+
+def sampling_of(request: ChatRequest) -> Sampling:
+    """How the sender of the turn wants its answers to be sampled."""
+    return request.turn.brought.sampling if request.turn.brought else _AS_CONFIGURED
 
 
 async def _in_parts(events: Iterable[LLMEvent]) -> AsyncGenerator[LLMEvent]:

@@ -1,4 +1,4 @@
-"""The images of tool results that providers accept. Pure.
+"""The images of users and of tool results that providers accept. Pure.
 
 An image whose content does not match its type makes the provider refuse this request and all later ones of the session.
 """
@@ -9,15 +9,18 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from dialog_engine.model import ToolMessage
+from dialog_engine.model import ToolMessage, UserMessage
 from plugins_contract.outcomes import MediaBlock
 
 _BEGINNING = 16
 """Characters of base64 that hold the first bytes of a file."""
 
 
-def images_of(message: ToolMessage) -> Iterator[MediaBlock]:
-    """The images of a result in formats that models accept, each with its actual type."""
+NOT_SHOWN = "(The user has sent an image that you cannot see.)"
+
+
+def images_of(message: ToolMessage | UserMessage) -> Iterator[MediaBlock]:
+    """The images of a message in formats that models accept, each with its actual type."""
     for block in message.media:
         kind = _type_of(block.data)
         if kind and block.mime_type.startswith("image/"):

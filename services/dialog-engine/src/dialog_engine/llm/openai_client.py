@@ -10,9 +10,9 @@ import httpx2
 import msgspec
 from openai import APIStatusError, AsyncOpenAI, AsyncStream, Omit, OpenAIError
 
-from dialog_engine.llm.client import ChatClient
+from dialog_engine.llm.client import ChatClient, sampling_of
 from dialog_engine.llm.decoding import Decoder, is_complete
-from dialog_engine.llm.images import images_of
+from dialog_engine.llm.images import NOT_SHOWN, images_of
 from dialog_engine.llm.openai_decoding import OpenAIDecoder
 from dialog_engine.llm.openai_wire import DETAILS, kept_of
 from dialog_engine.llm.profiles import Images, Profile
@@ -21,6 +21,7 @@ from dialog_engine.model import (
     AssistantMessage,
     ChatRequest,
     Message,
+    Sampling,
     SystemMessage,
     ToolCall,
     ToolMessage,
@@ -35,6 +36,9 @@ SIGNATURE = "extra_content"
 MAX_DESCRIPTION = 1024
 """Characters of a tool's description that every provider accepts. OpenAI refuses more for many of its models."""
 _SHORTENED = " … (the rest of this description is in your instructions)"
+
+_SAMPLED = ("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "response_format")
+"""The fields of a `Sampling` that are sent as they are."""
 
 # Options that some providers refuse.
 _USAGE = "stream_options"
@@ -75,19 +79,25 @@ class OpenAIChatClient(ChatClient):
             _USAGE: profile.stream_usage,
             SIGNATURE: profile.thought_signatures,
             DETAILS: profile.reasoning_details,
-            _IMAGE_URL: profile.images is Images.AFTER_RESULTS,
-            IMAGE: profile.images is Images.AFTER_RESULTS,
             profile.reasoning_field or "": profile.reasoning_field is not None,
-            profile.length_field: bool(self._max_tokens),
         }
-        return frozenset({CHOICE, _STOP, _DESCRIPTION, *(name for name, wanted in by_profile.items() if wanted)})
+        always = {CHOICE, _STOP, _DESCRIPTION, IMAGE, _IMAGE_URL, profile.length_field}
+        return frozenset(always | {name for name, wanted in by_profile.items() if wanted})
 
     def _decoder(self) -> Decoder:
         return OpenAIDecoder(self._errors, self._model)
 
     def _sent(self, request: ChatRequest, options: frozenset[str]) -> Iterable[str]:
-        long = has_long_description(request)
-        return (name for name in super()._sent(request, options) if long or name != _DESCRIPTION)
+        present = {*super()._sent(request, options)}
+        of_users = any(isinstance(each, UserMessage) and each.media for each in request.messages)
+        if IMAGE not in present or not (of_users or self._profile.images is Images.AFTER_RESULTS):
+            present -= {IMAGE, _IMAGE_URL}
+        present -= {self._profile.length_field} if self._longest(request) is None else set()
+        return present - (set() if has_long_description(request) else {_DESCRIPTION})
+
+    def _longest(self, request: ChatRequest) -> int | None:
+        """The bound on the answer, in tokens: the smaller one of the configured one and the sender's."""
+        return min((each for each in (self._max_tokens, sampling_of(request).max_tokens) if each), default=None)
 
     def _body(self, request: ChatRequest, options: frozenset[str]) -> Json:
         if _DESCRIPTION not in options:
@@ -104,10 +114,10 @@ class OpenAIChatClient(ChatClient):
             body["stop"] = request.stop
         if _USAGE in options:
             body["stream_options"] = {"include_usage": True}
-        if self._max_tokens is not None:
+        if (longest := self._longest(request)) is not None:
             field = profile.length_field
-            body[field if field in options else _OTHER_LENGTH[field]] = self._max_tokens
-        return body | self._extra_body
+            body[field if field in options else _OTHER_LENGTH[field]] = longest
+        return body | self._extra_body | _sampled(sampling_of(request))
 
 
 def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
@@ -118,7 +128,14 @@ def _without_refused(profile: Profile, options: frozenset[str]) -> Profile:
         thought_signatures=SIGNATURE in options,
         reasoning_details=DETAILS in options,
         images=profile.images if {_IMAGE_URL, IMAGE} <= options else Images.REFERENCE,
+        images_of_users={_IMAGE_URL, IMAGE} <= options,
     )
+
+
+def _sampled(sampling: Sampling) -> Json:
+    """How the sender wants the answer to be sampled."""
+    wanted: Json = {name: getattr(sampling, name) for name in _SAMPLED}
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 # --- Requests as JSON ---
@@ -186,8 +203,8 @@ def _message(message: Message, profile: Profile, model: str) -> Json:
     match message:
         case SystemMessage(content):
             return {"role": "system", "content": content}
-        case UserMessage(content):
-            return {"role": "user", "content": content}
+        case UserMessage():
+            return {"role": "user", "content": _of_user(message, profile)}
         case ToolMessage(tool_call_id, name, content):
             named = {"name": name} if profile.names_in_results else {}
             return {"role": "tool", "tool_call_id": _call_id(tool_call_id, profile), **named, "content": content}
@@ -227,16 +244,27 @@ def _call_id(call_id: str, profile: Profile) -> str:
     return nine_characters(call_id) if profile.nine_character_ids else call_id
 
 
+def _of_user(message: UserMessage, profile: Profile) -> str | list[Json]:
+    if not message.media:
+        return message.content
+    if not profile.images_of_users:
+        return "\n\n".join([message.content, *[NOT_SHOWN] * len(message.media)])
+    text = [_text(message.content)] if message.content.strip() else []
+    return [*text, *map(_image, images_of(message))]
+
+
 def _image_message(images: Sequence[MediaBlock]) -> Json:
     """A user message with the images of the results before it, because a result can hold text only."""
-    urls = [f"data:{block.mime_type};base64,{block.data}" for block in images]
-    return {
-        "role": "user",
-        "content": [
-            {"type": "text", "text": "These are the images of the tool results above, in their order."},
-            *({"type": "image_url", "image_url": {"url": url}} for url in urls),
-        ],
-    }
+    note = "These are the images of the tool results above, in their order."
+    return {"role": "user", "content": [_text(note), *map(_image, images)]}
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _image(block: MediaBlock) -> Json:
+    return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
 
 
 def _is_long(tool: ToolEntry) -> bool:

@@ -26,7 +26,8 @@ class Profile:
     `empty_content` replaces the text of a message that has only calls. `nine_character_ids`: ids of calls are nine
     letters and digits. `reasoning_field` is the field in which reasoning goes back with calls, None for never;
     `reasoning_details` says whether reasoning that came in blocks goes back in blocks, `thought_signatures` whether
-    `extra_content` goes back with a call. `length_field` bounds the answer.
+    `extra_content` goes back with a call. `images_of_users` says whether these are sent: that is tried, because users
+    know which model they ask. `length_field` bounds the answer.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Profile:
     names_in_results: bool = True
     stream_usage: bool = True
     images: Images = Images.REFERENCE
+    images_of_users: bool = True
     length_field: str = "max_tokens"
 
 

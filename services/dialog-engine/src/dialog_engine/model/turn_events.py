@@ -5,14 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from dialog_engine.model.conversation import (
-    ApprovalStatus,
-    AssistantMessage,
-    QuestionStatus,
-    ToolCall,
-    ToolStatus,
-    Usage,
-)
+from dialog_engine.model.conversation import Usage
+from dialog_engine.model.messages import ApprovalStatus, AssistantMessage, QuestionStatus, ToolCall, ToolStatus
 from dialog_engine.model.model_events import AnsweredBy, LLMEvent, ReasoningDelta, TextDelta, TokensSpent
 
 

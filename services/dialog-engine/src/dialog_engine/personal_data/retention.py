@@ -19,18 +19,19 @@ PAGE = 1_000
 
 
 class Idle(NamedTuple):
-    """A session, and for how many milliseconds nothing was said in it."""
+    """A session, and for how many milliseconds nothing was said in it. `stateless`: it began without a name."""
 
     session_id: str
     subject: str
     idle_ms: int
+    stateless: int = 0
 
 
 class Rule:
     """`days` for which the sessions of a class of subjects are kept; 0: without end. `pattern` may have `*`, `?` and
     `[...]`."""
 
-    def __init__(self, pattern: str, days: int) -> None:
+    def __init__(self, pattern: str, days: float) -> None:
         self.pattern = pattern
         self.days = days
         self._matches = re.compile(translate(pattern)).match
@@ -41,28 +42,35 @@ class Rule:
 
     def is_over(self, session: Idle) -> bool:
         """Whether the session is no longer kept."""
-        return bool(self.days) and session.idle_ms > self.days * DAY_MS
+        return bool(self.days) and session.idle_ms > self.kept_ms
+
+    @property
+    def kept_ms(self) -> int:
+        """The same in milliseconds."""
+        return round(self.days * DAY_MS)
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The rules, of which the first that is for a subject decides. The last one is for every subject."""
+    """The rules, of which the first that is for a subject decides. The last one is for every subject. `stateless` is
+    for the sessions that began without a name, of every subject."""
 
     rules: Sequence[Rule]
+    stateless: Rule
 
     @classmethod
-    def of(cls, rules: Sequence[tuple[str, int]]) -> "Retention":
+    def of(cls, rules: Sequence[tuple[str, int]], stateless_seconds: float = 86_400) -> "Retention":
         """Of patterns and days."""
-        return cls([Rule(pattern, days) for pattern, days in rules])
+        return cls([Rule(pattern, days) for pattern, days in rules], Rule("*", stateless_seconds * 1_000 / DAY_MS))
 
     def rule_of(self, subject: str) -> Rule:
         """The rule that decides."""
         return next(rule for rule in self.rules if rule.is_for(subject))
 
-    @property
-    def deletes(self) -> bool:
-        """Whether any rule ends."""
-        return any(rule.days for rule in self.rules)
+    def ended_by(self, session: Idle) -> Rule | None:
+        """The rule by which a session is no longer kept; None while it is."""
+        rules = [*([self.stateless] if session.stateless else []), self.rule_of(session.subject)]
+        return next((rule for rule in rules if rule.is_over(session)), None)
 
 
 class OldSessions(Protocol):
@@ -99,10 +107,10 @@ async def one_pass(retention: Retention, sessions: OldSessions) -> tuple[int, in
     """Erase what is no longer kept. Returns how many sessions were erased, and how many were to be and were not."""
     due, erased, last = 0, 0, ""
     while page := await sessions.page(last, PAGE):
-        for rule in retention.rules:
-            over = [each.session_id for each in page if retention.rule_of(each.subject) is rule and rule.is_over(each)]
+        for rule in (retention.stateless, *retention.rules):
+            over = [each.session_id for each in page if rule is retention.ended_by(each)]
             due += len(over)
             if over:
-                erased += await sessions.expire(over, rule.days * DAY_MS)
+                erased += await sessions.expire(over, rule.kept_ms)
         last = page[-1].session_id
     return erased, due - erased

@@ -19,8 +19,9 @@ from dialog_engine.chat.archive import (
 )
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import MediaInStore, ToolCall, Turn, TurnFailed, Usage
+from dialog_engine.model import MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREVIOUS
+from dialog_engine.storage.brought import brought_of, image_of
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
@@ -45,7 +46,9 @@ _CALL = (
 )
 _MESSAGES = (
     f"SELECT m.number, m.turn_id, m.role, m.content, m.interrupted, m.created_at, m.reasoning, {PATH_BEFORE} AS before,"
-    f" {_CALL} FROM {{}} JOIN turns t ON t.turn_id = m.turn_id LEFT JOIN tool_calls c ON c.message_id = m.message_id"
+    f" b.brought, {_CALL} FROM {{}} JOIN turns t ON t.turn_id = m.turn_id"
+    " LEFT JOIN turn_inputs b ON b.turn_id = m.turn_id AND m.role = 'user'"
+    " LEFT JOIN tool_calls c ON c.message_id = m.message_id"
     " LEFT JOIN approvals a ON a.correlation_id = c.correlation_id"
     " WHERE {} ORDER BY m.number, m.message_id, c.ordinal"
 )
@@ -60,7 +63,9 @@ _PAGE = (
     " - (SELECT max(length(content) + length(reasoning)) FROM messages WHERE session_id = $1 AND number = page.number)"
     f" - coalesce((SELECT sum({_CALL_BYTES} + length(c.arguments) + CASE WHEN length(c.outcome) <= {LARGE}"
     " THEN length(c.outcome) ELSE 0 END) FROM messages m"
-    " JOIN tool_calls c ON c.message_id = m.message_id WHERE m.session_id = $1 AND m.number = page.number), 0),"
+    " JOIN tool_calls c ON c.message_id = m.message_id WHERE m.session_id = $1 AND m.number = page.number), 0)"
+    " - coalesce((SELECT length(b.brought) FROM messages m JOIN turn_inputs b ON b.turn_id = m.turn_id"
+    " WHERE m.session_id = $1 AND m.number = page.number AND m.role = 'user'), 0),"
     " page.places - 1 FROM page WHERE page.number IS NOT NULL AND page.room > 0 AND page.places > 1) "
 )
 _IN_PAGE = _MESSAGES.format(
@@ -180,7 +185,12 @@ class SqlArchive(Archive, History):
         data = await self._media.fetch(correlation_id, number)
         return None if data is None else msgspec.structs.replace(block, data=data)
 
-    async def fetched(self, media: MediaInStore) -> MediaBlock:
+    async def image(self, turn_id: str, number: int) -> MediaBlock | None:
+        return await image_of(self._store, turn_id, number)
+
+    async def fetched(self, media: MediaInStore | MediaOfUser) -> MediaBlock:
+        if isinstance(media, MediaOfUser):
+            return await image_of(self._store, media.turn_id, media.number) or media
         data = await self._media.fetch(media.correlation_id, media.number)
         return MediaBlock(media.mime_type, data or "", media.uri)
 
@@ -222,6 +232,7 @@ class SqlArchive(Archive, History):
                     row.created_at,
                     tuple(calls),
                     row.reasoning,
+                    brought_of(row),
                 )
             )
         return records

@@ -4,13 +4,14 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.model import AssistantMessage, Turn
 from dialog_engine.storage.branches import BEGIN_AT, MESSAGES_TO
 from dialog_engine.storage.calls import insert_message
+from dialog_engine.storage.resent import question_digest
 from dialog_engine.storage.store import StoreTransaction
 from plugins_contract.choice import encode_choice
 
 _BEGIN = (
     "INSERT INTO turns (turn_id, session_id, status, owner, owned_since, traceparent, chosen_model, tool_mode,"
-    " roles, credential, chosen_tools, created_at, parent_turn_id, path_before) SELECT $1, $2, 'running', $3, now_ms(),"
-    f" $4, $5, $6, $7, $8, $10, now_ms(), place.parent, {MESSAGES_TO}{BEGIN_AT}"
+    " roles, credential, chosen_tools, created_at, parent_turn_id, path_before, question_digest) SELECT $1, $2,"
+    f" 'running', $3, now_ms(), $4, $5, $6, $7, $8, $10, now_ms(), place.parent, {MESSAGES_TO}, $11{BEGIN_AT}"
 )
 
 
@@ -29,6 +30,7 @@ def begin_turn(tx: StoreTransaction, turn: Turn, text: str) -> None:
         turn.credential,
         turn.parent,
         encode_choice(choice.tools),
+        question_digest(tx.trail, turn.subject, text),
     )
     insert_message(tx, turn, "user", AssistantMessage(text))
     ids = {"session_id": turn.session_id, "turn_id": turn.turn_id}

@@ -73,8 +73,8 @@ _KEEP_LEAF = (
 _SIBLINGS = "SELECT count(*) AS siblings FROM turns WHERE session_id = $1 AND parent_turn_id = $2"
 
 
-def open_branch(tx: StoreTransaction, session_id: str, parent: str) -> None:
-    """See to it that another turn may follow `parent`. The session is locked.
+def open_branch(tx: StoreTransaction, session_id: str, parent: str, *, limited: bool = True) -> None:
+    """See to it that another turn may follow `parent`: any number, or a limited one. The session is locked.
 
     Raises:
         TurnNotFoundError: the session has no such turn.
@@ -84,7 +84,7 @@ def open_branch(tx: StoreTransaction, session_id: str, parent: str) -> None:
         raise TurnNotFoundError(f"session {session_id} has no turn {parent}")
     tx.change(_NAME_PARENT, parent, session_id)
     [row] = tx.execute(_SIBLINGS, session_id, parent)
-    if row.siblings >= MAX_SIBLINGS:
+    if limited and row.siblings >= MAX_SIBLINGS:
         raise TooManyBranchesError(MAX_SIBLINGS)
 
 

@@ -33,7 +33,7 @@ TOGETHER_MS = 60_000
 """How long deletions of one subject that follow each other are waited for, to erase their traces in one pass."""
 ERASED_AT_ONCE = 10_000
 
-_LOCK = "UPDATE sessions SET updated_at = updated_at WHERE {} RETURNING session_id, subject, created_at"
+_LOCK = "UPDATE sessions SET updated_at = updated_at WHERE {} RETURNING session_id, subject, created_at, stateless"
 _RUNNING = "SELECT session_id, turn_id FROM turns WHERE session_id IN ({}) AND status = 'running'"
 _DUE = "SELECT session_id FROM erasures WHERE traces IS NULL AND due_at <= now_ms() ORDER BY session_id LIMIT $1 {}"
 _REQUEST = (
@@ -121,8 +121,8 @@ class SqlErasures(Erasures, OldSessions):
 
     async def page(self, after: str, limit: int) -> Sequence[Idle]:
         rows = await self._store.read(
-            "SELECT session_id, subject, now_ms() - updated_at AS idle_ms FROM sessions WHERE session_id > $1"
-            " ORDER BY session_id LIMIT $2",
+            "SELECT session_id, subject, now_ms() - updated_at AS idle_ms, stateless FROM sessions"
+            " WHERE session_id > $1 ORDER BY session_id LIMIT $2",
             after,
             limit,
         )
@@ -202,7 +202,7 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_i
     asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
     erased = {row.session_id for row in tx.execute(asked, *ids)}
     digests = {row.session_id: digest_of(tx.trail, row.subject) for row in sessions}
-    keep_deleted(tx, [*digests.items()])
+    keep_deleted(tx, [(row.session_id, digests[row.session_id]) for row in sessions if not row.stateless])
     tx.execute(f"DELETE FROM sessions WHERE session_id IN ({these})", *ids)
     # Of an erased subject a turn may have ended, and been counted, after the request. The order of locks: see `fence`.
     forget_subjects(tx, (row.subject for row in sessions if row.session_id in erased))

@@ -12,6 +12,7 @@ from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.model import Turn
 from dialog_engine.storage.approvals import WAITING, asked_from, asked_of, refuse
 from dialog_engine.storage.branches import open_branch
+from dialog_engine.storage.brought import keep_brought
 from dialog_engine.storage.fence import fence_look
 from dialog_engine.storage.questions import OPEN_IN, end_open, open_in, round_of
 from dialog_engine.storage.releases import OTHER_ENGINES, is_older
@@ -139,13 +140,13 @@ class SqlParked(ParkedStore):
             # The turn's row is locked before that of its session: see `fence`.
             if not running or not (found := tx.execute(_STOPPED, running[0].turn_id)):
                 raise _NothingOpenError
-            message = in_session(tx, sender, text)
+            message = keep_brought(tx, in_session(tx, sender, text))
             turn, owner = turn_of(tx, found[0]), found[0].owner
             waits = asked_of(tx, turn.turn_id) or open_in(tx, turn.turn_id)
             if not waits or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
                 raise _NothingOpenError
             if sender.parent is not None:
-                open_branch(tx, sender.session_id, sender.parent)
+                open_branch(tx, sender.session_id, sender.parent, limited=sender.brought is None)
             taken = take(tx, turn.turn_id)
             owner = owner or tx.engine_id
             refused = refuse(tx, taken or turn, decision, owner)

@@ -20,7 +20,10 @@ _CHANGED = (
     "SELECT revision, subject AS owner FROM sessions WHERE revision > $1"
     " UNION ALL SELECT revision, digest FROM deleted_sessions WHERE revision > $1"
 )
-_OF = f"{SESSION} WHERE s.subject = $1 AND s.revision > $2 AND s.revision <= $3 ORDER BY s.revision LIMIT $4"
+_OF = (
+    f"{SESSION} WHERE s.subject = $1 AND s.stateless = 0 AND s.revision > $2 AND s.revision <= $3"
+    " ORDER BY s.revision LIMIT $4"
+)
 _DELETED_OF = (
     "SELECT session_id, revision FROM deleted_sessions WHERE digest = $1 AND revision > $2 AND revision <= $3"
     " ORDER BY revision LIMIT $4"

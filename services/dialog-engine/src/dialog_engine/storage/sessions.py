@@ -87,7 +87,7 @@ class SqlSessions(Sessions):
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
         place = before or _NEWEST
         rows = await self._store.read(
-            f"{SESSION} WHERE s.subject = $1 AND (s.updated_at, s.session_id) < ($2, $3)"
+            f"{SESSION} WHERE s.subject = $1 AND s.stateless = 0 AND (s.updated_at, s.session_id) < ($2, $3)"
             " ORDER BY s.updated_at DESC, s.session_id DESC LIMIT $4",
             subject,
             place.updated_at,

@@ -10,6 +10,7 @@ from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunn
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import branches
 from dialog_engine.storage.beginnings import begin_turn
+from dialog_engine.storage.brought import brought_for, keep_brought
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.requests import note_message
@@ -35,8 +36,8 @@ _FINISH = (
     " AND owner = $owner AND epoch = $epoch AND status = 'running' RETURNING finished_at, model"
 )
 _ADD_SESSION = (
-    "INSERT INTO sessions (session_id, subject, title, created_at, updated_at, revision)"
-    f" VALUES ($session_id, $subject, $title, now_ms(), now_ms(), {NEXT_REVISION})"
+    "INSERT INTO sessions (session_id, subject, title, created_at, updated_at, revision, stateless)"
+    f" VALUES ($session_id, $subject, $title, now_ms(), now_ms(), {NEXT_REVISION}, $stateless)"
 )
 _TOUCHED = ", updated_at = now_ms()"
 _TITLED = f"{_TOUCHED}, title = CASE title WHEN '' THEN $title ELSE title END"
@@ -59,14 +60,15 @@ class SqlTurns(TurnStore):
         request: StartingRequest = StartingRequest(),
     ) -> Turn | None:
         def unit(tx: StoreTransaction) -> Turn | None:
-            begun = turn
+            begun, brought = turn, turn.brought
             note_message(tx, turn, text, request)
             if new_session:
-                add_session(tx, turn.session_id, turn.subject, text)
+                add_session(tx, turn.session_id, turn.subject, text, stateless=bool(brought and brought.stateless))
+                begun = keep_brought(tx, turn)
             else:
-                begun = in_session(tx, turn, text)
+                begun = keep_brought(tx, in_session(tx, turn, text))
                 if turn.parent is not None:
-                    branches.open_branch(tx, turn.session_id, turn.parent)
+                    branches.open_branch(tx, turn.session_id, turn.parent, limited=brought is None)
                 if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
                         raise TurnRunningError(ahead[0].turn_id)
@@ -158,10 +160,13 @@ def _check_ended_here(tx: StoreTransaction, turn: Turn) -> None:
         raise TurnFencedError(turn.turn_id)
 
 
-def add_session(tx: StoreTransaction, session_id: str, subject: str, first_message: str) -> None:
-    """Insert a session, titled after the first message."""
+def add_session(
+    tx: StoreTransaction, session_id: str, subject: str, first_message: str, *, stateless: bool = False
+) -> None:
+    """Insert a session, titled after the first message. One that is `stateless` is not listed."""
     tx.sessions_changed = True
-    tx.change(_ADD_SESSION, session_id=session_id, subject=subject, title=_title(first_message))
+    values = {"session_id": session_id, "subject": subject, "title": _title(first_message)}
+    tx.change(_ADD_SESSION, **values, stateless=int(stateless))
 
 
 def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
@@ -212,6 +217,7 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         calls=calls.made,
         model=row.model or "",
         ttft_ms=row.ttft_ms,
+        brought=brought_for(tx, row.turn_id),
     )
 
 

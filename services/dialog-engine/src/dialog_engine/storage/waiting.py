@@ -14,6 +14,7 @@ from dialog_engine.errors import LimitExceededError, TurnNotFoundError, TurnStar
 from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.beginnings import begin_turn
 from dialog_engine.storage.branches import begin_behind
+from dialog_engine.storage.brought import committed_of, forget_brought
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.requests import note_key
 from dialog_engine.storage.store import SealedDatabase, Store, StoreTransaction
@@ -30,16 +31,19 @@ _ADD = (
     "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode, chosen_tools,"
     " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, released, place)"
     " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $chosen_tools,"
-    " $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), {})"
+    " $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), $released, {})"
 )
-_LAST_PLACE = f"0, (SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS})"
-_FIRST_PLACE = f"1, (SELECT coalesce(min(place), 1) - 1 FROM waiting_messages WHERE {_WAITS})"
-"""Of a message that is sent whatever becomes of the turn before it."""
+_LAST_PLACE = f"(SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS})"
+_FIRST_PLACE = f"(SELECT coalesce(min(place), 1) - 1 FROM waiting_messages WHERE {_WAITS})"
 _COLUMNS = (
     "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.chosen_tools, w.parent_turn_id, w.traceparent,"
     " w.roles, w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held, w.withdrawn_at"
 )
 _FIRST = f"SELECT {_COLUMNS} FROM waiting_messages w WHERE {_WAITS} ORDER BY place LIMIT 1"
+_NEXT = (
+    f"SELECT {_COLUMNS}, b.brought FROM waiting_messages w LEFT JOIN turn_inputs b ON b.turn_id = w.turn_id"
+    " WHERE w.session_id = $1 AND w.withdrawn_at IS NULL ORDER BY place LIMIT 1"
+)
 _WHOLE = f"SELECT {_COLUMNS}, w.waiting_text FROM waiting_messages w WHERE w.subject = $1"
 _TAKE = "DELETE FROM waiting_messages WHERE turn_id = $1 RETURNING turn_id, waiting_text"
 _LAST = "SELECT turn_id FROM messages WHERE session_id = $1 ORDER BY number DESC LIMIT 1"
@@ -64,7 +68,8 @@ _FORGET = (
 
 
 def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = False) -> None:
-    """Let a message wait behind all others of its session, whose row is locked; or `first`, and released.
+    """Let a message wait behind all others of its session, whose row is locked; or `first`, and sent whatever becomes
+    of the turn before it. So is one of another protocol, whose client cannot say later that it is sent.
 
     Raises:
         LimitExceededError: MAX_WAITING messages wait there.
@@ -83,6 +88,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = Fa
         chosen_tools=encode_choice(turn.choice.tools),
         parent_turn_id=turn.parent,
         traceparent=turn.traceparent,
+        released=int(first or turn.brought is not None),
     )
     tx.audit(_event(AuditAction.MESSAGE_QUEUED, turn))
 
@@ -119,8 +125,11 @@ class SqlWaiting(WaitingStore):
         self._store = store
 
     async def first(self, session_id: str) -> WaitingMessage | None:
-        found = await self._store.read(_FIRST, session_id=session_id)
-        return None if not found or found[0].held else _message(found[0])
+        found = await self._store.read(_NEXT, session_id)
+        if not found or found[0].held:
+            return None
+        message = _message(found[0])
+        return replace(message, turn=replace(message.turn, brought=committed_of(found[0])))
 
     async def begin(self, candidate: Candidate) -> bool:
         session_id = candidate.turn.session_id
@@ -184,6 +193,7 @@ class SqlWaiting(WaitingStore):
             session_id = message.turn.session_id
             if not message.withdrawn:
                 tx.change(_WITHDRAW, turn_id=turn_id, waiting_text="")
+                forget_brought(tx, turn_id)
                 following = _first(tx, session_id)
                 if message.held in (HeldReason.STOPPED, HeldReason.FAILED) and following and not following.held:
                     _hold(tx, following, HeldReason(message.held))

@@ -87,16 +87,18 @@ def standard_pipeline(
 
 
 class ConversationEntry:
-    """Step 1, once: puts the system prompt in front of the history."""
+    """Step 1, once: puts the system prompt in front of the history, and behind it the instructions of the sender."""
 
     def __init__(self, system_prompt: str) -> None:
         self._system_prompt = system_prompt
 
     async def process(self, ctx: TurnContext) -> TurnContext:
-        """Adds the system message; an empty prompt adds none."""
-        if not self._system_prompt:
+        """Adds the system message; an empty prompt and no instructions add none."""
+        instructions = ctx.turn.brought.instructions if ctx.turn.brought else ""
+        parts = [each for each in (self._system_prompt, instructions) if each]
+        if not parts:
             return ctx
-        return replace(ctx, messages=(SystemMessage(self._system_prompt), *ctx.messages))
+        return replace(ctx, messages=(SystemMessage("\n\n".join(parts)), *ctx.messages))
 
 
 class ToolPreparation:
@@ -163,7 +165,8 @@ class StartSideBand:
             last = FinishReason.MAX_CALLS
         if last is not None:
             messages = with_last_note(messages)
-        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, left_out=ctx.left_out)
+        stop = ctx.turn.brought.sampling.stop if ctx.turn.brought else ()
+        request = ChatRequest(within_sight(messages), ctx.turn, ctx.tools, last is not None, stop, ctx.left_out)
         ctx, reply = await self._ask(ctx, request)
         if last and reply.tool_calls and not reply.text.strip():
             request = replace(request, tools=())

@@ -38,6 +38,7 @@ from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.requests import SqlRequests
+from dialog_engine.storage.resent import SqlResent
 from dialog_engine.storage.results import SqlResults
 from dialog_engine.storage.session_changes import SqlSessionChanges
 from dialog_engine.storage.sessions import SqlSessions
@@ -83,6 +84,7 @@ class Chat:
     feed: SessionFeed
     erasures: SqlErasures
     personal_data: PersonalData
+    resent: SqlResent
 
 
 async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, credentials: Credentials) -> Chat:
@@ -193,6 +195,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         feed,
         erasures,
         personal_data,
+        SqlResent(store, base.trail),
     )
 
 

@@ -12,7 +12,9 @@ from callstream_runtime.version import __version__
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.read_resources import show
 from dialog_engine.chat.requests import run_forgetting
-from dialog_engine.facades import ai_sdk_routes
+from dialog_engine.facades import ai_sdk_routes, chat_completions
+from dialog_engine.facades.openai_errors import with_error
+from dialog_engine.facades.openai_objects import PATHS as OPENAI_PATHS
 from dialog_engine.http.app import State, build_routes, create_app
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.http.services import Services
@@ -54,13 +56,14 @@ def build_app(settings: Settings, closing: asyncio.Event, times: EngineTimes = E
         lifespan,
         identity.admission,
         identity.routers,
-        facades=[ai_sdk_routes.router],
-        error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence},
+        facades=[ai_sdk_routes.router, chat_completions.router],
+        error_forms={ai_sdk_routes.PATH: ai_sdk_routes.as_sentence, **dict.fromkeys(OPENAI_PATHS, with_error)},
         version=__version__,
         loopback_only=not settings.identity.needs_sign_in,
         cors_origins=settings.http.cors_origins,
         # A character is twelve bytes of JSON at most: a pair of \u escapes.
         max_body_bytes=max(MAX_BODY_BYTES, 12 * settings.limits.max_message_chars + 1000),
+        larger_bodies={chat_completions.PATH: chat_completions.MAX_BYTES},
     )
 
 
@@ -77,7 +80,8 @@ async def run_engine(
         base = await open_base(stack, settings, times)
         calls = calls_of(base)
         chat = await open_chat(stack, base, calls, credentials)
-        turns, pending, kept = chat.turns, chat.pending, Retention.of(settings.store.retention_rules)
+        turns, pending = chat.turns, chat.pending
+        kept = Retention.of(settings.store.retention_rules, settings.store.stateless_ttl)
 
         def decided() -> None:
             pending.wake()
@@ -113,7 +117,7 @@ async def run_engine(
             *([calls.catalog.run] if settings.tools.enable_mcp else []),
             base.chain.run,
             *([partial(follow_all_sealed, base.engine.database, base.cipher)] if base.cipher.active else []),
-            *([partial(run_retention, kept, chat.erasures, base.facts.retention_passed)] if kept.deletes else []),
+            partial(run_retention, kept, chat.erasures, base.facts.retention_passed),
             *([partial(base.chain.run_retention, days)] if (days := settings.store.audit_retention_days) else []),
         ]
         # After the turns, which leave the last of both.

@@ -5,7 +5,7 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.questions import Questions
 from dialog_engine.consumption.usage import NO_PRICES
-from dialog_engine.http.services import About, Choices, Services
+from dialog_engine.http.services import About, Choices, CompletionOptions, Services
 from dialog_engine.http.streams import Streams
 from dialog_engine.llm.routing import TOOL_MODES
 from dialog_engine.observe.gauges import Gauges, StoreGauges
@@ -72,6 +72,10 @@ def services_of(
         large_results=calls.large_results,
         reads=calls.reads,
         prices=lambda: base.prices.content if base.prices else NO_PRICES,
+        resent=chat.resent,
+        completions=CompletionOptions(
+            settings.facades.chat_tool_steps, settings.facades.chat_tasks_prefix, settings.identity.public_url or ""
+        ),
         on_refused=base.facts.request_refused,
     )
 

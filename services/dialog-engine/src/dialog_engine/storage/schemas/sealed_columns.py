@@ -24,6 +24,8 @@ TABLES = (
     SealedTable("sessions", ("session_id",), ("session_id",), ("title",)),
     SealedTable("turns", ("turn_id",), ("turn_id",), ("error_message",)),
     SealedTable("waiting_messages", ("turn_id",), ("turn_id",), ("waiting_text",)),
+    SealedTable("turn_inputs", ("turn_id",), ("turn_id",), ("brought",)),
+    SealedTable("turn_images", ("turn_id", "number"), ("turn_id", "number"), ("image",)),
     SealedTable("messages", ("message_id",), ("turn_id", "role"), ("content", "reasoning")),
     SealedTable("tool_calls", ("correlation_id",), ("correlation_id",), ("arguments", "extra", "outcome")),
     SealedTable("media", ("correlation_id", "number"), ("correlation_id", "number"), ("data",)),

@@ -22,7 +22,8 @@ CREATE TABLE sessions (
     revision         bigint NOT NULL DEFAULT 0, -- of its last change: see next_revision
     leaf_turn_id     TEXT, -- the end of the path that is shown; NULL: the newest turn
     leaf_moved_after TEXT, -- the newest turn when it was set: one that begins later is the end
-    chosen_tools     TEXT NOT NULL DEFAULT '' -- what its messages may use that choose no tools themselves; empty: all
+    chosen_tools     TEXT NOT NULL DEFAULT '', -- what its messages may use that choose no tools themselves; empty: all
+    stateless        bigint NOT NULL DEFAULT 0 -- whether it began without a name: it is not listed
 );
 CREATE INDEX sessions_by_subject ON sessions (subject, updated_at);
 CREATE INDEX sessions_by_revision ON sessions (revision);
@@ -56,14 +57,31 @@ CREATE TABLE turns (
     finished_at    bigint,
     parent_turn_id TEXT, -- the turn that it follows; '' when there is none; NULL: the turn before it in the session
     path_before    bigint, -- the messages before it on its path; NULL: all those before it in the session
-    parked_until   bigint -- on the clock of Redis: when the first question of a parked turn expires
+    parked_until   bigint, -- on the clock of Redis: when the first question of a parked turn expires
+    question_digest TEXT -- keyed, of the question as it is compared
 );
 -- One turn at a time per session: held by the database, not by a check before it.
 CREATE UNIQUE INDEX one_running_turn ON turns (session_id) WHERE status = 'running';
 CREATE INDEX turns_by_parent ON turns (session_id, parent_turn_id);
 CREATE INDEX running_turns_by_owner ON turns (owner) WHERE status = 'running';
 CREATE INDEX parked_turns ON turns (parked_until) WHERE status = 'running' AND owner = '';
+CREATE INDEX turns_by_question ON turns (question_digest) WHERE question_digest IS NOT NULL;
 CREATE INDEX parked_turns_by_credential ON turns (credential) WHERE status = 'running' AND owner = '';
+
+-- What requests bring beside their question: instructions, how to sample, and what was said before in the words of a
+-- client; and images.
+CREATE TABLE turn_inputs (
+    turn_id    TEXT PRIMARY KEY, -- no reference: its message may wait
+    session_id TEXT NOT NULL REFERENCES sessions ON DELETE CASCADE,
+    brought    bytea NOT NULL
+);
+CREATE INDEX turn_inputs_by_session ON turn_inputs (session_id);
+CREATE TABLE turn_images (
+    turn_id TEXT NOT NULL REFERENCES turn_inputs ON DELETE CASCADE,
+    number  integer NOT NULL, -- the position among the images of the request
+    image   bytea NOT NULL, -- base64
+    PRIMARY KEY (turn_id, number)
+);
 
 -- Of the version before: empty, unless one of its engines runs beside this release.
 CREATE TABLE waiting_turns (

@@ -1,0 +1,166 @@
+"""The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
+
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from callstream_runtime.long_texts import reading
+from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.resent import Resent, place_of
+from dialog_engine.chat.waiting_messages import WAITING
+from dialog_engine.errors import TurnNotFoundError
+from dialog_engine.facades.chat_answer import completion
+from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
+from dialog_engine.facades.chat_request import CompletionRequest, RefusedError, read_request
+from dialog_engine.facades.stream import stream_of
+from dialog_engine.http import described, turns
+from dialog_engine.http.about import model_not_found
+from dialog_engine.http.bodies import ToolsRequest, check_length
+from dialog_engine.http.messages import TurnRequest
+from dialog_engine.http.plain import PlainAnswer
+from dialog_engine.http.problems import ProblemError
+from dialog_engine.http.repetition import Key, RetryCount, starting_request
+from dialog_engine.http.requests import MAX_BODY_BYTES, Engine, Sender
+from dialog_engine.http.services import Services
+from dialog_engine.identity.principal import Principal
+from dialog_engine.model import Brought
+
+PATH = "/v1/chat/completions"
+PROTOCOL = "chat-completions"
+"""Whose names of conversations these are, in the store."""
+NAMES = ("x-session-id", "x-openwebui-chat-id", "x-conversation-id")
+"""The headers with a client's name of the conversation, or the id of a session; the first that is there counts."""
+MAX_NAME = 200
+MAX_BYTES = 20_000_000
+"""Of a body: a conversation with images."""
+
+_ANSWER: described.Responses = {
+    HTTPStatus.OK.value: {
+        "description": "A completion, or the chunks of one.",
+        "content": {"text/event-stream": {}, "application/json": {"schema": {"type": "object"}}},
+    }
+}
+_SCHEMA = {
+    "type": "object",
+    "description": "As in OpenAI's API; `docs/clients.md` says what has an effect here.",
+    "required": ["model", "messages"],
+    "properties": {
+        "model": {"type": "string"},
+        "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+        "stream": {"type": "boolean"},
+    },
+}
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a question belongs: its session, None for a new one, the turn that it follows, and what it brings."""
+
+    session_id: str | None
+    parent: str | None
+    brought: Brought
+
+
+@router.post(
+    "/chat/completions",
+    response_class=Response,
+    responses=_ANSWER
+    | described.BODY
+    | described.NOT_FOUND
+    | described.CONFLICT
+    | described.problems((HTTPStatus.BAD_GATEWAY,)),
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
+)
+async def completions(
+    request: Request, engine: Engine, sender: Sender, key: Key = None, retry_count: RetryCount = None
+) -> Response:
+    """Answer a conversation, as a stream of chunks or as one completion."""
+    slot = await engine.consumption.stream(sender.subject)
+    try:
+        async with engine.large_bodies.place(sender.subject) if _is_large(request) else nullcontext():
+            starting = await starting_request(request, key, retry_count)  # reads the body
+            wanted = await _wanted(request)
+            form, sent = await _sent(wanted, request, engine, sender, starting)
+        if not wanted.stream:
+            await _begun(sent, engine, sender.subject)
+            document = partial(completion, form)
+            return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release, document=document)
+        batches = await turns.batches_of(sent.turn_id, engine, sender.subject)
+        if batches is None:
+            raise TurnNotFoundError(f"there is no turn {sent.turn_id}")
+        return stream_of(engine.streams, batches, ChunkEncoder(form), {}, on_end=slot.release)
+    except BaseException:
+        await slot.release()
+        raise
+
+
+async def _begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
+    """Wait until the turn has begun, behind those before it in its session."""
+    if sent.status == WAITING and (batches := await turns.batches_of(sent.turn_id, engine, subject)):
+        async with aclosing(batches):
+            async for batch in batches:
+                if batch:
+                    return
+
+
+def _is_large(request: Request) -> bool:
+    """Whether the body may be larger than those of other paths."""
+    announced = request.headers.get("content-length", "")
+    return not announced.isdecimal() or int(announced) > MAX_BODY_BYTES
+
+
+async def _wanted(request: Request) -> CompletionRequest:
+    body = await request.body()
+    try:
+        return await reading(len(body), read_request, body)
+    except RefusedError as error:
+        errors = [{"field": error.param, "message": str(error)}]
+        detail = f"{error.param}: {error}"
+        raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", detail, errors=errors) from None
+
+
+async def _sent(
+    wanted: CompletionRequest, request: Request, engine: Services, sender: Principal, starting: StartingRequest
+) -> tuple[Form, turns.SentTurn]:
+    """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
+    model = engine.choices.named(wanted.model)
+    if model is None:
+        raise model_not_found(wanted.model, engine.choices.models)
+    check_length(wanted.question, engine.max_message_chars)
+    options = engine.completions
+    is_task = bool(options.tasks) and wanted.question.lstrip().startswith(options.tasks)
+    name = "" if is_task else next((request.headers[each] for each in NAMES if request.headers.get(each)), "")
+    if len(name) > MAX_NAME:
+        detail = f"the name of a conversation has {MAX_NAME} characters at most"
+        raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", detail, field="X-Session-Id")
+    place = await _place(wanted.brought, name, engine, sender.subject, alone=is_task)
+    fields: dict[str, Any] = {"message": wanted.question, "model": model[0]}
+    if place.parent is not None:
+        fields["parent_turn_id"] = place.parent
+    if is_task or wanted.no_tools or model[1]:
+        fields["tools"] = ToolsRequest(servers=[])
+    native = TurnRequest.model_construct(**fields, on_busy="queue", on_open_question="decline")
+    sent = await turns.sent_turn(native, place.session_id, engine, sender, starting, request, brought=place.brought)
+    form = Form(wanted.model, Steps(wanted.tool_steps or options.steps), usage=wanted.usage, page=options.page)
+    return form, sent
+
+
+async def _place(brought: Brought, name: str, engine: Services, subject: str, *, alone: bool) -> _Place:
+    """Where the question belongs: behind the turn with the conversation that was sent again, or at the beginning of
+    another branch, with that in the client's words. One that is `alone` belongs to nothing else."""
+    session_id = await engine.sessions.named(subject, PROTOCOL, name) if name else None
+    resent = Resent.of(brought)
+    if resent.questions and not alone:
+        found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=bool(name))
+        if found:
+            return _Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
+    if session_id is None:
+        return _Place(None, None, msgspec.structs.replace(brought, stateless=True))
+    return _Place(session_id, "", brought)

@@ -1,0 +1,246 @@
+"""Requests for Chat Completions: what is wanted of the model, and what the conversation brings. Pure.
+
+Unknown fields pass, as clients expect it; what is known and cannot be honoured is refused, with the field.
+"""
+
+from base64 import b64decode
+from binascii import Error
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from dialog_engine.model import Brought, ClientCall, ClientMessage, Sampling
+from plugins_contract.outcomes import MediaBlock
+
+MAX_MESSAGES = 10_000
+IMAGES = {
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"RIFF": "image/webp",
+}
+"""The images that models accept, by their first bytes."""
+
+
+class RefusedError(Exception):
+    """The request cannot be honoured; `param` is the field."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class _Function(msgspec.Struct):
+    name: str
+    arguments: str = ""
+
+
+class _Call(msgspec.Struct):
+    id: str
+    function: _Function
+
+
+class _Image(msgspec.Struct):
+    url: str
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str = ""
+    refusal: str = ""
+    image_url: _Image | None = None
+
+
+class _Message(msgspec.Struct):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[_Part] | None = None
+    tool_calls: list[_Call] | None = None
+    tool_call_id: str = ""
+
+
+class _StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class _Body(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    response_format: dict[str, Any] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    tool_steps: Literal["off", "reasoning", "details"] | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    logit_bias: dict[str, Any] | None = None
+    audio: Any = None
+    modalities: list[str] | None = None
+    tools: list[Any] | None = None
+    functions: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """What a client wants. `tool_steps` is None where it has not said; `no_tools`: the model may call none."""
+
+    model: str
+    question: str
+    brought: Brought
+    stream: bool
+    usage: bool
+    tool_steps: str | None
+    no_tools: bool
+
+
+def read_request(body: bytes) -> CompletionRequest:
+    """Read the JSON of a request, in time proportional to its length.
+
+    Raises:
+        RefusedError: it is not valid, or cannot be honoured.
+    """
+    try:
+        wanted = msgspec.json.decode(body, type=_Body, strict=True)
+    except msgspec.ValidationError as error:
+        raise RefusedError(*_wrong(str(error))) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RefusedError("body", f"the body is not valid JSON: {error}") from None
+    _check(wanted)
+    instructions, said, last = _conversation(wanted.messages)
+    sampling = Sampling(
+        wanted.temperature,
+        wanted.top_p,
+        _longest(wanted),
+        (wanted.stop,) if isinstance(wanted.stop, str) else tuple(wanted.stop or ()),
+        wanted.seed,
+        wanted.presence_penalty,
+        wanted.frequency_penalty,
+        None if wanted.response_format == {"type": "text"} else wanted.response_format,
+    )
+    return CompletionRequest(
+        wanted.model,
+        last.content,
+        Brought(instructions, media=last.media, said=said, sampling=sampling),
+        bool(wanted.stream),
+        bool(wanted.stream_options and wanted.stream_options.include_usage),
+        wanted.tool_steps,
+        wanted.tool_choice == "none",
+    )
+
+
+_UNSUPPORTED = {
+    "n": "one answer is given to a request: leave it out",
+    "logprobs": "is not available here: leave it out",
+    "top_logprobs": "is not available here: leave it out",
+    "logit_bias": "is not available here: leave it out",
+    "audio": "answers are texts: leave it out",
+    "tools": "tools of the client are not supported: the model has those of this server",
+    "functions": "tools of the client are not supported: the model has those of this server",
+}
+
+
+def _check(wanted: _Body) -> None:
+    if not wanted.messages:
+        raise RefusedError("messages", "must not be empty")
+    if len(wanted.messages) > MAX_MESSAGES:
+        raise RefusedError("messages", f"has {len(wanted.messages)} messages; {MAX_MESSAGES} are allowed")
+    harmless = {"n": 1}
+    for name, why in _UNSUPPORTED.items():
+        value = getattr(wanted, name)
+        if value and value != harmless.get(name):
+            raise RefusedError(name, why)
+    if wanted.modalities and wanted.modalities != ["text"]:
+        raise RefusedError("modalities", _UNSUPPORTED["audio"])
+    for name, least, most in (("temperature", 0, 2), ("top_p", 0, 1)):
+        value = getattr(wanted, name)
+        if value is not None and not least <= value <= most:
+            raise RefusedError(name, f"must be between {least} and {most}")
+    if (longest := _longest(wanted)) is not None and longest < 1:
+        name = "max_completion_tokens" if wanted.max_completion_tokens is not None else "max_tokens"
+        raise RefusedError(name, "must be at least 1")
+
+
+def _longest(wanted: _Body) -> int | None:
+    return wanted.max_tokens if wanted.max_completion_tokens is None else wanted.max_completion_tokens
+
+
+def _conversation(messages: Sequence[_Message]) -> tuple[str, tuple[ClientMessage, ...], ClientMessage]:
+    """The instructions, what was said before, and the question."""
+    instructions: list[str] = []
+    said: list[ClientMessage] = []
+    for number, message in enumerate(messages):
+        where = f"messages[{number}].content"
+        text, media = _content(message.content, where)
+        if message.role in ("system", "developer"):
+            instructions.append(text)
+            continue
+        if media and message.role != "user":
+            raise RefusedError(where, "only messages of the user have images")
+        calls = tuple(
+            ClientCall(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()
+        )
+        said.append(ClientMessage(message.role, text, media, calls, message.tool_call_id))
+    if not said or said[-1].role != "user":
+        raise RefusedError("messages", "the last message must be the user's")
+    if not said[-1].content.strip() and not said[-1].media:
+        raise RefusedError(f"messages[{len(messages) - 1}].content", "must not be empty")
+    return "\n\n".join(each for each in instructions if each.strip()), tuple(said[:-1]), said[-1]
+
+
+def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:
+    if content is None or isinstance(content, str):
+        return _storable(content or "", where), ()
+    texts: list[str] = []
+    media: list[MediaBlock] = []
+    for number, part in enumerate(content):
+        match part.type:
+            case "text" | "refusal":
+                texts.append(_storable(part.text or part.refusal, f"{where}[{number}].text"))
+            case "image_url" if part.image_url:
+                media.append(_image(part.image_url.url, f"{where}[{number}].image_url.url"))
+            case _:
+                raise RefusedError(f"{where}[{number}].type", "must be text or image_url: nothing else is understood")
+    return "\n\n".join(texts), tuple(media)
+
+
+def _image(url: str, where: str) -> MediaBlock:
+    head, comma, data = url.partition(",")
+    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+        raise RefusedError(where, "must be a data: URL in base64: images at other addresses are not fetched")
+    try:
+        begins = b64decode(data, validate=True)[:16]
+    except (Error, ValueError):
+        raise RefusedError(where, "is not valid base64") from None
+    kind = next((kind for start, kind in IMAGES.items() if begins.startswith(start)), None)
+    if kind is None:
+        raise RefusedError(where, "is not an image that models accept: PNG, JPEG, GIF and WebP are")
+    return MediaBlock(kind, data)
+
+
+def _storable(text: str, where: str) -> str:
+    if "\0" in text:
+        raise RefusedError(where, "must not contain the character U+0000: remove it")
+    return text
+
+
+_MISSING = "Object missing required field `"
+
+
+def _wrong(error: str) -> tuple[str, str]:
+    """The field and what is wrong with it, from msgspec's text such as "Expected `str`, got `int` - at `$.model`"."""
+    message, at, field = error.partition(" - at `$")
+    field = field.rstrip("`").removeprefix(".")
+    if message.startswith(_MISSING):
+        return f"{field}.{message.removeprefix(_MISSING).rstrip('`')}".removeprefix("."), "is required"
+    return field if at else "body", message

@@ -1,0 +1,81 @@
+"""What a request brings beside its question: instructions, images, how to sample, and what was said before in the
+words of its client. It is stored with the turn, so that every round of it has all of that, at any engine."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from dialog_engine.model.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from dialog_engine.model.sampling import Sampling
+from plugins_contract.outcomes import MediaBlock
+
+
+class ClientCall(msgspec.Struct, frozen=True):
+    """A tool call in the words of a client; `arguments` is the text that the model wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message as a client has sent it. `call_id` is the call that a tool's message answers, `media` are images."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str
+    media: tuple[MediaBlock, ...] = ()
+    calls: tuple[ClientCall, ...] = ()
+    call_id: str = ""
+
+    def as_message(self, names: dict[str, str]) -> Message:
+        """The message as a model reads it. `names` are those of the tools of the calls before it, by their ids."""
+        match self.role:
+            case "user":
+                return UserMessage(self.content, self.media)
+            case "tool":
+                return ToolMessage(self.call_id, names.get(self.call_id, ""), self.content)
+            case "assistant":
+                names |= {call.id: call.name for call in self.calls}
+                calls = tuple(ToolCall(call.id, "", call.name, call.arguments) for call in self.calls)
+                return AssistantMessage(self.content, calls)
+
+
+class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a request brings beside the text of its question. `instructions` are for all rounds of its turn, behind the
+    system prompt; `media` are the question's images, `said` is what comes before it where that is not in the store.
+    With `stateless` a session that begins with it is not listed, and kept for a short time."""
+
+    instructions: str = ""
+    stateless: bool = False
+    media: tuple[MediaBlock, ...] = ()
+    said: tuple[ClientMessage, ...] = ()
+    sampling: Sampling = Sampling()
+
+    def messages(self, question: str) -> Iterator[Message]:
+        """What was said before, and the question."""
+        names: dict[str, str] = {}
+        for each in self.said:
+            yield each.as_message(names)
+        yield UserMessage(question, self.media)
+
+    def questions(self) -> list[str]:
+        """The messages of the user in `said`."""
+        return [each.content for each in self.said if each.role == "user"]
+
+    def all_media(self) -> list[MediaBlock]:
+        """The images of all messages in their order."""
+        return [*(block for each in self.said for block in each.media), *self.media]
+
+    def with_media(self, blocks: Iterator[MediaBlock]) -> "Brought":
+        """The same with `blocks` in place of its images."""
+        said = tuple(replace(each, media=tuple(next(blocks) for _ in each.media)) for each in self.said)
+        return replace(self, said=said, media=tuple(next(blocks) for _ in self.media))
+
+    def committed(self) -> "Brought":
+        """What a running turn needs of it."""
+        return replace(self, media=(), said=())
+
+
+NOTHING_BROUGHT = Brought()
