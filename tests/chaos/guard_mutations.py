@@ -130,6 +130,89 @@ MUTATIONS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A guard that a test watches: without it the test with this id fails."""
+
+    test: str
+    cut: Edit
+
+
+_QUESTIONS = "tests/integration/test_questions.py"
+_OVER = "tests/integration/test_questions_over.py::test_a_question_of_a_parked_turn_is_withdrawn_and_says_why"
+_STORE = "tests/contract/test_questions_store.py"
+_SESSIONS = "tests/integration/test_sessions.py"
+
+WATCHED = {
+    "a state that the server refused for now is not sent again": Watched(
+        "tests/unit/test_worker_decisions.py::"
+        "test_a_state_of_the_server_is_sent_once_also_when_the_server_refuses_it_for_now",
+        Edit(f"{WORKER}/decisions.py", "None if now.resumes else _retry(now, after)", "_retry(now, after)"),
+    ),
+    "an engine that has lost the turn asks nothing": Watched(
+        f"{_STORE}::test_an_engine_that_has_lost_the_turn_asks_nothing[sqlite]",
+        Edit(
+            f"{ENGINE}/storage/questions.py",
+            "            fence(tx, turn)\n            [sent] =",
+            "            [sent] =",
+        ),
+    ),
+    "an answer is committed to the round as it was read": Watched(
+        f"{_STORE}::test_one_answer_of_two_takes_a_parked_turn_up[sqlite]",
+        Edit(
+            f"{ENGINE}/storage/questions.py", "if not now or round_of(now[0]).answers != asked.answers:", "if not now:"
+        ),
+    ),
+    "a round waits for all its answers": Watched(
+        f"{_QUESTIONS}::test_several_questions_at_once_and_one_after_another",
+        Edit(
+            f"{ENGINE}/tool_calls/questions/pending.py",
+            "complete = len(answers) == len(asked.asking.asked.questions)",
+            "complete = True",
+        ),
+    ),
+    "Stop withdraws a question": Watched(
+        f"{_QUESTIONS}::test_stop_withdraws_it",
+        Edit(f"{ENGINE}/chat/service.py", "await self._rounds.questions.close(turn, why)", "()"),
+    ),
+    "a lost right withdraws a question": Watched(
+        f"{_OVER}[right-times]",
+        Edit(
+            f"{ENGINE}/tool_calls/questions/pending.py",
+            '    ErrorCode.PERMISSION_DENIED: "the right to its tool was lost",\n',
+        ),
+    ),
+    "a revoked key withdraws a question": Watched(
+        f"{_OVER}[key-times]",
+        Edit(f"{ENGINE}/chat/parked.py", "if await self._credentials.revoked(credential):", "if False:"),
+    ),
+    "a session belongs to one subject or conversation": Watched(
+        f"{_SESSIONS}::test_conversations_do_not_see_each_others_state[1-False]",
+        Edit(
+            "plugins-contract/src/plugins_contract/sessions.py",
+            "return owner(SessionMode.CONVERSATION, caller.session_id)",
+            'return owner(SessionMode.CONVERSATION, "")',
+        ),
+    ),
+    "the deletion of a conversation names it to the workers": Watched(
+        "tests/contract/test_erasures.py::test_what_servers_keep_for_a_deleted_conversation_or_subject_is_ended",
+        Edit(
+            f"{ENGINE}/personal_data/redis_eraser.py",
+            "owners = [owner(SessionMode.CONVERSATION, session.session_id) for session in sessions]",
+            "owners = list[str]()",
+        ),
+    ),
+    "a worker ends the session of a deleted conversation": Watched(
+        f"{_SESSIONS}::test_a_deletion_ends_a_session_before_its_lease_is_renewed",
+        Edit(
+            f"{WORKER}/sessions.py",
+            "for owner in owners]:\n            self._drop(key)",
+            "for owner in owners]:\n            pass",
+        ),
+    ),
+}
+
+
 def mutated_sources(folder: Path, *cuts: Edit) -> str:
     """A search path of copies with these cuts, to be put in front of the installed services.
 

@@ -1,5 +1,8 @@
 """Questions of servers in the store: one answer of several, a message in their place, and what engines look for."""
 
+import pytest
+
+from dialog_engine.errors import TurnFencedError
 from dialog_engine.model import ApprovalStatus, QuestionStatus, Turn
 from dialog_engine.tool_calls.questions.values import Answer, AskedRound, Asking
 from dialog_engine.tool_calls.values import Decision
@@ -28,6 +31,17 @@ async def parked(store: EngineStore, expires_at: int = 2) -> tuple[Turn, AskedRo
     await store.questions.ask(turn, call, requested(turn, call, mailbox_of(store.engine_id)), make)
     assert await store.parked.park(turn, {call.correlation_id: "0"}, None)
     return turn, AskedRound(call, 1, made[-1])
+
+
+async def test_an_engine_that_has_lost_the_turn_asks_nothing(a: EngineStore, b: EngineStore) -> None:
+    turn, _ = await parked(a)
+    taken = await b.parked.take(turn.turn_id)
+    assert taken is not None
+    call = tool_call()
+    await b.add_round(taken, call)
+    asking = Asking("demo", "add", InputRequired((FORM,), "state"), "", 1, 2)
+    with pytest.raises(TurnFencedError):
+        await a.questions.ask(turn, call, requested(turn, call, mailbox_of(b.engine_id)), lambda _: asking)
 
 
 @promise("one answer of several is shown at once, to every reader and after a reload")
