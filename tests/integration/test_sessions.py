@@ -127,15 +127,17 @@ async def deleted(notes: Notes, conversation: str) -> None:
 @promise("a thousand conversations that want a session of their own are bounded, refused by name, and hurt no other")
 async def test_more_sessions_than_a_server_may_have_are_refused(notes: Notes, redis_url: str, tmp_path: Path) -> None:
     async with workers(notes, redis_url, config(tmp_path, maxSessions=3, maxSessionsPerSubject=2), 1):
+        assert await notes.result("theirs", text="a", subject="bob") == "a"
         began = time.monotonic()
         asked = [await notes.ask(f"c{n}", text="a") for n in range(1000)]
+        assert await notes.result("theirs", text="b", subject="bob") == "a b", "in the middle of them"
         outcomes = [await notes.caller.outcome(each, 60) for each in asked]
         refused = [each.error for each in outcomes if each.error]
         turns = 1 + (time.monotonic() - began) // SPARED_SECONDS  # then a session that nobody uses gives up its place
         assert 2 <= len(outcomes) - len(refused) <= 2 * turns
         assert {each.code for each in refused} == {ErrorCode.OVERLOADED}
         assert "too many open sessions of this user (2)" in refused[0].message
-        assert await notes.result("theirs", text="a", subject="bob") == "a"
+        assert await notes.result("theirs", text="c", subject="bob") == "a b c"
         full = (await notes.outcome("more", text="a", subject="eve")).error
         assert full is not None
         assert "too many open sessions (3)" in full.message
