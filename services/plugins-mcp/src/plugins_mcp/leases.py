@@ -59,8 +59,7 @@ class LeaseTimes:
     outage or a clock step. Less than a lease, or workers that are killed often would never take over."""
 
     announce: float = 2.5
-    """How often a worker announces which servers it has, and which calls it keeps open. It counts as gone after four
-    times as long: when the leases of its calls and sessions end too."""
+    """How often a worker announces its servers and held calls. It counts as gone after four times as long, as these."""
     catalog: float = HEARTBEAT_SECONDS
     """How often a worker publishes its catalogs."""
     settle: float = 2.0

@@ -41,9 +41,8 @@ class RunningTurns:
         park: Park | None = None,
     ) -> None:
         """Without `park` every turn that waits for people waits here."""
-        self._times, self._service = times, service
-        self._store, self._logs = store, logs
-        self._control, self._credentials = control, credentials
+        self._times, self._service, self._store = times, service, store
+        self._logs, self._control, self._credentials = logs, control, credentials
         self._running: dict[str, RunningTurn] = {}
         self._tasks: dict[asyncio.Task[None], RunningTurn] = {}
         self._beginning: set[str] = set()
