@@ -19,10 +19,14 @@ from mcp.types import CallToolResult, Tool
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
+from dialog_engine.chat.events import Frame
 from dialog_engine.chat.resent import bare, normalised
 from dialog_engine.context import fit, newest_turns
+from dialog_engine.facades.ai_sdk import AiSdkEncoder
 from dialog_engine.facades.chat_completions import MAX_BYTES as MAX_BODY
 from dialog_engine.facades.chat_request import read_request
+from dialog_engine.http.bodies import unicode_text
+from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
 from dialog_engine.llm.anthropic_encoding import encode_messages as encode_for_anthropic
 from dialog_engine.llm.decoding import is_complete
@@ -249,6 +253,11 @@ def _list(result: dict[str, Any]) -> None:
     to_catalog(ServerSpec("s", Stdio("echo")), Listing(tools=tools, malformed=malformed))
 
 
+def _reset(messages: int) -> Frame:
+    said = {"event": "message", "data": {"messageId": 1, "role": "assistant", "content": "a" * 4_000}}
+    return Frame("2-1", "reset", msgspec.json.encode({"reason": "log_lost", "events": [said] * messages}).decode())
+
+
 def _children(text: str) -> None:
     child = ChildDiagnostics()
     child.note_other_text(text)
@@ -329,6 +338,7 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
     "a list of tools": (_list, 5_000, (_listed, lambda size: {"tools": [{"name": 1}] * size})),
     "an error of an MCP server": (lambda text: classify_response(HttpAnswer(404, {}, text.encode(), in_session=True)),
         MAX_ANSWER_BYTES, ("no session ", "tool ")),
+    "a reset, for the AI SDK": (lambda frame: [*AiSdkEncoder(7).feed(frame)], 2_000, (_reset,)),
     "other text of a child": (_children, MAX_ANSWER_BYTES, ("key: ", "://a", "sk-")),
 }  # fmt: skip
 TURN = Turn("turn", "session", "someone")
@@ -382,6 +392,12 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
     assert len(longest) > 50
     slow = [name for name, each in longest.items() if seconds(*each, 1) > LOOP_SECONDS]
     assert [name for name in slow if seconds(*longest[name], 10) > LOOP_SECONDS] == []  # the machine was busy
+
+
+@pytest.mark.parametrize("text", ["a", "é"])
+def test_a_body_of_texts_only_is_looked_at_in_milliseconds(text: str) -> None:
+    """Every text that a request has is checked in the event loop, before anything is known of its length."""
+    assert seconds(unicode_text, text * MAX_BODY_BYTES, 10) < 0.01
 
 
 # --- Which modules read texts ---

@@ -93,7 +93,7 @@ class AiSdkEncoder(Encoder):
 
     def _reset(self, replayed: list[dict[str, Any]]) -> bytes:
         """What was shown of an uncommitted message is taken back, or stays; what is new of the rest follows."""
-        data = self._message.taken_back()
+        data = [self._message.taken_back()]
         known = self._message.count
         self._message.count = 0
         for each in replayed:
@@ -101,11 +101,11 @@ class AiSdkEncoder(Encoder):
             if name == events.MESSAGE and self._message.count < known:
                 self._message.count += 1
             elif name != events.REASONING:
-                data += self._event(name, event)[0]
+                data.append(self._event(name, event)[0])
             elif self._message.count >= known:
                 piece = msgspec.json.encode(event["delta"]).decode()[1:-1]
-                data += self._message.delta(name, piece)
-        return data
+                data.append(self._message.delta(name, piece))
+        return b"".join(data)
 
     def _done(self, done: dict[str, Any]) -> bytes:
         aborted = encoded({"type": "abort"}) if done["reason"] == "cancelled" else b""
