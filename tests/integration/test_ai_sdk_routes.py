@@ -1,4 +1,4 @@
-"""The routes of the Vercel AI SDK over HTTP, through a whole engine; `test_ai_sdk.py` has the package itself."""
+"""The routes of the Vercel AI SDK over HTTP, through a whole engine; `test_stack_ai_sdk.py` has the package itself."""
 
 import asyncio
 from functools import partial

@@ -100,6 +100,15 @@ async def test_a_stream_that_ends_before_its_turn_is_broken_off(version: Version
         await sent(begun, version)
 
 
+async def test_a_page_that_comes_back_can_answer_whatever_was_logged_after_the_turn_began_to_wait() -> None:
+    """A page sends no answer while its stream is open."""
+    waiting = frame("1-2", "control", '{"type":"waiting","approvals":1,"calls":["call"]}')
+    updated = frame("1-3", "control", '{"type":"resource","status":"updated","server":"files","uri":"a:b"}')
+    for size in (1, 3):
+        everything = await sent([STARTED, waiting, updated], 6, Part(beyond=Cursor(1, 3)), size)
+        assert everything == await sent([STARTED, waiting], 6)
+
+
 async def test_a_reader_whose_place_is_lost_gets_the_end() -> None:
     rebuilt = [
         frame(f"{REBUILT_EPOCH}-1", STARTED.name, STARTED.data),

@@ -1,6 +1,6 @@
 """The UI message stream of the Vercel AI SDK: the chunks that it reads.
 
-`tests/integration/test_ai_sdk.py` holds them against the package `ai`. A chunk of an unknown type ends its chat with an
+`tests/e2e/test_stack_ai_sdk.py` holds them against the package `ai`. A chunk of an unknown type ends its chat with an
 error; unknown fields are ignored, and so are `data-…` chunks that a page has no use for.
 """
 

@@ -44,15 +44,15 @@ async def outputs(batches: AsyncGenerator[Batch], encoder: Encoder, part: Part) 
     selection = _Selection(part)
     async with aclosing(batches):
         async for batch in batches:
-            data = b""
+            taken: list[bytes] = []
+            complete = False
             for frame in batch:
-                for output in encoder.feed(frame):
-                    data += selection.taken(frame, output)
-                if selection.complete:
+                taken += [selection.taken(frame, output) for output in encoder.feed(frame)]
+                if complete := selection.is_complete(frame):
                     break
-            if data:
+            if data := b"".join(taken):
                 yield data
-            if selection.complete:
+            if complete:
                 return
     raise BrokenStreamError
 
@@ -65,10 +65,16 @@ class _Selection:
         self._holds = bool(part.answered)
         """Whether the place was not reached behind which the client gets everything."""
         self._held: list[bytes] = []
-        self.complete = False
+        self._at_end = False
+        """Whether the newest output is the last one of a request."""
+
+    def is_complete(self, frame: Frame) -> bool:
+        """Whether the stream ends behind this event, which may have had no output."""
+        return self._at_end and Cursor.parse(frame.id) >= self._part.beyond
 
     def taken(self, frame: Frame, output: Output) -> bytes:
         """What the client is sent now, with this output of the event."""
+        self._at_end = False
         if self._part.answered and frame.name == "control":
             waits = self._waits(data_of(frame))
             self._holds = self._holds and not waits
@@ -78,9 +84,9 @@ class _Selection:
         if self._holds and frame.name == events.RESET:
             # The place is lost: what came before it is sent again.
             self._holds = not any(map(self._is_decided, data_of(frame)["events"]))
-        self.complete = output.last and Cursor.parse(frame.id) >= self._part.beyond
+        self._at_end = output.last
         self._held.append(output.data if self._is_new(frame, output) else b"")
-        if self._holds and not self.complete:
+        if self._holds and not self.is_complete(frame):
             return b""
         data = b"".join(self._held)
         self._held.clear()
