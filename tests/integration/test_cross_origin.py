@@ -90,7 +90,11 @@ async def test_an_answer_that_no_route_makes_has_the_header_fields_of_all(
 async def test_the_limits_of_connections_can_be_read_by_a_listed_page_only() -> None:
     async with serving(cors_origins=[LISTED]) as served:
         large = b"GET / HTTP/1.1\r\norigin: %s\r\nx: " + b"a" * 33_000 + b"\r\n\r\n"
-        assert f"{ALLOWED}: {LISTED}".encode() in await served.ask(large % LISTED.encode())
+        refused = await served.ask(large % LISTED.encode())
+        assert f"{ALLOWED}: {LISTED}".encode() in refused
+        exposed = next(line for line in refused.split(b"\r\n") if line.startswith(EXPOSED.encode()))
+        assert b"x-request-id" in exposed
+        assert b"x-should-retry" in exposed
         assert ALLOWED.encode() not in await served.ask(large % b"https://evil.example")
         assert ALLOWED.encode() not in await served.ask(large.replace(b"origin", b"host"))
         kept = [await served.connect() for _ in range(LIMITS.connections_per_address)]
@@ -100,6 +104,13 @@ async def test_the_limits_of_connections_can_be_read_by_a_listed_page_only() -> 
     async with serving() as served:
         assert ALLOWED.encode() not in await served.ask(large % LISTED.encode())
         assert b"200 OK" in await served.ask(LAST)
+
+
+async def test_a_refusal_that_ends_a_connection_has_an_id_too() -> None:
+    large = b"GET / HTTP/1.1\r\n%sx: " + b"a" * 33_000 + b"\r\n\r\n"
+    async with serving() as served:
+        assert b"\r\nx-request-id: mine-1\r\n" in await served.ask(large % b"x-request-id: mine-1\r\n")
+        assert re.search(rb"\r\nx-request-id: [0-9a-f-]{36}\r\n", await served.ask(large % b'x-request-id: "\r\n'))
 
 
 async def test_without_a_sign_in_a_listed_page_is_served_as_the_engines_own(start: Start) -> None:

@@ -35,7 +35,7 @@ from dialog_engine.http import (
     waiting,
 )
 from dialog_engine.http.admission import Admission
-from dialog_engine.http.cors import METHODS, CrossOrigin, RefusedAcrossOrigins
+from dialog_engine.http.cors import METHODS, CrossOrigin, RefusalFields
 from dialog_engine.http.page import page_router
 from dialog_engine.http.requests import (
     MAX_BODY_BYTES,
@@ -211,7 +211,7 @@ def server_of(
     """
     # sse-starlette would end every stream at SIGTERM. Here a stream ends when its turn does, or the log of the turn.
     AppStatus.disable_automatic_graceful_drain()
-    limits = replace(limits or ConnectionLimits(), also_answer=RefusedAcrossOrigins(cors_origins))
+    limits = replace(limits or ConnectionLimits(), also_answer=RefusalFields(cors_origins))
     config = uvicorn.Config(
         app,
         http=cast("type[asyncio.Protocol]", connections_within(limits)),

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Collection, Iterable
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dialog_engine.http.responses import REQUEST_ID, header
+from dialog_engine.http.responses import REQUEST_ID, field, header, request_id
 
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 READABLE = ("X-Turn-Id", "X-Session-Id", REQUEST_ID, "Retry-After", "x-should-retry")
@@ -42,8 +42,9 @@ def is_listed(scope: Scope, origins: Collection[str]) -> bool:
     return header(scope, b"origin").decode("latin-1") in origins
 
 
-class RefusedAcrossOrigins:
-    """The same for answers that end a connection, which no application makes."""
+class RefusalFields:
+    """What answers that end a connection, which no application makes, have beside the refusal: an id, and what pages on
+    these origins need to read it."""
 
     def __init__(self, origins: Collection[str]) -> None:
         self._origins = frozenset(origins)
@@ -54,10 +55,10 @@ class RefusedAcrossOrigins:
         Where nothing of a request was read, its origin is not known: then every page can read the refusal, which tells
         what is known of the connection alone.
         """
-        if not self._origins:
-            return []
-        found = list(headers)
-        origin = next((value.decode("latin-1") for name, value in found if name == b"origin"), None)
-        if found and origin not in self._origins:
-            return []
-        return [f"access-control-allow-origin: {origin or '*'}", "access-control-expose-headers: retry-after"]
+        sent = list(headers)
+        fields = [f"{REQUEST_ID}: {request_id(sent)}"]
+        origin = field(sent, b"origin").decode("latin-1")
+        if not self._origins or (sent and origin not in self._origins):
+            return fields
+        readable = ", ".join(READABLE)
+        return [*fields, f"access-control-allow-origin: {origin or '*'}", f"access-control-expose-headers: {readable}"]

@@ -1,7 +1,7 @@
 """What every answer has, whoever makes it: an id, and header fields that keep it from being guessed at or kept."""
 
 import re
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -36,13 +36,13 @@ class Responses:
         if scope["type"] != "http":
             return self._app(scope, receive, send)
         client_wait.set(wait := ClientWait())
-        request_id = _request_id(scope)
-        set_log_ids({"requestId": request_id})
+        own_id = request_id(scope["headers"])
+        set_log_ids({"requestId": own_id})
 
         def sent(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 wait.over = True
-                _complete(message, {REQUEST_ID: request_id} | scope.get("state", {}).get("about", {}))
+                _complete(message, {REQUEST_ID: own_id} | scope.get("state", {}).get("about", {}))
             elif len(message.get("body", b"")) > PIECE_BYTES:
                 return _in_pieces(message, send)
             return send(message)
@@ -51,12 +51,18 @@ class Responses:
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """The value of the first header field with this name, or b""."""
-    return next((value for each, value in scope["headers"] if each == name), b"")
+    """The value of the first header field of the request with this name, or b""."""
+    return field(scope["headers"], name)
 
 
-def _request_id(scope: Scope) -> str:
-    sent = header(scope, REQUEST_ID.encode()).decode("latin-1")
+def field(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes:
+    """The value of the first of these header fields with this name, or b""."""
+    return next((value for each, value in headers if each == name), b"")
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The id of a request that has these header fields: the client's own if it may be sent back, or a new one."""
+    sent = field(headers, REQUEST_ID.encode()).decode("latin-1")
     return sent if _CLIENTS_ID.fullmatch(sent) else new_id()
 
 
