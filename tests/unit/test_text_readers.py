@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 from mcp.types import CallToolResult, Tool
+from pydantic import ValidationError
 
 from callstream_runtime.long_texts import LOOP_CHARACTERS
 from callstream_runtime.visible import visible
@@ -23,6 +24,7 @@ from dialog_engine.chat.events import Frame
 from dialog_engine.chat.resent import bare, normalised
 from dialog_engine.context import fit, newest_turns
 from dialog_engine.facades.ai_sdk import AiSdkEncoder
+from dialog_engine.facades.ai_sdk_routes import PostedChat
 from dialog_engine.facades.chat_completions import MAX_BYTES as MAX_BODY
 from dialog_engine.facades.chat_request import read_request
 from dialog_engine.http.bodies import unicode_text
@@ -398,6 +400,25 @@ def test_what_is_read_in_the_event_loop_keeps_it_for_50_ms_at_most() -> None:
 def test_a_body_of_texts_only_is_looked_at_in_milliseconds(text: str) -> None:
     """Every text that a request has is checked in the event loop, before anything is known of its length."""
     assert seconds(unicode_text, text * MAX_BODY_BYTES, 10) < 0.01
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[{"id": 1, "role": "x"}] * 20_000, [{"id": "", "role": "user", "parts": [{"type": 1}] * 80_000}]],
+    ids=["messages", "parts"],
+)
+def test_few_errors_of_a_conversation_that_a_page_posts_are_named(messages: list[object]) -> None:
+    """Each is in the answer. These are bodies of a megabyte."""
+    with pytest.raises(ValidationError) as refused:
+        PostedChat.model_validate({"id": "chat", "messages": messages})
+    assert refused.value.error_count() < 10
+
+
+def test_of_a_conversation_that_a_page_posts_only_what_counts_is_read() -> None:
+    last = {"id": "3", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}
+    unread = [{"id": "1", "role": "assistant"}, {"id": "2", "role": "assistant", "parts": 1}, {"role": "user"}, 1]
+    read = PostedChat.model_validate({"id": "chat", "messages": [*unread, last]}).messages
+    assert [each.id for each in read] == ["2", "3"]
 
 
 # --- Which modules read texts ---

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
@@ -35,6 +35,8 @@ PROTOCOL = "ai-sdk"
 """Whose names of chats these are, in the store."""
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 MAX_ID = 200
+MAX_PARTS = 10_000
+"""Of one message. An answer has a few for each of its calls."""
 
 router = APIRouter(prefix="/v1/ai-sdk", tags=["Vercel AI SDK"])
 
@@ -78,14 +80,29 @@ class PostedMessage(Posted):
 
     id: UnicodeText
     role: Literal["system", "user", "assistant"]
-    parts: list[PostedPart]
+    parts: Annotated[list[PostedPart], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
+def _counting(messages: Any) -> Any:
+    """What counts of a conversation: its last message, and the id of the answer before that. The rest, which may be
+    long, is not read."""
+    if not isinstance(messages, list):
+        return messages
+    given = cast("list[Any]", messages)
+    answer = next((each for each in reversed(given[:-1]) if _is_answer(each)), None)
+    before: list[Any] = [{**answer, "parts": []}] if answer else []
+    return [*before, *given[-1:]]
+
+
+def _is_answer(message: Any) -> bool:
+    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") == "assistant"
 
 
 class PostedChat(Posted):
     """What `useChat` posts."""
 
     id: Annotated[UnicodeText, Field(min_length=1, max_length=MAX_ID, description="A name, or the id of a session.")]
-    messages: Annotated[list[PostedMessage], Field(min_length=1)]
+    messages: Annotated[list[PostedMessage], Field(min_length=1), BeforeValidator(_counting)]
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     message_id: UnicodeText | None = None
     model: UnicodeText | None = None
