@@ -147,6 +147,12 @@ def test_links_between_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_the_index_of_decisions_names_each_once() -> None:
+    index = ROOT / "docs" / "adr" / "README.md"
+    decisions = [path.relative_to(index.parent).as_posix() for path in index.parent.rglob("[0-9]*.md")]
+    assert sorted(each for each in LINK.findall(text_of(index)) if re.search(r"\d{4}-", each)) == sorted(decisions)
+
+
 def literals(path: Path) -> set[str]:
     """The string constants of a module that are not documentation."""
     tree = ast.parse(path.read_text())
