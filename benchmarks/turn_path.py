@@ -65,9 +65,9 @@ SETTING = re.compile(r"^# [A-Z][A-Z0-9_]*=", re.MULTILINE)
 SUFFIXES = (".py", ".lua", ".sql", ".js")
 FOLDERS = ("services", "examples", "deploy", "benchmarks", "tests")
 SERVICES = str(ROOT / "services") + os.sep
-MOST_FILES = 86
+MOST_FILES = 84
 """A turn may pass through no more files than this: waiting messages and branches added four, choice, sessions,
-questions and reads of resources four; request ids, plain answers, repetitions and histories that are resent six."""
+questions and reads of resources four; request ids, repetitions and histories that are resent four."""
 MOST_LINES = 300
 """None of these files may have more lines than this."""
 MOST_GENERATORS = 6

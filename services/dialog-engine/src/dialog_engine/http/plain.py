@@ -6,7 +6,7 @@ from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
+from fastapi import Response
 from fastapi.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
@@ -20,18 +20,10 @@ from dialog_engine.sideband import run_shielded
 
 RUNNING = "running"
 RETRY_AFTER_SECONDS = 1
-_JSON, _EVENTS = "application/json", "text/event-stream"
 
 T = TypeVar("T")
 WaitsFor = Sequence[Mapping[str, str]]
 """What a turn asks its user, and where to answer; empty when it does not wait for its user only."""
-
-
-def is_wanted(request: Request, stream: bool | None = None) -> bool:
-    """Whether the client wants one document: by the field `stream`, otherwise by `Accept`, where that names JSON and
-    no event stream."""
-    accept = request.headers.get("accept", "")
-    return not stream if stream is not None else _JSON in accept and _EVENTS not in accept
 
 
 class PlainAnswer(Response):
@@ -93,7 +85,7 @@ class PlainAnswer(Response):
     def _goes_on(self) -> ProblemError:
         detail = (
             "the turn goes on, and this engine cannot wait for its end: ask for its answer with GET"
-            f" /v1/turns/{self._turn_id}/events and Accept: {_JSON}"
+            f" /v1/turns/{self._turn_id}/events and Accept: application/json"
         )
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
         turn = {"turnId": self._turn_id}

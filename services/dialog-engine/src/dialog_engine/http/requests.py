@@ -21,6 +21,14 @@ from plugins_contract.large_results import MAX_BYTES, PATH
 MAX_BODY_BYTES = 1_000_000
 LARGE_BYTES = 65_536
 """What is larger is sent to a limited number of clients at a time."""
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+def wants_document(request: Request, stream: bool | None = None) -> bool:
+    """Whether the client wants the answer of a turn as one document: by the field `stream`, otherwise by `Accept`,
+    where that names JSON and no event stream."""
+    accept = request.headers.get("accept", "")
+    return not stream if stream is not None else _JSON in accept and _EVENTS not in accept
 
 
 class Admitted:

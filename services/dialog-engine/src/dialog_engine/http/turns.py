@@ -16,12 +16,12 @@ from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
-from dialog_engine.http import described, plain, sse, turn_views, waiting
+from dialog_engine.http import described, sse, turn_views, waiting
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.plain import RUNNING, PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Starting
-from dialog_engine.http.requests import Engine, Sender, Subject
+from dialog_engine.http.requests import Engine, Sender, Subject, wants_document
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
@@ -60,7 +60,7 @@ async def chat(
     slot = await engine.consumption.stream(sender.subject)
     try:
         sent = await sent_turn(body, body.session_id, engine, sender, starting, request)
-        if plain.is_wanted(request, body.stream):
+        if wants_document(request, body.stream):
             if sent.status not in (WAITING, WITHDRAWN):
                 return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
             await slot.release()
@@ -122,7 +122,7 @@ async def events(
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
     found = await _found(engine, subject, turn_id)
     about_turn(request, turn_id, _session_of(found))
-    as_json = plain.is_wanted(request)
+    as_json = wants_document(request)
     if as_json and isinstance(found, WaitingMessage):
         return JSONResponse(turn_views.waiting(found))
     slot = await engine.consumption.stream(subject)

@@ -19,7 +19,7 @@ from dialog_engine.chat.archive import (
 )
 from dialog_engine.chat.ports import History
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
-from dialog_engine.model import MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed, Usage
+from dialog_engine.model import NOTHING_BROUGHT, MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREVIOUS
 from dialog_engine.storage.brought import brought_of, image_of
 from dialog_engine.storage.calls import SqlCalls
@@ -232,7 +232,7 @@ class SqlArchive(Archive, History):
                     row.created_at,
                     tuple(calls),
                     row.reasoning,
-                    brought_of(row),
+                    NOTHING_BROUGHT if row.brought is None else brought_of(row),
                 )
             )
         return records

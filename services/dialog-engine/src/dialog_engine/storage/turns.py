@@ -64,9 +64,11 @@ class SqlTurns(TurnStore):
             note_message(tx, turn, text, request)
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text, stateless=bool(brought and brought.stateless))
-                begun = keep_brought(tx, turn)
             else:
-                begun = keep_brought(tx, in_session(tx, turn, text))
+                begun = in_session(tx, turn, text)
+            if brought is not None:
+                begun = keep_brought(tx, begun)
+            if not new_session:
                 if turn.parent is not None:
                     branches.open_branch(tx, turn.session_id, turn.parent, limited=brought is None)
                 if ahead := tx.execute(_FIRST, turn.session_id):
