@@ -38,7 +38,7 @@ MAX_ID = 200
 MAX_PARTS = 10_000
 """Of one message. An answer has a few for each of its calls."""
 
-router = APIRouter(prefix="/v1/ai-sdk", tags=["Vercel AI SDK"])
+router = APIRouter(prefix="/v1/ai-sdk", tags=["Vercel AI SDK"], responses=described.sentences(described.EVERYWHERE))
 
 ChatId = Annotated[str, Path(min_length=1, max_length=MAX_ID), AfterValidator(unicode_text)]
 
@@ -117,7 +117,11 @@ class PostedChat(Posted):
         return [part.approval for part in parts if part.state == "approval-responded" and part.approval]
 
 
-@router.post("/chat", response_class=Response, responses=described.EVENTS | described.BODY | described.CONFLICT)
+@router.post(
+    "/chat",
+    response_class=Response,
+    responses=described.EVENTS | described.sentences(described.BODY | described.NOT_FOUND | described.CONFLICT),
+)
 async def chat(
     body: PostedChat,
     engine: Engine,

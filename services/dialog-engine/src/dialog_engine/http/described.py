@@ -49,6 +49,12 @@ def problems(statuses: Iterable[HTTPStatus]) -> Responses:
     }
 
 
+def sentences(answers: Responses) -> Responses:
+    """The same problems, each as one sentence."""
+    text = {"text/plain": {"schema": {"type": "string"}}}
+    return {status: answer | {"content": text} for status, answer in answers.items()}
+
+
 EVERYWHERE = problems(
     (
         HTTPStatus.UNAUTHORIZED,
