@@ -67,6 +67,7 @@ async def test_a_person_behind_a_key_is_a_subject_with_the_roles_and_rights_of_t
         token(sub="a" * 129),
         "no token",
     ],
+    ids=["key", "expired", "HS512", "unsigned", "no exp", "no sub", "empty sub", "long sub", "no token"],
 )
 async def test_a_token_that_is_not_signed_so_or_has_expired_is_refused(wrong: str) -> None:
     with pytest.raises(UnauthenticatedError, match="X-OpenWebUI-User-Jwt"):
