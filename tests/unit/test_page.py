@@ -13,6 +13,7 @@ from starlette.types import Message
 
 from dialog_engine.config.http import is_own_name
 from dialog_engine.errors import EngineError
+from dialog_engine.http.app import Application
 from dialog_engine.http.page import page_router
 from dialog_engine.http.requests import BodyLimit
 from dialog_engine.http.views import media
@@ -145,7 +146,7 @@ async def test_a_body_that_announces_too_many_bytes_is_refused_unread() -> None:
         sent.append(message)
 
     request = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"11")]}
-    await BodyLimit(unread, 10)(request, receive, send)
+    await BodyLimit(unread, 10)(request | {"app": Application()}, receive, send)
     assert sent[0]["status"] == 413
     assert b"BODY_TOO_LARGE" in sent[1]["body"]
 
