@@ -102,6 +102,18 @@ def test_stop_during_a_slow_job_reaches_its_mcp_server(stack: Stack) -> None:
     assert [effect["status"] for effect in stack.effects("stopped-1")] == ["started", "cancelled"]
 
 
+@promise("stop reaches the MCP server")
+def test_the_last_reader_who_leaves_stops_a_slow_job_where_that_was_asked_for(stack: Stack) -> None:
+    for word, token in (("continue", "left-2"), ("cancel", "left-1")):
+        message = f"Run a slow job of 60 seconds with token {token}"
+        with stack.asking(message, headers={"x-on-disconnect": word}) as events:
+            next(events)
+            stack.wait_for_effect(token)
+    wait_until_blocking(lambda: len(stack.effects("left-1")) == 2, 60)
+    assert [effect["status"] for effect in stack.effects("left-1")] == ["started", "cancelled"]
+    assert [effect["status"] for effect in stack.effects("left-2")] == ["started"]
+
+
 @promise("a tool with an invalid schema is left out, and the reason reported")
 def test_an_unusable_server_says_why_and_the_others_work(stack: Stack) -> None:
     wait_until_blocking(lambda: stack.tools()["unreachable"]["state"] == "failed", 30)

@@ -37,7 +37,7 @@ async def worker(redis: Redis, receive: Callable[[str], None]) -> None:
 
 
 async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
-    await ControlListener(redis, KEYS, receive, lambda: None, receive, lambda: None).run()
+    await ControlListener(redis, KEYS, receive, lambda: None, receive, lambda: None, receive, receive).run()
 
 
 @promise("hostile input of any side gives a named error, and others are served")
@@ -47,6 +47,8 @@ async def engine(redis: Redis, receive: Callable[[str], None]) -> None:
         (worker, KEYS.control, {"kind": "cancel", "correlationId": "x"}),
         (worker, KEYS.control, {"kind": "forget", "owners": ["x"]}),
         (engine, KEYS.engines, {"kind": "stop", "turnId": "x"}),
+        (engine, KEYS.engines, {"kind": "who_reads", "turnId": "x"}),
+        (engine, KEYS.engines, {"kind": "reads", "turnId": "x"}),
     ],
 )
 async def test_control_messages_that_cannot_be_read_are_passed_by(

@@ -13,7 +13,7 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import START, Batch, Cursor
+from dialog_engine.chat.events import START, Batch, Cursor, Readers
 from dialog_engine.chat.replay import replay
 from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes
@@ -65,7 +65,7 @@ class Engine:
     def __init__(self, redis: Any, store: Store) -> None:
         self.frames = RedisTurnLogs(LogStore(redis, Keys(), CLEAR), LogTimes(look=0.1, idle=0.2))
         self.streams = Streams(15, lambda: None, StreamTimes(end=0.1))
-        self.archive = store
+        self.archive, self.readers = store, Readers()
         self.clients: set[asyncio.Task[None]] = set()
         self._work = asyncio.create_task(self.frames.run())
 

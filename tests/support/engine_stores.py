@@ -92,6 +92,12 @@ class NotedFrees(Control):
     def sessions_changed(self) -> None:
         pass
 
+    def who_reads(self, turn_id: str) -> None:
+        pass
+
+    def reads(self, turn_id: str) -> None:
+        pass
+
 
 def store_of(
     database: Database, engine_id: str = "engine", relay: OutboxRelay | None = None, *, stream: bool = False

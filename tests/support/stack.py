@@ -248,9 +248,11 @@ class Stack:
             return Said(tuple(events))
 
     @contextmanager
-    def asking(self, message: str, session_id: str | None = None) -> Generator[Iterator[Event]]:
+    def asking(
+        self, message: str, session_id: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Generator[Iterator[Event]]:
         body = {"message": message} | ({"sessionId": session_id} if session_id else {})
-        with self.http.stream("POST", "/v1/chat", json=body) as response:
+        with self.http.stream("POST", "/v1/chat", json=body, headers=headers) as response:
             assert response.status_code == 200, response.read()
             yield events_of(response.iter_lines())
 

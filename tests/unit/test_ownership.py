@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dialog_engine.chat.ownership import MAX_CRASHES, Ownership, OwnershipTimes
-from dialog_engine.chat.running_turn import Unseen
+from dialog_engine.chat.ports import Unseen
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.errors import EngineError, StorageUnavailableError, TurnCrashesError
 from dialog_engine.model import ResetReason, Turn

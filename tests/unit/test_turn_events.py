@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from dialog_engine.chat.archive import CallRecord, MessageRecord, TurnRecord
-from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, TurnFrames
+from dialog_engine.chat.events import START, Batch, Cursor, Frame, LogGoneError, Readers, TurnFrames
 from dialog_engine.http import sse
 from dialog_engine.http.services import Services
 from dialog_engine.http.streams import Streams, StreamTimes
@@ -76,6 +76,7 @@ class Archive:
 class World:
     def __init__(self, frames: Frames, turn: TurnRecord) -> None:
         self.frames, self.archive = frames, Archive(turn)
+        self.readers = Readers()
         self.streams = Streams(15, lambda: None, StreamTimes(end=0.1))
 
 

@@ -1,7 +1,9 @@
 """The events of a turn as clients get them: their names and JSON, frames with ids, and cursors to resume from."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -182,3 +184,24 @@ class TurnFrames(Protocol):
     def running(self, turn_id: str) -> Turn | None:
         """The turn, while this engine writes its log; None after its last event."""
         ...
+
+
+class Readers:
+    """Who reads which turns at this engine."""
+
+    def __init__(self) -> None:
+        self._of: Counter[str] = Counter()
+
+    def __contains__(self, turn_id: str) -> bool:
+        return turn_id in self._of
+
+    @contextmanager
+    def reading(self, turn_id: str) -> Generator[None]:
+        """A client reads the events of the turn for as long as the block."""
+        self._of[turn_id] += 1
+        try:
+            yield
+        finally:
+            self._of[turn_id] -= 1
+            if not self._of[turn_id]:
+                del self._of[turn_id]

@@ -1,6 +1,6 @@
 """The ports of running turns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,6 +20,12 @@ class Ended:
 
     message_id: int | None
     begun: bool = False
+
+
+Park = Callable[[Turn, Mapping[str, str], int | None], Awaitable[bool]]
+"""See `ParkedStore.park`."""
+Unseen = Sequence[TurnEvent] | None
+"""What has happened since a turn was parked, which its readers have not seen; None: it was not parked."""
 
 
 class TurnStore(Protocol):
@@ -170,6 +176,14 @@ class Control(Protocol):
 
     def free(self, session_id: str) -> None:
         """A message that has waited in this session has begun, or was withdrawn."""
+        ...
+
+    def who_reads(self, turn_id: str) -> None:
+        """Ask every engine, this one too, whether it has a reader of the turn."""
+        ...
+
+    def reads(self, turn_id: str) -> None:
+        """This engine has a reader of the turn."""
         ...
 
     def sessions_changed(self) -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, turn_ids
-from dialog_engine.chat.ports import Credentials, TurnLog, TurnLogs
+from dialog_engine.chat.ports import Credentials, Park, TurnLog, TurnLogs, Unseen
 from dialog_engine.chat.read_resources import ReadResources
 from dialog_engine.chat.service import ChatService, Draft
 from dialog_engine.chat.waiting_queue import Attempt
@@ -25,6 +25,7 @@ from dialog_engine.model import (
     ChatEvent,
     DoneReason,
     Message,
+    ResourceUpdated,
     StreamEnd,
     TokensSpent,
     ToolCallEvent,
@@ -32,18 +33,13 @@ from dialog_engine.model import (
     TurnEvent,
     TurnFailed,
     TurnStarted,
+    WaitingForUser,
 )
 from dialog_engine.sideband import SideBand, run_shielded
 
 log = logging.getLogger(__name__)
 
 _INTERNAL_ERROR = "internal error"
-
-
-Park = Callable[[Turn, Mapping[str, str], int | None], Awaitable[bool]]
-"""See `ParkedStore.park`."""
-Unseen = Sequence[TurnEvent] | None
-"""What has happened since a turn was parked, which its readers have not seen; None: it was not parked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +104,8 @@ class RunningTurn(SideBand):
         self._stopped = False
         self._replying: asyncio.Timeout | None = None
         self._committed = asyncio.get_running_loop().create_future()
+        self.waits_for_user = False
+        """Whether nothing but an answer of its user lets it go on."""
         self.finished = asyncio.get_running_loop().create_future()
         """The last event is in the log, or the task has ended without it: the turn is left to another life."""
 
@@ -143,6 +141,8 @@ class RunningTurn(SideBand):
             case AnsweredBy() | TokensSpent() | StreamEnd() | ToolCallEvent():
                 pass
             case _:
+                stays = self.waits_for_user and isinstance(event, ResourceUpdated)
+                self.waits_for_user = stays or isinstance(event, WaitingForUser)
                 self.read.follow(event)
                 self._append(event)
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
-from dialog_engine.chat.ports import Control, Credentials, TurnLogs, TurnStore
+from dialog_engine.chat.ports import Control, Credentials, Park, TurnLogs, TurnStore, Unseen
 from dialog_engine.chat.requests import StartingRequest
-from dialog_engine.chat.running_turn import Park, RunningTurn, TurnTimes, Unseen
+from dialog_engine.chat.running_turn import RunningTurn, TurnTimes
 from dialog_engine.chat.service import ChatService
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
 from dialog_engine.errors import CredentialRevokedError, EngineError, TurnFencedError
-from dialog_engine.model import NOTHING_BROUGHT, Brought, Choice, Turn
+from dialog_engine.model import NOTHING_BROUGHT, Brought, Choice, Leaving, Turn
 from dialog_engine.sideband import run_shielded
 from plugins_contract.messages import new_id
 
@@ -104,14 +104,14 @@ class RunningTurns:
         expires_at: float | None = None,
         request: StartingRequest = StartingRequest(),
         brought: Brought | None = None,
+        leaving: Leaving | None = None,
     ) -> Turn:
         """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
         sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `request` is what the client says of its request. `parent`, `brought`: see `Turn`.
+        `expires_at`. `request` is what the client says of its request. `parent`, `brought`, `leaving`: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
-        those that came before it: see `Turn.waits`. So it does where `decline`, which is asked first, returns True: see
-        `ParkedTurns`.
+        those before it (`Turn.waits`), and so it does where `decline`, which is asked first, is True (`ParkedTurns`).
 
         Raises:
             StorageUnavailableError: nothing was begun.
@@ -130,6 +130,7 @@ class RunningTurns:
             parent=parent,
             expires_at=expires_at,
             brought=brought,
+            leaving=leaving,
         )
         set_log_ids(turn_ids(turn))
         if session_id is None:
@@ -254,8 +255,7 @@ class RunningTurns:
         """
         self.queue.close()
         loop = asyncio.get_running_loop()
-        ends_at = loop.time() + grace_seconds
-        left = grace_seconds
+        ends_at, left = loop.time() + grace_seconds, grace_seconds
         while left >= 0 and self._tasks:
             await asyncio.wait([*self._tasks], timeout=left)
             left = ends_at - loop.time()

@@ -2,7 +2,7 @@
 
 import ipaddress
 from functools import lru_cache
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -62,6 +62,11 @@ class HttpSettings(Subject):
     )
     stream_ping_seconds: float = Field(
         15, ge=0.1, le=15, description="How often a quiet event stream sends something, so that no proxy ends it."
+    )
+    on_disconnect: Literal["protocol", "continue", "cancel"] = Field(
+        "protocol",
+        description="What becomes of a turn that nobody reads any more, unless its request says it (X-On-Disconnect):"
+        " protocol is what is usual in the protocol of the request, which for POST /v1/chat is continue.",
     )
     shutdown_grace_seconds: float = Field(5, ge=0, description="How long running turns may continue after SIGTERM.")
 

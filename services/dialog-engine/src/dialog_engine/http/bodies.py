@@ -1,12 +1,15 @@
-"""What the JSON bodies of requests with messages have in common."""
+"""What requests with messages have in common: their JSON bodies, and what they say of their readers."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Literal
 
+from fastapi import Header
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from dialog_engine.http.problems import ProblemError
+from dialog_engine.model import Leaving
 from plugins_contract.choice import MAX_ENTRIES, MAX_ENTRY_CHARS, ToolChoice
 
 
@@ -76,3 +79,21 @@ def check_length(message: str, max_chars: int) -> None:
     if len(message) > max_chars:
         detail = f"the message has {len(message)} characters; {max_chars} are allowed"
         raise ProblemError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "MESSAGE_TOO_LONG", detail, field="message")
+
+
+OnDisconnect = Literal["continue", "cancel"]
+WhenLeft = Annotated[OnDisconnect | None, Header(description="What becomes of the turn when nobody reads it any more.")]
+"""The header `X-On-Disconnect`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingRule:
+    """What becomes of turns that nobody reads any more: of all that say nothing else, or, for None, what is usual in
+    the protocol of each. Those that are to be cancelled are after `seconds`."""
+
+    always: OnDisconnect | None
+    seconds: float
+
+    def of(self, asked: OnDisconnect | None, usually: OnDisconnect) -> Leaving | None:
+        """Of a turn whose request asks for this, or for nothing, in a protocol in which that is usual."""
+        return Leaving(self.seconds) if (asked or self.always or usually) == "cancel" else None

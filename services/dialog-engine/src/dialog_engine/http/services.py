@@ -1,4 +1,4 @@
-"""What the wiring gives to the HTTP layer: the services, and the models and tool modes that a request may choose."""
+"""What the wiring gives to the HTTP layer: the services, and what a request may choose."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dialog_engine.calls.reads import Reads
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
-from dialog_engine.chat.events import TurnFrames
+from dialog_engine.chat.events import Readers, TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
 from dialog_engine.chat.requests import SentRequests
@@ -20,6 +20,7 @@ from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.consumption.limits import Consumption
 from dialog_engine.consumption.subjects import SubjectUse
 from dialog_engine.consumption.usage import Prices, UsageReport
+from dialog_engine.http.bodies import LeavingRule
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.shares import Shares
 from dialog_engine.http.streams import Streams
@@ -125,6 +126,8 @@ class Services:
 
     about: About
     choices: Choices
+    leaving: LeavingRule
+    readers: Readers
     turns: RunningTurns
     parked: ParkedTurns
     sessions: Sessions

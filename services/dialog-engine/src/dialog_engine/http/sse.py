@@ -172,43 +172,44 @@ async def of_running(engine: Services, subject: str, turn_id: str, after: Cursor
     The stream ends early when neither the log nor the database can continue it: the client reconnects.
     """
     last_id = str(after)
-    while True:
-        here = engine.frames.running(turn_id)
-        if here is None and (parked := await _parked(engine, subject, turn_id, Cursor.parse(last_id))):
-            async with _place(engine, subject, parked):
-                yield parked
-            last_id = parked[-1].id
-        try:
-            async with aclosing(engine.frames.follow(turn_id, Cursor.parse(last_id))) as batches:
-                async for batch in batches:
-                    if not batch and engine.frames.running(turn_id) is None:
-                        # Its engine may have died after the end was committed and before the log had it.
-                        record = await engine.archive.turn(subject, turn_id)
-                        if record.status != "running":
-                            async for rest in of_ended(engine, record, Cursor.parse(last_id)):
-                                async with _place(engine, subject, rest):
-                                    yield rest
-                            return
-                    async with _place(engine, subject, batch):
-                        yield batch
-                    if batch:
-                        last_id = batch[-1].id
-                        if batch[-1].name == DONE:
-                            return
-            if engine.frames.running(turn_id) == here:
-                return
-            continue  # it was parked, or goes on here
-        except LogGoneError:
-            newest = await engine.frames.newest(turn_id)
-            if newest is None or Cursor.parse(newest.id) <= Cursor.parse(last_id):
-                return
-        # The id is read before the database: every event up to it is in what the database returns.
-        record = await engine.archive.turn(subject, turn_id)
-        committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
-        reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
-        async with _place(engine, subject, reset):
-            yield reset
-        last_id = newest.id
+    with engine.readers.reading(turn_id):
+        while True:
+            here = engine.frames.running(turn_id)
+            if here is None and (parked := await _parked(engine, subject, turn_id, Cursor.parse(last_id))):
+                async with _place(engine, subject, parked):
+                    yield parked
+                last_id = parked[-1].id
+            try:
+                async with aclosing(engine.frames.follow(turn_id, Cursor.parse(last_id))) as batches:
+                    async for batch in batches:
+                        if not batch and engine.frames.running(turn_id) is None:
+                            # Its engine may have died after the end was committed and before the log had it.
+                            record = await engine.archive.turn(subject, turn_id)
+                            if record.status != "running":
+                                async for rest in of_ended(engine, record, Cursor.parse(last_id)):
+                                    async with _place(engine, subject, rest):
+                                        yield rest
+                                return
+                        async with _place(engine, subject, batch):
+                            yield batch
+                        if batch:
+                            last_id = batch[-1].id
+                            if batch[-1].name == DONE:
+                                return
+                if engine.frames.running(turn_id) == here:
+                    return
+                continue  # it was parked, or goes on here
+            except LogGoneError:
+                newest = await engine.frames.newest(turn_id)
+                if newest is None or Cursor.parse(newest.id) <= Cursor.parse(last_id):
+                    return
+            # The id is read before the database: every event up to it is in what the database returns.
+            record = await engine.archive.turn(subject, turn_id)
+            committed = replay(turn_id, await engine.archive.turn_messages(record.turn_id))
+            reset = [_frame(newest.id, Reset(ResetReason.LOG_LOST, committed))]
+            async with _place(engine, subject, reset):
+                yield reset
+            last_id = newest.id
 
 
 async def _parked(engine: Services, subject: str, turn_id: str, after: Cursor) -> Batch:

@@ -16,9 +16,9 @@ from dialog_engine.chat.events import START, WITHDRAWN, Batch, Cursor
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
-from dialog_engine.http import described, sse, turn_views, waiting
+from dialog_engine.http import described, plain, sse, turn_views, waiting
+from dialog_engine.http.bodies import WhenLeft
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
-from dialog_engine.http.plain import RUNNING, PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Starting
 from dialog_engine.http.requests import Engine, Sender, Subject, wants_document
@@ -26,7 +26,7 @@ from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Brought, Choice, Turn
+from dialog_engine.model import Brought, Choice, Leaving, Turn
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
@@ -54,23 +54,20 @@ async def chat(
     last_event_id: Annotated[
         str | None, Header(description="Of a request that is repeated: the last event that was received.")
     ] = None,
+    x_on_disconnect: WhenLeft = None,
 ) -> Response:
     """Start a turn and stream its events, or answer with one document when it has ended or waits for its user."""
     seen = _cursor("Last-Event-ID", last_event_id) or START
     slot = await engine.consumption.stream(sender.subject)
     try:
-        sent = await sent_turn(body, body.session_id, engine, sender, starting, request)
+        leaving = engine.leaving.of(x_on_disconnect, usually="continue")
+        sent = await sent_turn(body, body.session_id, engine, sender, starting, request, leaving=leaving)
         if wants_document(request, body.stream):
             if sent.status not in (WAITING, WITHDRAWN):
-                return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
+                return plain.PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release)
             await slot.release()
             return JSONResponse(_accepted(sent), HTTPStatus.ACCEPTED)
-        after = seen if sent.before else START
-        if sent.status == RUNNING:
-            events: AsyncGenerator[Batch] | None = sse.of_running(engine, sender.subject, sent.turn_id, after)
-        else:
-            found = await _found(engine, sender.subject, sent.turn_id)
-            events = await _batches(sent.turn_id, found, engine, sender.subject, after)
+        events = await batches_of(sent.turn_id, engine, sender.subject, seen if sent.before else START)
     except BaseException:
         await slot.release()
         raise
@@ -117,8 +114,7 @@ async def events(
     last_event_id: Annotated[str | None, Header()] = None,
     after: Annotated[str | None, Query()] = None,
 ) -> Response:
-    """The turn's events, from the start or after the given event, live while the turn runs; or, where the client asks
-    for JSON only, one document when the turn has ended or waits for its user."""
+    """The turn's events, from the start or after the given one; or, as JSON, what it has come to at its end."""
     cursor = _cursor("Last-Event-ID", last_event_id) or _cursor("after", after) or START
     found = await _found(engine, subject, turn_id)
     about_turn(request, turn_id, _session_of(found))
@@ -127,7 +123,7 @@ async def events(
         return JSONResponse(turn_views.waiting(found))
     slot = await engine.consumption.stream(subject)
     if as_json:
-        return PlainAnswer(engine, subject, turn_id, on_end=slot.release)
+        return plain.PlainAnswer(engine, subject, turn_id, on_end=slot.release)
     try:
         batches = await _batches(turn_id, found, engine, subject, cursor)
     except BaseException:
@@ -153,9 +149,11 @@ def _session_of(found: Found) -> str:
     return (found.turn if isinstance(found, WaitingMessage) else found).session_id
 
 
-async def batches_of(turn_id: str, engine: Services, subject: str) -> AsyncGenerator[Batch] | None:
+async def batches_of(
+    turn_id: str, engine: Services, subject: str, after: Cursor = START
+) -> AsyncGenerator[Batch] | None:
     """The events of a turn, or of the message that waits to become it. Raises TurnNotFoundError."""
-    return await _batches(turn_id, await _found(engine, subject, turn_id), engine, subject, START)
+    return await _batches(turn_id, await _found(engine, subject, turn_id), engine, subject, after)
 
 
 async def _batches(
@@ -165,7 +163,7 @@ async def _batches(
     if isinstance(found, WaitingMessage):
         seen = found.withdrawn and cursor >= waiting.WITHDRAWN_AT
         return None if seen else waiting.of_waiting(engine, subject, found.turn, cursor)
-    if isinstance(found, TurnRecord) and found.status != RUNNING:
+    if isinstance(found, TurnRecord) and found.status != plain.RUNNING:
         rest = _in_a_place(engine, subject, sse.of_ended(engine, found, cursor))
         first = await anext(rest, None)
         return None if first is None else _with_first(first, rest)
@@ -224,6 +222,7 @@ async def sent_turn(
     starting: StartingRequest,
     request: Request,
     brought: Brought | None = None,
+    leaving: Leaving | None = None,
 ) -> SentTurn:
     """Start the turn and count it, or let its message wait; the turn of the request before if this one repeats it.
 
@@ -254,6 +253,7 @@ async def sent_turn(
             expires_at=sender.expires_at,
             request=replace(starting, message_id=body.client_message_id or ""),
             brought=brought,
+            leaving=leaving,
         )
 
     try:
@@ -268,7 +268,7 @@ async def sent_turn(
         about_turn(request, error.turn_id, error.session_id)
         return SentTurn(error.turn_id, error.session_id, record.status, before=True)
     about_turn(request, turn.turn_id, turn.session_id)
-    return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else RUNNING)
+    return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else plain.RUNNING)
 
 
 def _traceparent(request: Request) -> str | None:

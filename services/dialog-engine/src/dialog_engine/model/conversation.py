@@ -73,6 +73,15 @@ class ResetReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A turn is to be cancelled `seconds` after its last reader has left. `asleep`: only when somebody has read it
+    again, because it has waited for its user meanwhile."""
+
+    seconds: float
+    asleep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A user's message and everything that answers it.
 
@@ -109,6 +118,8 @@ class Turn:
     brought: Brought | None = None
     """What its request has brought, without what was said before and without images once it is committed; None for a
     request of the engine's own API. With it any number of turns may follow one."""
+    leaving: Leaving | None = None
+    """None: it goes on when nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """`dialog.control`: engines wake each other. The state is in the store, which each engine reads once a second anyway,
-so a lost message costs a second."""
+so a lost message costs a second. Of the readers of turns there is no state: `chat.leaving` says what is asked."""
 
 import contextlib
 import logging
@@ -41,6 +41,12 @@ class ControlPublisher(Control):
     def free(self, session_id: str) -> None:
         self._send(_Message("free", session_id=session_id))
 
+    def who_reads(self, turn_id: str) -> None:
+        self._send(_Message("who_reads", turn_id=turn_id))
+
+    def reads(self, turn_id: str) -> None:
+        self._send(_Message("reads", turn_id=turn_id))
+
     def sessions_changed(self) -> None:
         self._send(_Message("sessions"))
 
@@ -67,6 +73,8 @@ class ControlListener:
         on_decision: Callable[[], None],
         on_free: Callable[[str], None],
         on_sessions: Callable[[], None],
+        on_who_reads: Callable[[str], None],
+        on_reads: Callable[[str], None],
     ) -> None:
         self._redis = redis
         self._keys = keys
@@ -74,6 +82,8 @@ class ControlListener:
         self._on_decision = on_decision
         self._on_free = on_free
         self._on_sessions = on_sessions
+        self._on_who_reads = on_who_reads
+        self._on_reads = on_reads
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -96,5 +106,9 @@ class ControlListener:
                 self._on_free(message.session_id)
             case "sessions":
                 self._on_sessions()
+            case "who_reads":
+                self._on_who_reads(message.turn_id)
+            case "reads":
+                self._on_reads(message.turn_id)
             case _:
                 pass  # of a later release

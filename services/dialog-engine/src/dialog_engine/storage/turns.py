@@ -9,7 +9,7 @@ from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.errors import SessionNotFoundError, TurnFencedError, TurnRunningError
 from dialog_engine.model import AssistantMessage, Choice, Done, DoneReason, Turn, TurnFailed, Usage
 from dialog_engine.storage import branches
-from dialog_engine.storage.beginnings import begin_turn
+from dialog_engine.storage.beginnings import begin_turn, left_by
 from dialog_engine.storage.brought import brought_for, keep_brought
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
@@ -189,13 +189,14 @@ def in_session(tx: StoreTransaction, turn: Turn, text: str) -> Turn:
 
 TURN_COLUMNS = (
     "turn_id, session_id, epoch, rounds, traceparent, roles, credential, input_tokens, output_tokens, estimated,"
-    " chosen_model, tool_mode, chosen_tools, model, ttft_ms"
+    " chosen_model, tool_mode, chosen_tools, model, ttft_ms, leave_ms"
 )
 """What `turn_of` needs of the row of a turn."""
 PARKED = "status = 'running' AND owner = ''"
 """The condition on the rows of parked turns, as the indexes of them have it."""
 _TAKE = (
     "UPDATE turns SET owner = $1, epoch = epoch + 1, owned_since = now_ms(), crashes = 0, parked_until = NULL,"
+    " leave_ms = -abs(leave_ms),"
     f" stop_requested = CASE WHEN $2 = 1 THEN 1 ELSE stop_requested END WHERE turn_id = $3 AND {PARKED}"
     f" RETURNING {TURN_COLUMNS}"
 )
@@ -220,6 +221,7 @@ def turn_of(tx: SealedTransaction, row: Row) -> Turn:
         model=row.model or "",
         ttft_ms=row.ttft_ms,
         brought=brought_for(tx, row.turn_id),
+        leaving=left_by(row.leave_ms),
     )
 
 

@@ -12,7 +12,7 @@ from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import MAX_WAITING, Candidate, HeldReason, WaitingMessage, WaitingStore
 from dialog_engine.errors import LimitExceededError, TurnNotFoundError, TurnStartedError
 from dialog_engine.model import Choice, Turn
-from dialog_engine.storage.beginnings import begin_turn
+from dialog_engine.storage.beginnings import begin_turn, leave_ms, left_by
 from dialog_engine.storage.branches import begin_behind
 from dialog_engine.storage.brought import committed_of, forget_brought
 from dialog_engine.storage.database import Row, placeholders
@@ -29,15 +29,16 @@ ASKED_AT_ONCE = 500
 _WAITS = "session_id = $session_id AND withdrawn_at IS NULL"
 _ADD = (
     "INSERT INTO waiting_messages (turn_id, session_id, subject, waiting_text, chosen_model, tool_mode, chosen_tools,"
-    " parent_turn_id, traceparent, roles, key_id, credential, expires_at, created_at, released, place)"
+    " parent_turn_id, traceparent, leave_ms, roles, key_id, credential, expires_at, created_at, released, place)"
     " VALUES ($turn_id, $session_id, $subject, $waiting_text, $chosen_model, $tool_mode, $chosen_tools,"
-    " $parent_turn_id, $traceparent, $roles, $key_id, $credential, $expires_at, now_ms(), $released, {})"
+    " $parent_turn_id, $traceparent, $leave_ms, $roles, $key_id, $credential, $expires_at, now_ms(), $released, {})"
 )
 _LAST_PLACE = f"(SELECT 1 + coalesce(max(place), 0) FROM waiting_messages WHERE {_WAITS})"
 _FIRST_PLACE = f"(SELECT coalesce(min(place), 1) - 1 FROM waiting_messages WHERE {_WAITS})"
 _COLUMNS = (
     "w.turn_id, w.session_id, w.subject, w.chosen_model, w.tool_mode, w.chosen_tools, w.parent_turn_id, w.traceparent,"
-    " w.roles, w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held, w.withdrawn_at"
+    " w.leave_ms, w.roles, w.key_id, w.credential, w.expires_at, w.created_at, w.version, w.released, w.held,"
+    " w.withdrawn_at"
 )
 _FIRST = f"SELECT {_COLUMNS} FROM waiting_messages w WHERE {_WAITS} ORDER BY place LIMIT 1"
 _NEXT = (
@@ -89,6 +90,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = Fa
         parent_turn_id=turn.parent,
         traceparent=turn.traceparent,
         released=int(first or turn.brought is not None),
+        leave_ms=leave_ms(turn),
     )
     tx.audit(_event(AuditAction.MESSAGE_QUEUED, turn))
 
@@ -266,5 +268,6 @@ def _message(row: Row, text: str = "") -> WaitingMessage:
         credential=row.credential,
         expires_at=None if row.expires_at is None else row.expires_at / 1000,
         parent=row.parent_turn_id,
+        leaving=left_by(row.leave_ms),
     )
     return WaitingMessage(turn, row.version, row.created_at, row.held, row.withdrawn_at is not None, text)

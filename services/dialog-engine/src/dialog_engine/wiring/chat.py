@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent, AuditLog
+from dialog_engine.chat.events import Readers
 from dialog_engine.chat.held_questions import HeldQuestions
 from dialog_engine.chat.history import Memory
+from dialog_engine.chat.leaving import LeftTurns
 from dialog_engine.chat.outbox import DEFAULT_ROUTES, EVENT_TYPES, TOOL_CALL_FINISHED, TURN_FINISHED
 from dialog_engine.chat.ownership import Ownership
 from dialog_engine.chat.parked import ParkedTurns
@@ -65,6 +67,8 @@ class Chat:
     """Turns, and what they need besides tool calls."""
 
     turns: RunningTurns
+    readers: Readers
+    left: LeftTurns
     waiting: SqlWaiting
     parked: ParkedTurns
     parked_store: SqlParked
@@ -160,6 +164,8 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         look_seconds=times.turns.look,
         note=base.facts.approval_decided,
     )
+    readers = Readers()
+    left = LeftTurns(turns, readers, control, times.leaving, all_answer=lambda: base.releases.may_ask.allowed)
     held_calls = RedisHeldCalls(
         base.connections.commands,
         base.keys,
@@ -176,6 +182,8 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     personal_data = PersonalData(sessions, archive, erasures, _traces(base), store, times.erasures.look)
     return Chat(
         turns,
+        readers,
+        left,
         waiting,
         parked,
         parked_store,

@@ -88,7 +88,14 @@ async def run_engine(
             chat.questions.wake()
 
         listener = ControlListener(
-            base.connections.control, base.keys, turns.stop, decided, turns.queue.wake, chat.feed.announce
+            base.connections.control,
+            base.keys,
+            turns.stop,
+            decided,
+            turns.queue.wake,
+            chat.feed.announce,
+            chat.left.asked,
+            chat.left.answered,
         )
         loops = [
             calls.watch.run,
@@ -109,6 +116,7 @@ async def run_engine(
             pending.run,
             base.releases.run,
             turns.check_credentials,
+            chat.left.run,
             partial(turns.queue.run, turns.begin_next),
             chat.parked.run,
             chat.held.run,

@@ -5,6 +5,7 @@ from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.questions import Questions
 from dialog_engine.consumption.usage import NO_PRICES
+from dialog_engine.http.bodies import LeavingRule
 from dialog_engine.http.services import About, Choices, CompletionOptions, Services
 from dialog_engine.http.streams import Streams
 from dialog_engine.llm.routing import TOOL_MODES
@@ -47,6 +48,8 @@ def services_of(
     return Services(
         about=_about(settings),
         choices=_choices(settings),
+        leaving=_leaving(settings, base.times.leaving.grace),
+        readers=chat.readers,
         turns=chat.turns,
         parked=chat.parked,
         sessions=chat.sessions,
@@ -98,3 +101,8 @@ def _choices(settings: Settings) -> Choices:
         tool_modes=TOOL_MODES if settings.tools.allow_tool_mode else (),
         default_label=settings.models.options.model_label,
     )
+
+
+def _leaving(settings: Settings, seconds: float) -> LeavingRule:
+    setting = settings.http.on_disconnect
+    return LeavingRule(None if setting == "protocol" else setting, seconds)

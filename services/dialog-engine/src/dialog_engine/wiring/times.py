@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dialog_engine.calls.mailbox import MailboxTimes
+from dialog_engine.chat.leaving import LeavingTimes
 from dialog_engine.chat.ownership import OwnershipTimes
 from dialog_engine.chat.running_turn import TurnTimes
 from dialog_engine.event_log.turn_log import LogTimes
@@ -21,6 +22,7 @@ class EngineTimes:
     erasures: ErasureTimes = ErasureTimes()
     gone: float = GONE_SECONDS
     """How long a tool is missing before the questions of its server are withdrawn."""
+    leaving: LeavingTimes = LeavingTimes()
     logs: LogTimes = LogTimes()
     mailbox: MailboxTimes = MailboxTimes()
     ownership: OwnershipTimes = OwnershipTimes()

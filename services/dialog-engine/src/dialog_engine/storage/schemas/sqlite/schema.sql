@@ -58,6 +58,7 @@ CREATE TABLE turns (
     parent_turn_id TEXT, -- the turn that it follows; '' when there is none; NULL: the turn before it in the session
     path_before    INTEGER, -- the messages before it on its path; NULL: all those before it in the session
     parked_until   INTEGER, -- on the clock of Redis: when the first question of a parked turn expires
+    leave_ms       INTEGER, -- how long it runs on after its last reader has left; NULL: to its end; below 0 once it was parked
     question_digest TEXT -- keyed, of the question as it is compared
 ) STRICT;
 -- One turn at a time per session: held by the database, not by a check before it.
@@ -113,7 +114,8 @@ CREATE TABLE waiting_messages (
     version      INTEGER NOT NULL DEFAULT 1, -- rises with each change of the text or the sender
     released     INTEGER NOT NULL DEFAULT 0, -- whether its user has said to send it, whatever becomes of the turn before it
     held         TEXT NOT NULL DEFAULT '', -- why it does not begin until its user says so; empty: it does
-    withdrawn_at INTEGER -- then its text is empty, and the row goes after a week
+    withdrawn_at INTEGER, -- then its text is empty, and the row goes after a week
+    leave_ms     INTEGER -- of the turn that it becomes
 ) STRICT;
 CREATE INDEX waiting_messages_by_session ON waiting_messages (session_id, place) WHERE withdrawn_at IS NULL;
 CREATE INDEX waiting_messages_by_subject ON waiting_messages (subject, created_at);
