@@ -146,6 +146,23 @@ async def test_the_request_decides_and_the_setting_where_it_says_nothing(
             await runs_on(engine, turn_id)
 
 
+@TIMES
+@promise(
+    "a turn that nobody reads any more is cancelled where that was asked for, and never while it waits for its user"
+)
+@pytest.mark.parametrize(("headers", "cancels"), [({}, True), ({"x-on-disconnect": "continue"}, False)])
+async def test_a_completion_whose_connection_is_closed_is_cancelled_unless_its_request_says_otherwise(
+    engine: Engine, model: Model, headers: dict[str, str], cancels: bool
+) -> None:
+    model.held.clear()
+    name = (await engine.client.get("/v1/models")).json()["data"][0]["id"]
+    body = {"model": name, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    async with engine.client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as stream:
+        turn_id = stream.headers["x-turn-id"]
+        await anext(stream.aiter_lines())
+    await (is_cancelled if cancels else runs_on)(engine, turn_id)
+
+
 async def test_another_word_is_refused_with_its_field(engine: Engine) -> None:
     answer = await engine.client.post("/v1/chat", json={"message": "Hi"}, headers={"x-on-disconnect": "stop"})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "x-on-disconnect")

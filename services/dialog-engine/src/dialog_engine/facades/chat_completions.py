@@ -20,7 +20,7 @@ from dialog_engine.facades.chat_request import CompletionRequest, RefusedError, 
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns
 from dialog_engine.http.about import model_not_found
-from dialog_engine.http.bodies import ToolsRequest, check_length
+from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.plain import PlainAnswer
 from dialog_engine.http.problems import ProblemError
@@ -28,7 +28,7 @@ from dialog_engine.http.repetition import Key, RetryCount, starting_request
 from dialog_engine.http.requests import MAX_BODY_BYTES, Engine, Sender
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
-from dialog_engine.model import Brought
+from dialog_engine.model import Brought, Leaving
 
 PATH = "/v1/chat/completions"
 PROTOCOL = "chat-completions"
@@ -79,7 +79,12 @@ class _Place:
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
 )
 async def completions(
-    request: Request, engine: Engine, sender: Sender, key: Key = None, retry_count: RetryCount = None
+    request: Request,
+    engine: Engine,
+    sender: Sender,
+    key: Key = None,
+    retry_count: RetryCount = None,
+    x_on_disconnect: WhenLeft = None,
 ) -> Response:
     """Answer a conversation, as a stream of chunks or as one completion."""
     slot = await engine.consumption.stream(sender.subject)
@@ -87,7 +92,8 @@ async def completions(
         async with engine.large_bodies.place(sender.subject) if _is_large(request) else nullcontext():
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await _wanted(request)
-            form, sent = await _sent(wanted, request, engine, sender, starting)
+            leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
+            form, sent = await _sent(wanted, request, engine, sender, starting, leaving)
         if not wanted.stream:
             await _begun(sent, engine, sender.subject)
             document = partial(completion, form)
@@ -127,7 +133,12 @@ async def _wanted(request: Request) -> CompletionRequest:
 
 
 async def _sent(
-    wanted: CompletionRequest, request: Request, engine: Services, sender: Principal, starting: StartingRequest
+    wanted: CompletionRequest,
+    request: Request,
+    engine: Services,
+    sender: Principal,
+    starting: StartingRequest,
+    leaving: Leaving | None,
 ) -> tuple[Form, turns.SentTurn]:
     """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
     model = engine.choices.named(wanted.model)
@@ -147,7 +158,8 @@ async def _sent(
     if is_task or wanted.no_tools or model[1]:
         fields["tools"] = ToolsRequest(servers=[])
     native = TurnRequest.model_construct(**fields, on_busy="queue", on_open_question="decline")
-    sent = await turns.sent_turn(native, place.session_id, engine, sender, starting, request, brought=place.brought)
+    begun_by = native, place.session_id, engine, sender, starting, request
+    sent = await turns.sent_turn(*begun_by, brought=place.brought, leaving=leaving)
     form = Form(wanted.model, Steps(wanted.tool_steps or options.steps), usage=wanted.usage, page=options.page)
     return form, sent
 
