@@ -62,9 +62,12 @@ END_OF_BRANCH = (
 )
 """The last turn after `$1`, by the newest branch at each fork; `$1` itself when nothing follows."""
 _OF_SESSION = "SELECT 1 FROM turns WHERE turn_id = $1 AND session_id = $2"
+# A running turn is left as it is: its row is locked before that of its session (see `fence`), which is locked here. It
+# is named when the message that is to be its sibling begins, as no turn runs then.
 _NAME_PARENT = (
-    "UPDATE turns SET parent_turn_id = $1 WHERE parent_turn_id IS NULL AND turn_id = (SELECT turn_id FROM messages"
-    " WHERE session_id = $2 AND number = 1 + coalesce((SELECT max(number) FROM messages WHERE turn_id = $1), 0))"
+    "UPDATE turns SET parent_turn_id = $1 WHERE parent_turn_id IS NULL AND status <> 'running' AND turn_id ="
+    " (SELECT turn_id FROM messages WHERE session_id = $2"
+    " AND number = 1 + coalesce((SELECT max(number) FROM messages WHERE turn_id = $1), 0))"
 )
 _KEEP_LEAF = (
     "UPDATE sessions SET leaf_moved_after = $1 WHERE session_id = $2 AND leaf_turn_id <> $3"

@@ -1,10 +1,14 @@
 """The table `usage`: a turn is counted in the transaction that ends it, under the day (UTC) on which it ends.
 
 So it is counted once, whichever engine ends it, and is there for as long as its row, whatever becomes of its session.
+
+Every transaction locks rows of one subject in the order of their keys, and those of nobody by name after them: two
+transactions never wait for each other.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 from zlib import crc32
 
 from dialog_engine.consumption.usage import DAY_MS, Key, UsageReport, Used, Wanted
@@ -19,6 +23,10 @@ SHARDS = 8
 _KEY = "day, subject, model, server, tool"
 _COUNTS = ("turns", "estimated", "input_tokens", "output_tokens", "calls")
 _COLUMNS = (*_KEY.split(", "), "shard", *_COUNTS)
+_LOCK = (
+    "UPDATE usage SET turns = turns WHERE day = $1 AND subject = $2 AND model = $3 AND server = $4 AND tool = $5"
+    " AND shard = $6"
+)
 _SUMS = ", ".join(f"{each} = usage.{each} + excluded.{each}" for each in _COUNTS)
 _ADD = (
     f"INSERT INTO usage ({', '.join(_COLUMNS)}) VALUES ({placeholders(1, len(_COLUMNS))})"
@@ -65,20 +73,21 @@ def count_turn(tx: StoreTransaction, turn: Turn, done: Done, last_model: str, *,
     tokens = defaultdict(Usage, done.by_model)
     tokens[last_model] += rest
     whose, shard = (at // DAY_MS, fitted(turn.subject, TEXT_MAX)), crc32(tx.engine_id.encode()) % SHARDS
-    rows: list[tuple[object, ...]] = []
-    for model, usage in sorted(tokens.items()):  # in one order, so that no two transactions wait for each other
+    rows: list[tuple[Any, ...]] = []
+    for model, usage in tokens.items():
         turns = int(model == last_model)
         spent = usage.input_tokens, usage.output_tokens
         rows.append((*whose, model, "", "", shard, turns, turns * done.usage.estimated, *spent, 0))
-    ran = sorted(tx.execute(_CALLS, turn.turn_id, OWN_SERVER))
+    ran = tx.execute(_CALLS, turn.turn_id, OWN_SERVER)
     rows += [(*whose, "", row.server, row.called, shard, 0, 0, 0, 0, row.calls) for row in ran]
-    tx.execute_many(_ADD, rows)
+    tx.execute_many(_ADD, sorted(rows))
 
 
 def forget_subjects(tx: StoreTransaction, subjects: Iterable[str]) -> None:
     """Add what these subjects have used to what nobody has used by name."""
-    for subject in sorted(set(subjects)):
-        rows = tx.execute(
-            f"DELETE FROM usage WHERE subject = $1 RETURNING {', '.join(_COLUMNS)}", fitted(subject, TEXT_MAX)
-        )
-        tx.execute_many(_ADD, [tuple((row.by_name() | {"subject": ""}).values()) for row in sorted(rows)])
+    found: list[tuple[Any, ...]] = []
+    for subject in sorted({fitted(each, TEXT_MAX) for each in subjects}):
+        tx.execute_many(_LOCK, sorted(tx.execute(f"SELECT {_KEY}, shard FROM usage WHERE subject = $1", subject)))
+        rows = tx.execute(f"DELETE FROM usage WHERE subject = $1 RETURNING {', '.join(_COLUMNS)}", subject)
+        found += [tuple((row.by_name() | {"subject": ""}).values()) for row in rows]
+    tx.execute_many(_ADD, sorted(found))
