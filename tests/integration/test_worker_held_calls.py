@@ -38,6 +38,7 @@ class Earlier(Caller):
             tool_name=f"earlier__{tool}",
             arguments=arguments,
             may_ask=asks or msgspec.UNSET,
+            approved=None,
         )
         await self.engine.enqueue(request)
         return request

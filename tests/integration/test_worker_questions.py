@@ -31,6 +31,7 @@ class Asking(Caller):
             tool_name=f"asking__{tool}",
             arguments={"city": "Bonn"} if tool == "book" else {},
             may_ask=asks or msgspec.UNSET,
+            approved=None,
         )
         if brings is not None:
             number = round_id(request.correlation_id.partition(":")[0], brings.number)

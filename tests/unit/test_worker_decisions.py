@@ -70,6 +70,15 @@ def test_only_what_provably_did_not_run_or_may_run_again_is_retried_and_ends_wit
     assert (decision.outcome.state, error.code if error else None) == (state, code)
 
 
+@pytest.mark.parametrize("code", [ErrorCode.INPUT_REFUSED, ErrorCode.INPUT_EXPIRED, ErrorCode.INVALID_ARGUMENTS])
+def test_an_engine_of_the_last_release_gets_no_code_that_it_cannot_read(code: ErrorCode) -> None:
+    decision = conclude(Rejected(code, "no"), replace(at(ONCE), for_last_release=True))
+    assert isinstance(decision, Finish)
+    assert decision.outcome.error is not None
+    known = ErrorCode.INVALID_ARGUMENTS
+    assert decision.outcome.error.code is (known if code is known else ErrorCode.TOOL_EXECUTION_FAILED)
+
+
 def test_an_answer_is_the_outcome_and_cut_to_the_size_that_is_set() -> None:
     decision = conclude(answered("x" * 10_000), at(ONCE))
     assert isinstance(decision, Finish)

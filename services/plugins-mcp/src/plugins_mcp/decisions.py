@@ -81,6 +81,7 @@ class Situation:
 
     `may_have_run`: an earlier attempt was sent, and its outcome is unknown. `resumes`: it brings a state of the server,
     which is sent once. `reads`: a read, whose answer may be what ended the connection, as one that is too large does.
+    `for_last_release`: its engine is of the last release.
     """
 
     server: str
@@ -92,6 +93,12 @@ class Situation:
     may_have_run: bool = False
     resumes: bool = False
     reads: bool = False
+    for_last_release: bool = False
+
+
+UNKNOWN_BEFORE = frozenset({ErrorCode.INPUT_REFUSED, ErrorCode.INPUT_EXPIRED})
+"""Codes that an engine of the last release cannot read: it would take their calls for unanswered until their deadline,
+and for unknown then."""
 
 
 def refusal(request: ToolCallRequested, rights: Access | None) -> str | None:
@@ -115,7 +122,8 @@ def conclude(result: CallResult, now: Situation) -> Finish | Retry:
         case InputAsked(required):
             return Finish(ToolOutcome(CallState.INPUT_REQUIRED, asked=required))
         case Rejected(code, message):
-            return _failed(code, message)
+            is_unknown = now.for_last_release and code in UNKNOWN_BEFORE
+            return _failed(ErrorCode.TOOL_EXECUTION_FAILED if is_unknown else code, message)
         case NotSent(reason, retry_in):
             return _retry_with_server(now, retry_in) or _unreached(now, f"was not reached: {reason}")
         case RetryLater(reason, after):

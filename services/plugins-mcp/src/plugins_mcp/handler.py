@@ -229,10 +229,8 @@ class CallHandler:
                         await running.pause(after)
                     case Retry():
                         pass
-            if running.interruption is not None:
-                return decisions.decide_interrupted(
-                    running.interruption, request.execution_class, sent=running.may_have_run
-                )
+            if (by := running.interruption) is not None:
+                return decisions.decide_interrupted(by, request.execution_class, sent=running.may_have_run)
 
     def _situation(self, request: ToolCallRequested, retries: int, running: RunningCall) -> decisions.Situation:
         return decisions.Situation(
@@ -245,6 +243,7 @@ class CallHandler:
             may_have_run=running.may_have_run,
             resumes=bool(request.next_round),
             reads=bool(request.kind),
+            for_last_release=request.approved is msgspec.UNSET and not (request.may_ask or request.kind),
         )
 
     async def _call(self, delivery: Delivery, reports: CallReports, send_state: SendState) -> CallResult:
