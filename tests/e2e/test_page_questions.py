@@ -103,6 +103,7 @@ def test_a_form_has_every_kind_of_field_and_its_own_validation(chat: ChatPage, e
     for name, words in problems.items():
         expect(problem(chat, name)).to_have_text(words)
     assert chat.sent("POST", "1%3A1") == [], "nothing was sent"
+    chat.picture("question-form")
 
     fits = {"day": "2026-12-01", "mail": "ann@example.com", "site": "https://a.example", "note": "abc", "price": "1.5"}
     for name, text in (fits | {"seats": ""}).items():
@@ -211,6 +212,7 @@ def test_an_address_is_shown_with_its_host_and_opened_by_a_click_only(
     expect(part("asked-url")).to_have_text("https://pay.example/bill?id=1")
     expect(part("asked-done")).to_have_count(0)
     assert referers == [], "nothing is fetched before"
+    chat.picture("question-address")
     with context.expect_page() as opened:
         part("asked-open").click()
     expect(opened.value.get_by_text("Pay here")).to_be_visible()

@@ -89,6 +89,41 @@ def test_a_question_outlives_a_reload_and_its_engine_and_is_seen_in_every_tab(
         expect(tab.card("asking__book").part("result")).to_contain_text("accept Bonn")
 
 
+@promise("an address that a server names is opened by its person's click only, after its host was shown")
+def test_an_address_outlives_a_reload_and_its_engine_and_is_opened_by_a_click_only(
+    chat: ChatPage, stack: Stack, context: BrowserContext
+) -> None:
+    context.route("https://example.com/**", lambda route: route.fulfill(body="<p>Here</p>", content_type="text/html"))
+    part = chat.page.get_by_test_id
+    chat.open()
+    chat.ask("call asking__twice {}")
+    expect(part("asked-host")).to_have_text("example.com")
+    kill_engine(stack)
+    chat.page.reload()
+    expect(part("asked-by")).to_have_text(["asking / twice asks you:"] * 2)
+    expect(part("asked-message")).to_have_text(["When?", "Look here"])
+    expect(part("asked-host")).to_have_text("example.com")
+    expect(part("asked-url")).to_have_text("https://example.com/where")
+    assert context.pages == [chat.page], "nothing is opened by itself"
+    with context.expect_page() as opened:
+        part("asked-open").click()
+    expect(opened.value.get_by_text("Here")).to_be_visible()
+
+    kill_engine(stack)
+    chat.page.reload()
+    expect(part("asked-opened")).to_be_visible()
+    assert len(context.pages) == 2
+    part("asked-done").click()
+    expect(part("asked-host")).to_have_count(0)
+    chat.page.get_by_label("Day (needed)").fill("2026-12-01")
+    part("asked-answer").click()
+    expect(part("asked-message")).to_have_text("Sure?", timeout=90_000)
+    part("asked-answer").click()
+    expect(chat.card("asking__twice").root).to_have_attribute("data-status", "succeeded", timeout=90_000)
+    chat.card("asking__twice").root.locator("summary").click()
+    expect(chat.card("asking__twice").part("result")).to_contain_text("two accept accept")
+
+
 @promise("a message can take the place of what is asked, on the page", only_in_test_all="kills processes")
 def test_decline_and_send_after_the_end_of_the_engine(chat: ChatPage, stack: Stack) -> None:
     chat.open()
@@ -115,11 +150,12 @@ def test_decline_and_send_after_the_end_of_the_engine(chat: ChatPage, stack: Sta
     "resources and prompts of servers are found and used at the message box by keyboard",
     only_in_test_all="kills processes",
 )
-def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> None:
+def test_resources_by_at(chat: ChatPage, stack: Stack) -> None:
     part = chat.page.get_by_test_id
     chat.open()
     chat.input.press_sequentially("look at @on")
     expect(part("offers")).to_contain_text("One docs")
+    chat.picture("resources-offered")
     expect(chat.input).to_have_attribute("aria-activedescendant", "offers-0")
     chat.input.press("Escape")
     expect(part("offers")).to_have_count(0)
@@ -134,6 +170,12 @@ def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> N
     expect(part("offer")).to_have_count(1)
     chat.input.press("Tab")
     name = part("offer-field")
+    name.fill("ad")
+    kill_engine(stack)
+    chat.page.reload()
+    expect(name).to_have_value("ad")
+    expect(part("attached").locator("li")).to_have_count(1)
+    chat.picture("resource-filled-in")
     name.fill("ad")
     values = part("offer-dialog").locator("option")
     expect(values).to_have_count(2)
@@ -157,20 +199,37 @@ def test_resources_by_at_and_prompts_by_slash(chat: ChatPage, stack: Stack) -> N
         "Data of the server “docs”, no instruction (notes://people/ada):\n```\nabout ada\n```"
     )
 
-    chat.input.press_sequentially("/sum")
-    expect(part("offers")).to_contain_text("Sum up docs")
-    chat.input.press("Enter")
-    expect(part("offer-dialog")).to_contain_text("Sums up.")
-    part("offer-field").fill("the tea")
-    part("offer-field").press("Enter")
-    expect(chat.input).to_have_value("Sum up: the tea")
-    assert len(chat.posted) == 1, "it is looked at before it is sent"
-
-    chat.input.fill("")
     chat.input.press_sequentially("@picture")
     expect(part("offer")).to_have_count(1)
     chat.input.press("Enter")
     expect(chat.notice).to_contain_text("This resource has no text")
+
+
+@promise(
+    "resources and prompts of servers are found and used at the message box by keyboard",
+    only_in_test_all="kills processes",
+)
+def test_prompts_by_slash(chat: ChatPage, stack: Stack) -> None:
+    part = chat.page.get_by_test_id
+    chat.open()
+    chat.input.press_sequentially("/sum")
+    expect(part("offers")).to_contain_text("Sum up docs")
+    chat.picture("prompts-offered")
+    chat.input.press("Enter")
+    expect(part("offer-dialog")).to_contain_text("Sums up.")
+    part("offer-field").fill("the")
+    kill_engine(stack)
+    chat.page.reload()
+    expect(part("offer-dialog")).to_contain_text("Sums up.")
+    expect(part("offer-field")).to_have_value("the")
+    chat.picture("prompt-filled-in")
+    part("offer-field").fill("the tea")
+    part("offer-field").press("Enter")
+    expect(chat.input).to_have_value("Sum up: the tea")
+    assert chat.posted == [], "it is looked at before it is sent"
+    chat.page.reload()
+    expect(chat.input).to_have_value("Sum up: the tea")
+    expect(part("offer-dialog")).to_be_hidden()
 
 
 @promise(

@@ -30,6 +30,7 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     expect(listed).to_contain_text("My files cannot be reached now, and is tried again: connection refused")
     expect(listed).to_contain_text("mail has failed several times, and is tried again soon")
     expect(tools).to_contain_text("2 servers away")
+    chat.picture("servers")
     files.uncheck()
     chat.ask("go")
     chat.expect_idle()
@@ -59,6 +60,7 @@ def test_a_server_that_lost_what_it_kept_is_named_also_after_a_reload(chat: Chat
         expect(chat.card(call.name).part("state-lost")).to_have_text(
             "browser was started anew before this call. What it remembered of earlier calls is lost."
         )
+        chat.picture("state-lost")
         chat.page.reload()
 
 

@@ -8,9 +8,14 @@ import { Question } from "./questions";
 
 /** How long nothing is typed before the engine is asked, in ms. */
 const PAUSE_MS = 150;
-/** The name of the draft that has what is attached. */
-const KEPT = "attached";
+/** The names of the drafts that have what is attached, and what is being filled in. */
+const [KEPT, FILLING] = ["attached", "filling"];
 export const NO_TEXT = "This resource has no text, so it cannot go with a message.";
+
+interface Filling {
+  offer: Offer;
+  values: Record<string, string>;
+}
 
 export class Offers {
   trigger = signal<Trigger | null>(null);
@@ -35,11 +40,7 @@ export class Offers {
   /** What goes with the next message; it is kept with the draft. */
   get attached(): Attached[] {
     void this.#changes.value;
-    try {
-      return JSON.parse(this.drafts.edited(KEPT) || "[]");
-    } catch {
-      return [];
-    }
+    return parsed(this.drafts.edited(KEPT), []);
   }
 
   /** The message box has this text now, and the caret is there. */
@@ -71,9 +72,19 @@ export class Offers {
     this.close();
     const text = this.drafts.text.peek();
     this.drafts.write(text.slice(0, from) + text.slice(from + 1 + query.length));
-    this.values = {};
-    if (fieldsOfOffer(offer).length && !(await this.filling.ask(offer))) return;
-    await (offer.kind === "prompt" ? this.#write(offer) : this.#attach(offer)).catch(this.say);
+    await this.#use(offer, {});
+  }
+
+  /** What was being filled in when the page was left is asked for again, with what was written for it. */
+  async goOn(): Promise<void> {
+    const left = parsed<Filling | null>(this.drafts.edited(FILLING), null);
+    if (left) await this.#use(left.offer, left.values);
+  }
+
+  /** A value for what is being filled in; it is kept as a draft until that is used or given up. */
+  fill(offer: Offer, name: string, value: string): void {
+    this.values = { ...this.values, [name]: value };
+    this.#keepFilling({ offer, values: this.values });
   }
 
   /** Values for what is being filled in. */
@@ -104,6 +115,17 @@ export class Offers {
     return (await this.api.resources(query, signal)).resources.map((each) => ({ kind, ...each }));
   }
 
+  async #use(offer: Offer, values: Record<string, string>): Promise<void> {
+    this.values = values;
+    if (fieldsOfOffer(offer).length) {
+      this.#keepFilling({ offer, values });
+      const confirmed = await this.filling.ask(offer);
+      this.#keepFilling(null);
+      if (!confirmed) return;
+    }
+    await (offer.kind === "prompt" ? this.#write(offer) : this.#attach(offer)).catch(this.say);
+  }
+
   async #write({ server, name }: Offer): Promise<void> {
     const values = Object.fromEntries(Object.entries(this.values).filter(([, value]) => value));
     const { messages } = await this.api.prompt({ server, name, arguments: values });
@@ -127,8 +149,21 @@ export class Offers {
     return read;
   }
 
+  #keepFilling(filling: Filling | null): void {
+    this.drafts.keepEdited(FILLING, filling ? JSON.stringify(filling) : "");
+  }
+
   #keep(attached: Attached[]): void {
     this.drafts.keepEdited(KEPT, attached.length ? JSON.stringify(attached) : "");
     this.#changes.value += 1;
+  }
+}
+
+/** What a draft has, or else `otherwise`. */
+function parsed<T>(text: string, otherwise: T): T {
+  try {
+    return text ? JSON.parse(text) : otherwise;
+  } catch {
+    return otherwise;
   }
 }

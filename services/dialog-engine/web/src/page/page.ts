@@ -244,6 +244,7 @@ export class Page {
     this.#digest = digest;
     this.#tabs.join(digest);
     this.drafts.belongTo(digest);
+    this.offers.goOn();
     this.notifications.belongTo(digest);
   }
 

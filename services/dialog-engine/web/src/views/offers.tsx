@@ -151,7 +151,7 @@ function Argument({ offers, offer, name, description, required }: ArgumentProps)
   useEffect(() => () => looking.current.abort(), []);
   const id = `offer-${name}`;
   const write = (value: string) => {
-    offers.values = { ...offers.values, [name]: value };
+    offers.fill(offer, name, value);
     looking.current.abort();
     const { signal } = (looking.current = new AbortController());
     const look = () => offers.complete(offer, name, value, signal).then(setValues, () => {});
@@ -165,6 +165,7 @@ function Argument({ offers, offer, name, description, required }: ArgumentProps)
         id={id}
         list={`${id}-values`}
         required={required}
+        defaultValue={offers.values[name] ?? ""}
         autocomplete="off"
         dir="auto"
         aria-describedby={`${id}-about`}
