@@ -50,7 +50,7 @@ TIMEOUT_MS = 30_000
 IN_WORKER, HTTP, STDIO = "development_echo", "demo", "demo_stdio"
 """The servers of a worker: its own echo, and the demo server over each transport."""
 STDIO_SERVER = (sys.executable, "-m", "examples.demo_server", "--transport", "stdio")
-MAX_BACKLOG = 10_000
+MAX_BACKLOG = 20_000
 SUBJECT_WINDOW = 100
 POOL_SIZE = 8
 
@@ -163,6 +163,7 @@ class Parts:
     mailbox: Mailbox
     catalog: CatalogReader
     watch: RedisWatch
+    store: Store
 
 
 @asynccontextmanager
@@ -224,7 +225,7 @@ async def engine_parts(
         async with _running(watch.run, ended.run, mailbox.run, relay.run, catalog.run, blocked.run):
             store = Store(this, trail(b"key"), relay, NotedFrees())
             calls, turns = SqlCalls(store), SqlTurns(store)
-            yield Parts(database, calls, turns, executor, mailbox, catalog, watch)
+            yield Parts(database, calls, turns, executor, mailbox, catalog, watch, store)
 
 
 @asynccontextmanager

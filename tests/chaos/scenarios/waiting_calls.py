@@ -1,4 +1,5 @@
-"""Thousands of calls wait at one engine while replies keep coming; some notifications are lost.
+"""Thousands of calls wait at one engine while replies keep coming; some notifications are lost. A part of the turns is
+parked: their calls wait for a person. Then Redis is killed, and the person approves: the first half while it is away.
 
 The real path of an engine in this process, real scripts on the other side. Each call that is answered is followed by
 another, so that always as many wait. Latency is from before COMPLETE is sent until the caller has the outcome.
@@ -9,7 +10,8 @@ import json
 import resource
 import statistics
 import time
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +22,12 @@ from redis import Redis
 from benchmarks.pair import Parts, engine_parts
 from callstream_runtime.garbage import tune_gc
 from dialog_engine.model import AssistantMessage, CallAnswered, ToolCall, Turn
+from dialog_engine.tool_calls.values import Asked
 from plugins_contract.catalog import ToolEntry
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
+from tests.chaos.parked_turns import approve, park
 from tests.chaos.report import Report, Size
 from tests.chaos.scripted_worker import MUTE, WORKER, Pace, replying
 from tests.support.beginnings import begin
@@ -65,16 +69,17 @@ Figures = dict[str, float | int | str]
 
 @dataclass(frozen=True)
 class Plan:
-    """So many calls wait, and this is how they are answered."""
+    """So many calls wait for a worker, and this is how they are answered; so many turns are parked."""
 
     waiting: int
+    parked: int
     pace: Pace
     p99_ms: float
 
 
 PLANS = {
-    Size.SHORT: Plan(2_000, Pace(per_second=100, seconds=5, mute_every=25), p99_ms=1_000),
-    Size.FULL: Plan(10_000, Pace(per_second=300, seconds=20, mute_every=100), p99_ms=50),
+    Size.SHORT: Plan(2_000, 200, Pace(per_second=100, seconds=5, mute_every=25), p99_ms=1_000),
+    Size.FULL: Plan(10_000, 1_000, Pace(per_second=300, seconds=20, mute_every=100), p99_ms=50),
 }
 
 
@@ -107,20 +112,49 @@ def run(size: Size, folder: Path) -> Report:
     try:
         with client:
             client.execute_command("ACL", "SETUSER", WORKER, "on", "nopass", "~*", "&*", "+@all")
-            figures, seen = asyncio.run(_run(PLANS[size], redis.url, client, folder / "engine.sqlite3"))
+            return asyncio.run(_run(PLANS[size], redis, client, folder / "engine.sqlite3"))
     finally:
         redis.stop()
-    return _judge(PLANS[size], figures, seen)
 
 
-async def _run(plan: Plan, url: str, client: Any, database: Path) -> tuple[Figures, Seen]:
+async def _run(plan: Plan, redis: LocalServer, client: Any, database: Path) -> Report:
     seen = Seen()
-    async with engine_parts(url, database) as parts, waiting_calls(parts, client, plan.waiting, seen):
-        async with replying(url, plan.pace):
+    async with engine_parts(redis.url, database) as parts, waiting_calls(parts, client, plan.waiting, seen):
+        turns = await park(parts, TOOL, plan.parked)
+        async with replying(redis.url, plan.pace):
             await wait_until(lambda: len(seen), 30, what="the first answer")
             figures = await _measure(plan, client, seen, lambda: parts.executor.waiting)
         await wait_until(lambda: len(seen) >= plan.pace.replies, 30, what="all answers")
-    return figures, seen
+        report = _judge(plan, figures, seen)
+        wrong = len(seen.wrong)
+        findings = [*report.findings, *await _approved_through_a_kill(parts, redis, client, turns)]
+        findings += seen.wrong[wrong:]
+        if parts.executor.waiting < plan.waiting:
+            findings.append(f"after the kill {parts.executor.waiting} calls wait, not {plan.waiting}")
+    return Report("waiting_calls", {**report.figures, "turns parked through a kill": plan.parked}, tuple(findings))
+
+
+async def _approved_through_a_kill(
+    parts: Parts, redis: LocalServer, client: Any, turns: Sequence[tuple[Turn, Asked]]
+) -> list[str]:
+    """Approve the calls of all parked turns, half of them while Redis is away: what did not hold."""
+    findings: list[str] = []
+    [row] = await parts.database.read("SELECT count(*) AS turns FROM turns WHERE status = 'running' AND owner = ''")
+    if row.turns != len(turns):
+        findings.append(f"of {len(turns)} parked turns {row.turns} are parked")
+    redis.kill()
+    half = len(turns) // 2
+    await approve(parts, TOOL, turns[:half])
+    await asyncio.to_thread(redis.start)
+    await approve(parts, TOOL, turns[half:])
+    ids = [asked.call.correlation_id for _, asked in turns]
+    try:
+        await wait_until(lambda: client.exists(*map(Keys().call, ids)) == len(ids), 60, what="the approved calls")
+    except TimeoutError:
+        findings.append(f"of {len(ids)} approved calls only {client.exists(*map(Keys().call, ids))} are in Redis")
+    times = Counter(fields["correlationId"] for _, fields in client.xrange(Keys().requests))
+    findings += [f"an approved call is {times[each]} times on the stream" for each in ids if times[each] != 1]
+    return findings
 
 
 @asynccontextmanager
