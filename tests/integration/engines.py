@@ -234,7 +234,9 @@ class Engine:
         self.app = app
         self.server = server
         self.url = f"http://127.0.0.1:{port}"
-        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, trust_env=False, verify=False)
+        # Shorter than the engine keeps an idle connection (5 s): a request that meets the end of its connection fails.
+        limits = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=2)
+        self.client = httpx2.AsyncClient(base_url=self.url, timeout=30, limits=limits, trust_env=False, verify=False)
 
     async def events(self, method: str, path: str, **options: Any) -> list["Event"]:
         """All events of a stream, to its end."""
