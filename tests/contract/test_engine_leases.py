@@ -164,7 +164,7 @@ async def test_crashes_in_a_row_are_counted_until_the_turn_is_written(a: EngineS
         return adopted.crashes
 
     assert [await next_life() for _ in range(3)] == [1, 2, 3]
-    await a.calls.open_calls(turn)  # a look is no step
+    await a.archive.open_calls(turn)  # a look is no step
     assert await next_life() == 4
     await a.add_round(turn, tool_call())
     assert await next_life() == 1
@@ -197,7 +197,9 @@ async def test_the_outbox_rows_of_an_adopted_turn_move_with_it(a: EngineStore, b
     assert list(await b.outbox.waiting(9)) == [*adopted.rows]
     assert [row.event_id for row in await b.outbox.unanswered()] == [published.correlation_id]
     assert [row.event_id for row in await a.outbox.waiting(9)] == [left.correlation_id]
-    opened = {each.request.correlation_id: each.request for each in await b.calls.open_calls(adopted.turn)}
+    opened = {
+        each.request.correlation_id: each.request for each in (await b.archive.open_calls(adopted.turn)).requested
+    }
     assert opened[waiting.correlation_id].mailbox == mailbox_of("b")
     assert opened[published.correlation_id].mailbox == mailbox_of("a")  # it is answered in its response channel
 
@@ -250,8 +252,7 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
         lambda: a.calls.add_result(turn, call, OUTCOME),
         lambda: a.end(turn, "From the past"),
         lambda: a.approvals.close(turn, lambda _: OUTCOME),
-        lambda: a.approvals.waiting(turn),
-        lambda: a.calls.open_calls(turn),
+        lambda: a.archive.open_calls(turn),
         lambda: b.end(turn, "In an earlier epoch"),
         lambda: b.add_round(turn, tool_call()),
         lambda: b.calls.add_result(turn, call, OUTCOME),
@@ -263,14 +264,14 @@ async def test_a_fenced_engine_cannot_write(a: EngineStore, b: EngineStore) -> N
     assert len(a.offered) == offered
 
     # What was asked of a person is decided by whichever engine hears of it, and runs where the turn does.
-    [waiting] = await b.approvals.waiting(adopted)
+    [waiting] = (await b.archive.open_calls(adopted)).asked
     assert await a.approvals.decide(turn.turn_id, waiting, APPROVED, lambda turn: requested(turn, asked), None)
     assert len(a.offered) == offered
     request = next(row for row in await b.outbox.waiting(9) if row.event_id == asked.correlation_id)
     assert decode_request(request.payload).mailbox == mailbox_of("b")
     assert await b.calls.add_result(adopted, call, OUTCOME)
     assert await b.end(adopted) == 3
-    for late in (b.add_round(adopted, tool_call()), b.calls.open_calls(adopted), b.approvals.waiting(adopted)):
+    for late in (b.add_round(adopted, tool_call()), b.archive.open_calls(adopted)):
         with pytest.raises(TurnFencedError):  # the turn has ended
             await late
 
@@ -289,7 +290,7 @@ async def test_a_turn_that_is_adopted_while_its_owner_writes_is_written_by_one_o
     sides: set[str] = set()
 
     async def answered(store: EngineStore, turn: Turn, correlation_id: str) -> str:
-        for each in await store.calls.open_calls(turn):  # the other one may have answered it
+        for each in (await store.archive.open_calls(turn)).requested:  # the other one may have answered it
             assert each.call.correlation_id == correlation_id
             assert await store.calls.add_result(turn, each.call, OUTCOME)
         await store.end(turn, store.engine_id)

@@ -149,7 +149,7 @@ async def test_an_engine_of_the_release_before_that_starts_later_adopts_a_parked
     await a.change("UPDATE turns SET owner = 'b', epoch = epoch + 1 WHERE owner = '' AND status = 'running'")
 
     now = Turn(turn.turn_id, turn.session_id, "ada", epoch=2)
-    assert [*await b.approvals.waiting(now)] == asked
+    assert [*(await b.archive.open_calls(now)).asked] == asked
     assert [*await a.parked.due(10**15, 16)] == []
     assert await a.parked.take(turn.turn_id) is None
     committed = await a.approvals.decide(turn.turn_id, asked[0], REFUSED, None, failed("no"))

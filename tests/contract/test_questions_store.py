@@ -52,7 +52,7 @@ async def test_one_answer_of_two_takes_a_parked_turn_up(a: EngineStore, b: Engin
     assert committed is not None
     assert committed.taken is not None
     assert committed.taken.epoch == 2
-    [now] = await b.questions.open_rounds(committed.taken)
+    [now] = (await b.archive.open_calls(committed.taken)).rounds
     assert now.answers == {1: DECLINED}
     assert not await b.parked.park(committed.taken, {asked.id: "0"}, None), "its readers have not seen it"
     assert await b.parked.park(committed.taken, {asked.id: "1"}, None)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.wiring.times import EngineTimes

@@ -18,7 +18,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from callstream_runtime.logs import HumanFormatter
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.http.admission import OPERATORS, PROBES, RESULTS, role_needed
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key

@@ -115,6 +115,8 @@ async def test_readers_at_every_engine_stay_attached_and_see_the_parked_turn_go_
         seen = kinds(events)
         assert "reset" not in seen
         assert seen.count("turn started") == 1
+        refused = seen.index("approval refused")
+        assert seen[refused + 1 : refused + 3] == ["tool refused", "tools complete"]
         assert [each for each in seen if each.split()[0] in ("approval", "waiting")] == [
             "approval asked",
             "waiting",

@@ -564,5 +564,5 @@ async def test_units_of_one_turn_that_come_together_are_in_an_order_and_none_is_
     numbers = await asyncio.gather(*(store.add_round(turn, tool_call()) for _ in range(50)))
 
     assert sorted(numbers) == [*range(2, 52)]
-    assert len(await store.calls.open_calls(turn)) == 50
+    assert len((await store.archive.open_calls(turn)).requested) == 50
     assert len({row.seq for row in store.offered}) == 50

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Model, Stream, running_engine, settings, with_times
 from tests.marks import promise

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.wiring.times import EngineTimes
 from tests.integration.engines import Engine, Event, Model, publish, running_engine, settings

@@ -352,7 +352,9 @@ async def test_a_request_that_this_release_cannot_read_is_answered_so_and_holds_
 
     await storage.database.write(spoil)
 
-    assert [each.call.correlation_id for each in await storage.calls.open_calls(turn)] == [good.correlation_id]
+    assert [each.call.correlation_id for each in (await storage.archive.open_calls(turn)).requested] == [
+        good.correlation_id
+    ]
     outcome = await storage.archive.outcome("ann", turn.turn_id, bad.correlation_id)
     assert outcome is not None
     assert outcome.error is not None

@@ -143,13 +143,13 @@ async def test_what_a_file_of_the_first_release_holds_is_there_and_its_turn_goes
         [adopted] = await store.engines.adopt_own(None)
         turn = adopted.turn
         assert (turn.turn_id, turn.subject, turn.epoch) == ("running", "ada", 4)
-        assert {each.request.correlation_id for each in await store.calls.open_calls(turn)} == {
+        assert {each.request.correlation_id for each in (await store.archive.open_calls(turn)).requested} == {
             PUBLISHED.correlation_id, WAITING.correlation_id,
         }  # fmt: skip
         assert [row.event_id for row in await store.outbox.waiting(9)] == [WAITING.correlation_id]
         assert [row.event_id for row in await store.outbox.unanswered()] == [PUBLISHED.correlation_id]
         assert await store.calls.add_result(turn, PUBLISHED, OUTCOME)
-        [question] = await store.approvals.waiting(turn)
+        [question] = (await store.archive.open_calls(turn)).asked
         decision = Decision(status=ApprovalStatus.REFUSED, at=1)
         assert await store.approvals.decide(turn.turn_id, question, decision, None, OUTCOME)
         assert await store.end(turn)

@@ -70,7 +70,7 @@ async def write_everything(store: EngineStore) -> str:
     await store.questions.ask(
         turn, approved, sent, lambda text: Asking("demo", "add", InputRequired((form,), MARKER), text, 1, 2)
     )
-    [asked_on] = await store.questions.open_rounds(turn)
+    [asked_on] = (await store.archive.open_calls(turn)).rounds
     answers = {1: Answer(QuestionStatus.ANSWERED, 5, {"text": MARKER})}
     assert await store.questions.answer(turn.turn_id, asked_on, answers, None, None)
     assert await store.large.keep(approved.correlation_id, 1, "digest", MARKER.encode())

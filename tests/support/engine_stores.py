@@ -20,6 +20,7 @@ from dialog_engine.storage.database import Database
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
 from dialog_engine.storage.large_results import SqlLargeResults
+from dialog_engine.storage.open_calls import SqlOpenCalls
 from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.postgres import open_postgres
@@ -137,7 +138,7 @@ class EngineStore:
         self.waiting = SqlWaiting(store)
         self.parked = SqlParked(store)
         self.erasures = SqlErasures(store)
-        self.archive = SqlArchive(store, self.calls)
+        self.archive = SqlArchive(store, SqlOpenCalls(store))
         self.outbox = SqlOutbox(store)
         self.results = SqlResults(store)
         self.engines = SqlEngines(store)

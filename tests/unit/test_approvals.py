@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dialog_engine.chat.ports import OpenCalls
 from dialog_engine.errors import ApprovalError, ApprovalExpiredError, StorageUnavailableError
 from dialog_engine.model import (
     ApprovalStatus,
@@ -20,8 +21,8 @@ from dialog_engine.model import (
     TurnEvent,
     WaitingForUser,
 )
-from dialog_engine.storage.approvals import SqlApprovals
-from dialog_engine.tool_calls.values import Approve, Asked, Refuse
+from dialog_engine.storage.open_calls import SqlOpenCalls
+from dialog_engine.tool_calls.values import Approve, Refuse
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.outcomes import ToolOutcome
 from tests.marks import promise
@@ -175,17 +176,17 @@ async def test_a_stop_during_an_approval_gives_the_call_one_outcome() -> None:
 async def test_a_decision_while_the_turn_is_resumed_is_followed(
     monkeypatch: pytest.MonkeyPatch, decided_first: bool
 ) -> None:
-    stored = SqlApprovals.waiting
+    stored = SqlOpenCalls.open_calls
     async with a_stage() as engine:
         turn, step = await waiting_turn(engine)
 
-        async def waiting(approvals: SqlApprovals, turn: Turn) -> Sequence[Asked]:
-            monkeypatch.setattr(SqlApprovals, "waiting", stored)
-            found = [] if decided_first else await stored(approvals, turn)
+        async def open_calls(store: SqlOpenCalls, turn: Turn) -> OpenCalls:
+            monkeypatch.setattr(SqlOpenCalls, "open_calls", stored)
+            found = None if decided_first else await stored(store, turn)
             await engine.decide(step.call.correlation_id, approve(step))
-            return await stored(approvals, turn) if decided_first else found
+            return found or await stored(store, turn)
 
-        monkeypatch.setattr(SqlApprovals, "waiting", waiting)
+        monkeypatch.setattr(SqlOpenCalls, "open_calls", open_calls)
         await engine.restart()
         events = await engine.seen(turn)
 

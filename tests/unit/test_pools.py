@@ -4,7 +4,7 @@ import pytest
 
 from callstream_runtime.pool_directory import READ_AGAIN_SECONDS
 from dialog_engine.chat.held_questions import GONE_SECONDS
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from plugins_contract.messages import NEWEST_VERSION
 from plugins_contract.pools import SILENT_MS, Member, Pools, Room, Route, fitting, pools_of
 from plugins_contract.sessions import SessionMode

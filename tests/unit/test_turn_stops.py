@@ -24,6 +24,7 @@ from dialog_engine.model import (
     Usage,
     UserMessage,
 )
+from plugins_contract.catalog import ApprovalPolicy
 from tests.marks import promise
 from tests.support.fakes.engine import FakeEngine, breathe, done_of, is_step, is_text, steps_of
 from tests.support.fakes.models import SPENT, ScriptedModel, asks, opened, says
@@ -220,6 +221,29 @@ async def test_a_shutdown_during_the_commit_of_the_end_shows_the_end() -> None:
 
         assert store.status(turn) == "done"
         assert done_of(engine.logs.lives[turn.turn_id][-1].events).reason is DoneReason.STOP
+
+
+@pytest.mark.parametrize("stop", [True, False])
+async def test_a_turn_that_is_parked_during_a_stop_or_a_shutdown_has_not_failed(
+    caplog: pytest.LogCaptureFixture, stop: bool
+) -> None:
+    """Whatever it does at that moment: each time it is one step further."""
+    asking = FakeCatalog(tool("a__b", approval=ApprovalPolicy.ALWAYS))
+    for steps in range(30):
+        store = MemoryStore()
+        commit = store.hold["park"] = asyncio.Event()
+        async with FakeEngine(ScriptedModel(asks(("a__b", "{}"))), tools=asking, store=store, parks=True) as engine:
+            turn = await engine.turns.start("ada", None, "?")
+            await wait_until(lambda store=store: "park" in store.begun)
+            asyncio.get_running_loop().call_soon(commit.set)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if stop:
+                assert await engine.turns.cancel(turn.turn_id)
+                await engine.seen(turn)
+            assert await engine.turns.close(0) == []
+        assert (store.turn(turn).owner, store.status(turn)) == (("engine", "cancelled") if stop else ("", "running"))
+    assert caplog.text == ""
 
 
 async def test_a_shutdown_at_once_forgets_turns_whose_task_has_not_begun() -> None:

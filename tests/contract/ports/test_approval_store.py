@@ -50,9 +50,9 @@ async def enqueued(storage: EngineStore) -> list[str]:
 async def test_a_call_that_waits_has_no_outbox_row_and_is_not_open(storage: EngineStore) -> None:
     turn, asked = await waiting(storage, 2)
 
-    assert [*await storage.approvals.waiting(turn)] == asked
+    assert [*(await storage.archive.open_calls(turn)).asked] == asked
     assert await enqueued(storage) == []
-    assert [*await storage.archive.open_calls(turn)] == []
+    assert [*(await storage.archive.open_calls(turn)).requested] == []
 
 
 async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(storage: EngineStore) -> None:
@@ -62,11 +62,11 @@ async def test_approving_puts_the_request_into_the_outbox_and_opens_the_call(sto
     assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, lambda _: wanted, None)
 
     assert await enqueued(storage) == [asked.call.correlation_id]
-    assert [each.request for each in await storage.archive.open_calls(turn)] == [wanted]
+    assert [each.request for each in (await storage.archive.open_calls(turn)).requested] == [wanted]
     assert [*await storage.approvals.states([asked.call.correlation_id])] == [
         ApprovalState(asked.call.correlation_id, asked.question, APPROVED, None, wanted)
     ]
-    assert [*await storage.approvals.waiting(turn)] == []
+    assert [*(await storage.archive.open_calls(turn)).asked] == []
 
 
 async def test_refusing_answers_the_call(storage: EngineStore) -> None:
@@ -106,7 +106,7 @@ async def test_a_replaced_question_is_decided_by_the_new_one_only(storage: Engin
     assert await storage.approvals.ask_again(turn.turn_id, asked, new)
 
     again = Asked(asked.call, new)
-    assert [*await storage.approvals.waiting(turn)] == [again]
+    assert [*(await storage.archive.open_calls(turn)).asked] == [again]
     assert not await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
     assert not await storage.approvals.ask_again(turn.turn_id, asked, question(x="a third"))
     assert await storage.approvals.decide(turn.turn_id, again, APPROVED, request(again), None)
@@ -120,7 +120,7 @@ async def test_after_closing_nothing_can_be_approved(storage: EngineStore) -> No
     assert [*await storage.approvals.close(turn, lambda _: stopped())] == [(asked[1], stopped())]
 
     assert not await storage.approvals.decide(turn.turn_id, asked[1], APPROVED, request(asked[1]), None)
-    assert [each.call for each in await storage.archive.open_calls(turn)] == [asked[0].call]
+    assert [each.call for each in (await storage.archive.open_calls(turn)).requested] == [asked[0].call]
     assert await enqueued(storage) == [asked[0].call.correlation_id]
     assert [*await storage.approvals.close(turn, lambda _: stopped())] == []
 
@@ -133,9 +133,9 @@ async def test_a_decision_is_for_the_turn_whoever_runs_it(storage: EngineStore) 
 
     assert await storage.approvals.decide(turn.turn_id, asked, APPROVED, request(asked), None)
 
-    [opened] = await storage.archive.open_calls(later)
+    [opened] = (await storage.archive.open_calls(later)).requested
     assert opened.request.turn == later.epoch
-    assert [*await storage.approvals.waiting(later)] == []
+    assert [*(await storage.archive.open_calls(later)).asked] == []
 
 
 async def test_a_turn_that_has_ended_decides_nothing(storage: EngineStore) -> None:

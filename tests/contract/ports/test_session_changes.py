@@ -59,7 +59,7 @@ async def test_each_change_of_a_session_has_a_later_revision_than_all_before(
     asked = tool_call()
     await storage.add_round(turn, asked=[asked])
     await follow()
-    [waiting] = await storage.approvals.waiting(turn)
+    [waiting] = (await storage.archive.open_calls(turn)).asked
     assert await storage.approvals.decide(
         turn.turn_id, waiting, Decision(status=ApprovalStatus.REFUSED, at=1), None, None
     )

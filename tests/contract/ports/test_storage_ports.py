@@ -111,10 +111,13 @@ async def test_a_round_is_read_back_with_what_each_call_means_and_what_is_open_o
         turn, message, requests, answers, servers={local.correlation_id: "callstream"}
     )
     kept = replace(meant, extra=None)
-    assert [*await storage.archive.open_calls(turn)] == [OpenCall(one, requests[0]), OpenCall(kept, requests[1])]
-    assert [*await storage.archive.open_calls(await begun(storage, "another"))] == []
+    assert [*(await storage.archive.open_calls(turn)).requested] == [
+        OpenCall(one, requests[0]),
+        OpenCall(kept, requests[1]),
+    ]
+    assert [*(await storage.archive.open_calls(await begun(storage, "another"))).requested] == []
     assert await storage.calls.add_result(turn, meant, succeeded("second"))
-    assert [opened.call for opened in await storage.archive.open_calls(turn)] == [one]
+    assert [opened.call for opened in (await storage.archive.open_calls(turn)).requested] == [one]
 
     [question, answer] = await storage.archive.turn_messages(turn.turn_id)
     assert (question.role, question.content, question.calls) == ("user", "More!", ())
@@ -188,7 +191,7 @@ async def test_a_request_waits_in_the_outbox_until_it_is_published_and_goes_when
     outbox = storage.outbox
     await outbox.published(await outbox.waiting(1))
     assert await waiting(storage) == [(EVENT_TYPE, two.correlation_id)]
-    assert [opened.call for opened in await storage.archive.open_calls(turn)] == [one, two]
+    assert [opened.call for opened in (await storage.archive.open_calls(turn)).requested] == [one, two]
     unpublished = await outbox.calls([one.correlation_id, two.correlation_id])
     assert [row.event_id for row in unpublished] == [two.correlation_id]
     assert [*await outbox.calls([])] == []

@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from callstream_runtime.clock import RedisClock
 from dialog_engine.chat.history import Memory
 from dialog_engine.chat.ports import TurnLimits, TurnSlot
-from dialog_engine.chat.running_turn import TurnTimes
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.chat.turns import RunningTurns
 from dialog_engine.chat.waiting_queue import WaitingQueue
 from dialog_engine.errors import ApprovalDecidedError
@@ -63,6 +63,8 @@ class FakeEngine:
     exposure: Exposure | None = None
     result_max_chars: int = RESULT_MAX_CHARS
     limits: CallLimits = DEFAULT_LIMITS
+    parks: bool = False
+    """Whether turns that wait for people only are parked."""
 
     def __post_init__(self) -> None:
         self.logs = MemoryLogs()
@@ -164,7 +166,10 @@ class FakeEngine:
         )
         times = TurnTimes(finish_retry=0.01)
         queue = WaitingQueue(self.store.waiting, NoCredentials(), NoLimits(), times.look)
-        return RunningTurns(service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), queue, times)
+        park = self.store.parked.park if self.parks else None
+        return RunningTurns(
+            service, self.store.turns, self.logs, NotedFrees(), NoCredentials(), queue, times, park=park
+        )
 
 
 class NoLimits(TurnLimits, TurnSlot):

@@ -139,7 +139,6 @@ class ParkedTurns:
         self._questions = questions
         self._now_ms = now_ms
         self._may_park = may_park
-        self._could_park = True
         self._look_seconds = look_seconds
         self._note = note
         self._checked = ""
@@ -163,9 +162,8 @@ class ParkedTurns:
                 self._outages.worked()
 
     async def _look(self) -> None:
-        if (may_park := self._may_park()) and not self._could_park:
+        if self._may_park():
             await self._turns.park_again()
-        self._could_park = may_park
         for turn_id, stop in await self._store.due(self._now_ms(), TAKEN_AT_ONCE):
             await run_shielded(self._take_up(turn_id, stop))
         for turn_id in await self._questions.removed():

@@ -9,7 +9,8 @@ from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.requests import StartingRequest
 from dialog_engine.chat.waiting_messages import Candidate, HeldReason
 from dialog_engine.model import AssistantMessage, Done, MediaInStore, MediaOfUser, Turn, TurnEvent, TurnFailed
-from dialog_engine.tool_calls.values import OpenCall
+from dialog_engine.tool_calls.questions.values import AskedRound
+from dialog_engine.tool_calls.values import Asked, OpenCall
 from plugins_contract.outcomes import MediaBlock
 
 
@@ -26,6 +27,16 @@ Park = Callable[[Turn, Mapping[str, str], int | None], Awaitable[bool]]
 """See `ParkedStore.park`."""
 Unseen = Sequence[TurnEvent] | None
 """What has happened since a turn was parked, which its readers have not seen; None: it was not parked."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCalls:
+    """The committed calls of a turn that have no outcome: those with a request, those that wait for approval, and the
+    rounds whose servers ask."""
+
+    requested: Sequence[OpenCall]
+    asked: Sequence[Asked]
+    rounds: Sequence[AskedRound]
 
 
 class TurnStore(Protocol):
@@ -250,8 +261,8 @@ class History(Protocol):
         """The committed messages of a turn, oldest first, each with its calls."""
         ...
 
-    async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
-        """The committed calls of the turn that have no outcome."""
+    async def open_calls(self, turn: Turn) -> OpenCalls:
+        """What of a turn is open, all as of one time. Raises TurnFencedError when another engine runs it."""
         ...
 
 

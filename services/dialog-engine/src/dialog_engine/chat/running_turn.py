@@ -26,6 +26,7 @@ from dialog_engine.model import (
     DoneReason,
     Message,
     ResourceUpdated,
+    RoundComplete,
     StreamEnd,
     TokensSpent,
     ToolCallEvent,
@@ -40,18 +41,6 @@ from dialog_engine.sideband import SideBand, run_shielded
 log = logging.getLogger(__name__)
 
 _INTERNAL_ERROR = "internal error"
-
-
-@dataclass(frozen=True, slots=True)
-class TurnTimes:
-    """The times of running turns, in seconds."""
-
-    check: float = 1.0
-    """How often it is checked whether the credentials that began the running turns are revoked."""
-    finish_retry: float = 2.0
-    """How often the end of a turn is committed again while the store is unavailable."""
-    look: float = 1.0
-    """How often messages that wait and may begin, and parked turns that go on, are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +110,13 @@ class RunningTurn(SideBand):
 
     async def park(self, shown: Mapping[str, str]) -> None:
         self._shown = shown
-        if await self.is_parked():
+        if await run_shielded(self._is_parked_and_fenced()):
             raise TurnParkedError(self.turn.turn_id)
+
+    async def _is_parked_and_fenced(self) -> bool:
+        if parked := await self.is_parked():
+            self.fence()  # here, because whoever waits may be cancelled
+        return parked
 
     async def is_parked(self) -> bool:
         """Park the turn, if it waits for people only. Raises as `ParkedStore.park`."""
@@ -192,7 +186,7 @@ class RunningTurn(SideBand):
                 log.info("turn %s is owned by another engine", self.turn.turn_id)
                 self.fence()
             except TurnParkedError:
-                self.fence()
+                pass  # it is fenced
             except StorageUnavailableError as error:
                 self._outages.failed(error)
                 await self._fail(error)
@@ -206,8 +200,10 @@ class RunningTurn(SideBand):
     async def _go_on(self) -> None:
         """Show what has happened since the turn was parked. Readers get everything anew where that is not the next."""
         if self._unseen is not None and await self._logs.continues(self.turn):
-            self.read.follow(await self._service.reset(self.turn))
-            for event in self._unseen:
+            so_far = await self._service.reset(self.turn)
+            self.read.follow(so_far)
+            last = () if self._stopped else so_far.events[-1:]
+            for event in [*self._unseen, *(each for each in last if isinstance(each, RoundComplete))]:
                 self.emit(event)
             return
         self.emit(TurnStarted(self.turn.turn_id, self.turn.session_id))
@@ -234,6 +230,8 @@ class RunningTurn(SideBand):
             if _is_cancelled():
                 raise
             raise RuntimeError("the reply was cancelled") from None
+        except TurnParkedError:
+            raise  # also when it is cancelled meanwhile: nothing of the turn is left here
         except Exception as error:
             if scope.expired() or _is_cancelled():
                 if not isinstance(error, TimeoutError):

@@ -225,7 +225,7 @@ class ChatService:
         # First: from here on no call can be approved, so no more calls are opened.
         unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
         unanswered = await self._rounds.questions.close(turn, why)
-        open_calls = await self._history.open_calls(turn)
+        open_calls = (await self._history.open_calls(turn)).requested
         await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
         if not open_calls and not unapproved and not unanswered:
             return
@@ -261,15 +261,12 @@ class ChatService:
         return ChatRequest(kept, turn, left_out=left_out)
 
     async def _open_calls(self, turn: Turn, band: SideBand) -> None:
-        # In this order: a call that is approved in between is found twice, and its decision is still to be shown.
-        asked = await self._approvals.waiting(turn)
-        rounds = await self._rounds.questions.store.open_rounds(turn)
-        waiting = {each.call.correlation_id for each in (*asked, *rounds)}
-        open_calls = [each for each in await self._history.open_calls(turn) if each.call.correlation_id not in waiting]
-        if not open_calls and not asked and not rounds:
+        found = await self._history.open_calls(turn)
+        requested, asked, rounds = found.requested, found.asked, found.rounds
+        if not requested and not asked and not rounds:
             return
-        steps = Steps(turn, turn.rounds, _servers(open_calls, asked, rounds))
-        await self._rounds.await_results(turn, open_calls, asked, rounds, steps=steps, band=band, late=True)
+        steps = Steps(turn, turn.rounds, _servers(requested, asked, rounds))
+        await self._rounds.await_results(turn, requested, asked, rounds, steps=steps, band=band, late=True)
         band.emit(RoundComplete(turn.rounds))
 
 

@@ -11,8 +11,9 @@ from callstream_runtime.outage_log import OutageLog
 from callstream_runtime.tracing import set_log_ids, traceparent_of_turn, turn_ids
 from dialog_engine.chat.ports import Control, Credentials, Park, TurnLogs, TurnStore, Unseen
 from dialog_engine.chat.requests import StartingRequest
-from dialog_engine.chat.running_turn import RunningTurn, TurnTimes
+from dialog_engine.chat.running_turn import RunningTurn
 from dialog_engine.chat.service import ChatService
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.chat.waiting_queue import Attempt, WaitingQueue
 from dialog_engine.errors import CredentialRevokedError, EngineError, TurnFencedError
 from dialog_engine.model import NOTHING_BROUGHT, Brought, Choice, Leaving, Turn
@@ -106,9 +107,8 @@ class RunningTurns:
         brought: Brought | None = None,
         leaving: Leaving | None = None,
     ) -> Turn:
-        """Commit the user's message and run the turn here; in a new session when `session_id` is None. `roles` are the
-        sender's; `key_id` names the credential of the request, `credential` identifies it, and it is valid until
-        `expires_at`. `request` is what the client says of its request. `parent`, `brought`, `leaving`: see `Turn`.
+        """Commit the user's message and run the turn here; in a new session when `session_id` is None. `request` is
+        what the client says of its request; everything else: see `Turn`.
 
         Once the commit has begun, the turn runs even if the caller is cancelled. With `queue` the message waits behind
         those before it (`Turn.waits`), and so it does where `decline`, which is asked first, is True (`ParkedTurns`).
@@ -233,8 +233,8 @@ class RunningTurns:
                 self._fence(running)
 
     async def park_again(self) -> None:
-        """Park the turns that wait for people only, and were not parked. Raises StorageUnavailableError."""
-        for running in [*self._running.values()]:
+        """Park the turns that wait for their user and could not be parked. Raises StorageUnavailableError."""
+        for running in [each for each in self._running.values() if each.waits_for_user]:
             with suppress(TurnFencedError):  # its task finds that, too
                 if await running.is_parked():
                     self.drop([running.turn])

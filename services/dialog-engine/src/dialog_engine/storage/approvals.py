@@ -11,7 +11,7 @@ from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.model import ApprovalStatus, ToolCall, Turn
 from dialog_engine.storage.calls import add_requests, answer_call, call_of
 from dialog_engine.storage.database import Row, placeholders
-from dialog_engine.storage.fence import fence, fence_look
+from dialog_engine.storage.fence import fence
 from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import TURN_COLUMNS, take, turn_of
@@ -73,13 +73,6 @@ class SqlApprovals(ApprovalStore):
 
     def __init__(self, store: Store) -> None:
         self._store = store
-
-    async def waiting(self, turn: Turn) -> list[Asked]:
-        def unit(tx: StoreTransaction) -> list[Asked]:
-            fence_look(tx, turn)
-            return asked_of(tx, turn.turn_id)
-
-        return await self._store.write(unit)
 
     async def states(self, correlation_ids: Sequence[str]) -> list[ApprovalState]:
         found: list[ApprovalState] = []

@@ -17,14 +17,14 @@ from dialog_engine.chat.archive import (
     Transcript,
     TurnRecord,
 )
-from dialog_engine.chat.ports import History
+from dialog_engine.chat.ports import History, OpenCalls
 from dialog_engine.errors import SessionNotFoundError, TurnNotFoundError
 from dialog_engine.model import NOTHING_BROUGHT, MediaInStore, MediaOfUser, ToolCall, Turn, TurnFailed, Usage
 from dialog_engine.storage.branches import LEAF, PARENT, PATH, PATH_BEFORE, PREVIOUS
 from dialog_engine.storage.brought import brought_of, image_of
-from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.media import StoredMedia
+from dialog_engine.storage.open_calls import SqlOpenCalls
 from dialog_engine.storage.questions import rounds_of
 from dialog_engine.storage.sessions import SESSION, session_record
 from dialog_engine.storage.store import SealedDatabase
@@ -32,7 +32,7 @@ from dialog_engine.storage.waiting import waiting_in
 from dialog_engine.tool_calls.ports import OWN_SERVER
 from dialog_engine.tool_calls.questions.values import AskedRound
 from dialog_engine.tool_calls.results.texts import whole_of
-from dialog_engine.tool_calls.values import Approval, Decision, OpenCall, Question, WholeResult
+from dialog_engine.tool_calls.values import Approval, Decision, Question, WholeResult
 from plugins_contract.outcomes import MediaBlock, ToolOutcome
 
 PAGE_BYTES = 1_000_000
@@ -112,9 +112,9 @@ _MADE = (
 class SqlArchive(Archive, History):
     """Messages and turns, for the model and for users."""
 
-    def __init__(self, store: SealedDatabase, calls: SqlCalls) -> None:
+    def __init__(self, store: SealedDatabase, open_calls: SqlOpenCalls) -> None:
         self._store = store
-        self._sql_calls = calls
+        self._open_calls = open_calls
         self._media = StoredMedia(store)
 
     async def transcript(
@@ -213,8 +213,8 @@ class SqlArchive(Archive, History):
     async def turn_messages(self, turn_id: str) -> Sequence[MessageRecord]:
         return await self._messages(await self._store.read(_OF_TURN, turn_id))
 
-    async def open_calls(self, turn: Turn) -> Sequence[OpenCall]:
-        return await self._sql_calls.open_calls(turn)
+    async def open_calls(self, turn: Turn) -> OpenCalls:
+        return await self._open_calls.open_calls(turn)
 
     async def _messages(self, rows: Sequence[Row]) -> list[MessageRecord]:
         records: list[MessageRecord] = []

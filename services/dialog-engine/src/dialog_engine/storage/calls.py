@@ -9,7 +9,7 @@ from dialog_engine.chat.outbox import ToolCallFinished
 from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.fence import fence, fence_look
+from dialog_engine.storage.fence import fence
 from dialog_engine.storage.large_results import forget_large
 from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
@@ -145,30 +145,25 @@ class SqlCalls(CallStore):
 
         return await self._store.write(unit)
 
-    async def open_calls(self, turn: Turn) -> list[OpenCall]:
-        """The committed calls of the turn that have no outcome, with their requests.
-
-        A call whose request this release cannot read, because another release wrote it, is answered as unknown.
-        """
-
-        def unit(tx: StoreTransaction) -> list[OpenCall]:
-            # In the order of the turn's writes: a round that is being committed when the user stops the turn is seen.
-            fence_look(tx, turn)
-            found: list[OpenCall] = []
-            for row in tx.execute(_OPEN, TOOL_CALL_REQUESTED, turn.turn_id):
-                call = call_of(row)
-                try:
-                    found.append(OpenCall(call, decode_request(row.payload)))
-                except UnsupportedEventError as error:
-                    answer_call(tx, turn, call, _unreadable(call, error))
-            return found
-
-        return await self._store.write(unit)
-
 
 def call_of(row: Row) -> ToolCall:
     """The call of a row, without `extra`, which matters only in the history for the model."""
     return ToolCall(row.tool_call_id, row.correlation_id, row.name, row.arguments, tool=row.tool)
+
+
+def requested_calls(tx: StoreTransaction, turn: Turn) -> list[OpenCall]:
+    """The calls of the turn that have a request and no outcome.
+
+    A call whose request this release cannot read, because another release wrote it, is answered as unknown.
+    """
+    found: list[OpenCall] = []
+    for row in tx.execute(_OPEN, TOOL_CALL_REQUESTED, turn.turn_id):
+        call = call_of(row)
+        try:
+            found.append(OpenCall(call, decode_request(row.payload)))
+        except UnsupportedEventError as error:
+            answer_call(tx, turn, call, _unreadable(call, error))
+    return found
 
 
 def add_requests(

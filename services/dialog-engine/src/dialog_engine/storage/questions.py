@@ -15,7 +15,7 @@ from dialog_engine.model import QuestionStatus, ToolCall, Turn
 from dialog_engine.storage.approvals import TURN, may_have_run
 from dialog_engine.storage.calls import REQUEST_ID, add_requests, answer_call, call_of
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.fence import fence, fence_look
+from dialog_engine.storage.fence import fence
 from dialog_engine.storage.store import SealedDatabase, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import roles_of, take, turn_of
 from dialog_engine.tool_calls.questions.values import (
@@ -108,13 +108,6 @@ class SqlQuestions(QuestionStore):
             tx.audit(_event(turn, call, asking, QuestionStatus.ASKED))
 
         await self._store.write(unit)
-
-    async def open_rounds(self, turn: Turn) -> list[AskedRound]:
-        def unit(tx: StoreTransaction) -> list[AskedRound]:
-            fence_look(tx, turn)
-            return open_in(tx, turn.turn_id)
-
-        return await self._store.write(unit)
 
     async def state(self, asked: AskedRound) -> RoundState | None:
         rows = await self._store.read(_STATE, TOOL_CALL_REQUESTED, asked.call.correlation_id, asked.number)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dialog_engine.model import Turn, WaitingForUser
-from dialog_engine.sideband import SideBand, run_shielded
+from dialog_engine.sideband import SideBand
 from dialog_engine.tool_calls.approvals.pending import Approved, PendingApprovals, Waiting
 from dialog_engine.tool_calls.pipeline import CallResult
 from dialog_engine.tool_calls.questions.pending import PendingQuestions
@@ -130,4 +130,4 @@ class WaitingForPeople:
         self._band.emit(WaitingForUser(len(approvals), open_questions, calls))
         shown = {i: each.question.hash for i, each in approvals.items()}
         shown |= {each.id: str(len(each.answers)) for each in self._rounds.values()}
-        self._tasks.create_task(run_shielded(self._band.park(shown)), name="park the turn")
+        self._tasks.create_task(self._band.park(shown), name="park the turn")

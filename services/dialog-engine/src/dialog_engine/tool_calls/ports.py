@@ -135,13 +135,9 @@ MakeRequest = Callable[[Turn], ToolCallRequested]
 class ApprovalStore(Protocol):
     """Stores the approvals of committed calls.
 
-    `waiting` and `close` are for the owner of the turn, and raise TurnFencedError when another engine runs it. Any
-    engine may call the others.
+    `close` is for the owner of the turn, and raises TurnFencedError when another engine runs it. Any engine may call
+    the others.
     """
-
-    async def waiting(self, turn: Turn) -> Sequence[Asked]:
-        """The calls of the turn that wait for approval."""
-        ...
 
     async def states(self, correlation_ids: Sequence[str]) -> Sequence[ApprovalState]:
         """What is committed of these calls. Calls that were deleted are left out."""

@@ -37,6 +37,7 @@ from dialog_engine.storage.archive import SqlArchive
 from dialog_engine.storage.calls import SqlCalls
 from dialog_engine.storage.engines import SqlEngines
 from dialog_engine.storage.erasures import SqlErasures
+from dialog_engine.storage.open_calls import SqlOpenCalls
 from dialog_engine.storage.parked import SqlParked
 from dialog_engine.storage.questions import SqlQuestions
 from dialog_engine.storage.requests import SqlRequests
@@ -103,7 +104,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
     store = Store(base.engine, base.trail, calls.relay, control)
     call_store, approval_store = SqlCalls(store), SqlApprovals(store)
     turn_store = SqlTurns(store, facts_with_text=settings.store.facts_with_text)
-    archive = SqlArchive(store, call_store)
+    archive = SqlArchive(store, SqlOpenCalls(store))
     pending = PendingApprovals(
         approval_store,
         calls.tools,

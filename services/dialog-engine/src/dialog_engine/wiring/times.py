@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dialog_engine.calls.mailbox import MailboxTimes
 from dialog_engine.chat.leaving import LeavingTimes
 from dialog_engine.chat.ownership import OwnershipTimes
-from dialog_engine.chat.running_turn import TurnTimes
+from dialog_engine.chat.times import TurnTimes
 from dialog_engine.event_log.turn_log import LogTimes
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.personal_data.service import ErasureTimes

@@ -191,15 +191,11 @@ MakeNext = Callable[[Turn], ToolCallRequested]
 
 
 class QuestionStore(Protocol):
-    """Stores the questions of servers. `ask`, `open_rounds` and `close` are for the owner of the turn, and raise
-    TurnFencedError when another engine runs it; any engine may call the others."""
+    """Stores the questions of servers. `ask` and `close` are for the owner of the turn, and raise TurnFencedError when
+    another engine runs it; any engine may call the others."""
 
     async def ask(self, turn: Turn, call: ToolCall, request: ToolCallRequested, make: Callable[[str], Asking]) -> None:
         """Commit what ended a round, and delete its request from the outbox. `make` gets that request as stored."""
-        ...
-
-    async def open_rounds(self, turn: Turn) -> Sequence[AskedRound]:
-        """The rounds of the turn with an open question."""
         ...
 
     async def state(self, asked: AskedRound) -> RoundState | None:
