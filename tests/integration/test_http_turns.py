@@ -100,6 +100,7 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(start: Sta
     async with start() as engine:
         events = await engine.chat()
     turn = events[0].data["turnId"]
+    stored = {field: value for field, value in events[-1].data.items() if field != "models"}
     with SyncRedis.from_url(redis_url) as redis:
         redis.xdel(Keys().turn(turn), events[-1].id, events[-2].id)
     async with start() as engine, asyncio.timeout(5):
@@ -109,7 +110,7 @@ async def test_a_log_that_lost_its_end_is_completed_from_the_database(start: Sta
             for event in await engine.events("GET", path, params=after):
                 transcript.take(event.id, event.name, event.data)
             assert transcript.text == "Hello"
-            assert transcript.done == events[-1].data
+            assert transcript.done == stored
             assert transcript.resets == 1
             assert not transcript.repeats
             assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
