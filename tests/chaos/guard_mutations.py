@@ -172,19 +172,8 @@ WATCHED = {
         ),
     ),
     "Stop withdraws a question": Watched(
-        f"{_QUESTIONS}::test_stop_withdraws_it",
+        f"{_OVER}[stopped-times]",
         Edit(f"{ENGINE}/chat/service.py", "await self._rounds.questions.close(turn, why)", "()"),
-    ),
-    "a lost right withdraws a question": Watched(
-        f"{_OVER}[right-times]",
-        Edit(
-            f"{ENGINE}/tool_calls/questions/pending.py",
-            '    ErrorCode.PERMISSION_DENIED: "the right to its tool was lost",\n',
-        ),
-    ),
-    "a revoked key withdraws a question": Watched(
-        f"{_OVER}[key-times]",
-        Edit(f"{ENGINE}/chat/parked.py", "if await self._credentials.revoked(credential):", "if False:"),
     ),
     "a session belongs to one subject or conversation": Watched(
         f"{_SESSIONS}::test_conversations_do_not_see_each_others_state[1-False]",
