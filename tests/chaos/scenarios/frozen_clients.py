@@ -25,6 +25,8 @@ from tests.support.waiting import wait_until
 RECEIVE_BUFFER = 4096
 DROPPED_SECONDS = 30.0
 COST_BYTES = 96 * 1024
+LOOK_SECONDS = 0.1
+"""How often the connections are looked at."""
 SLOWER = 2.0
 """By how much the others may be slower than without frozen clients, at the 99th percentile."""
 
@@ -115,7 +117,10 @@ async def _freeze(
 
         begun = time.monotonic()
         await _follow_a_loud_turn(form, target, reading, tasks)
-        await asyncio.sleep(times.under[1] - times.under[0])
+        ends = begun + times.under[1] - times.under[0]
+        while time.monotonic() < ends:  # what was looked at then costs the readers the same now
+            await asyncio.to_thread(clients_of, target.engine_port)
+            await asyncio.sleep(LOOK_SECONDS)
         times.without = (begun, time.monotonic())
     return times
 
@@ -152,7 +157,7 @@ async def _until_dropped(target: Cluster, frozen: Sequence[Reader], times: _Time
         return not waiting
 
     with suppress(TimeoutError):
-        await wait_until(look, 2 * DROPPED_SECONDS, every=0.1)
+        await wait_until(look, 2 * DROPPED_SECONDS, every=LOOK_SECONDS)
     for reader in frozen:
         if reader.connection:
             reader.connection.leave()  # they wake up, and ask again
