@@ -49,7 +49,7 @@ def place_of(resent: Resent, found: Sequence[Found], *, named: bool) -> Found | 
     """The turn that the new question follows, of those found, the newest first.
 
     Of several with the same questions it is the one with the same answer. In a `named` session the answer need not be
-    the same; without a name the conversation may be anybody's who has the same key, so that nothing may differ.
+    the same; without a name the conversation may be that of anybody with the same key, so that nothing may differ.
     """
     same = [each for each in found if each.agrees]
     answered = [each for each in same if resent.answer is not None and bare(each.answer) == bare(resent.answer)]

@@ -20,7 +20,7 @@ END = b"data: [DONE]\n\n"
 _GAP = r"\n\n"
 """Between the texts before and after tool calls, which are one text for clients; the inside of a JSON string."""
 FINISH = {"length": "length", "content_filter": "content_filter"}
-"""What a client is told for these reasons; "stop" for the others."""
+"""The `finish_reason` for these reasons; "stop" for the others."""
 
 
 class Steps(StrEnum):
@@ -97,7 +97,7 @@ class ChunkEncoder(Encoder):
     def _control(self, data: dict[str, Any]) -> bytes:
         if data["type"] == "turn":
             return b"" if self._head else self._begun(data["turnId"])
-        return self._told(self._steps.said(data))
+        return self._reasoned(self._steps.said(data))
 
     def _begun(self, turn_id: str) -> bytes:
         self._steps = CallSteps(self._form, turn_id)
@@ -117,7 +117,7 @@ class ChunkEncoder(Encoder):
     def _piece(self, kind: str, piece: str) -> bytes:
         return f'{self._before[kind]}{piece}"}},"finish_reason":null}}]}}\n\n'.encode()
 
-    def _told(self, text: str) -> bytes:
+    def _reasoned(self, text: str) -> bytes:
         return self._piece(events.REASONING, _inside(text)) if text else b""
 
     def _reset(self, replayed: list[dict[str, Any]]) -> tuple[bytes, bool]:
@@ -194,20 +194,20 @@ class _Answer:
 
 
 class CallSteps:
-    """What people are told about tool calls."""
+    """What is shown to people about tool calls."""
 
     def __init__(self, form: Form, turn_id: str) -> None:
         self._form = form
         self._turn_id = turn_id
-        self._told: dict[str, str] = {}
-        """The last state of each call that was told, by correlation id."""
+        self._shown: dict[str, str] = {}
+        """The last state of each call that was shown, by correlation id."""
 
     def said(self, step: Mapping[str, Any]) -> str:
         """What follows from a step of a call; '' for nothing that is new."""
         text, state = self._text(step)
-        if not text or self._told.get(step["correlationId"]) == state:
+        if not text or self._shown.get(step["correlationId"]) == state:
             return ""
-        self._told[step["correlationId"]] = state
+        self._shown[step["correlationId"]] = state
         return text
 
     def _text(self, step: Mapping[str, Any]) -> tuple[str, str]:
@@ -219,7 +219,7 @@ class CallSteps:
                 number = step["questionId"]
                 return f"{name} asks a question: {self._decided_at('questions', number)}\n", f"{state} {number}"
             case "tool", "pending" | "queued" | "running" if self._form.steps != Steps.OFF:
-                known = self._told.get(step["correlationId"], "")
+                known = self._shown.get(step["correlationId"], "")
                 return (self._called(name, step), "called") if not known else ("", "")
             case "tool", "progress":
                 return "", ""
