@@ -14,6 +14,7 @@ from plugins_mcp.mcp.schemas import MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, members
 MAX_META_BYTES = 8 * 1024
 """Of larger metadata only the part `ui` is kept, and nothing if that is too large as well."""
 MAX_ICONS = 4
+MAX_ICONS_READ = 64
 MAX_ICON_CHARS = 8_192
 """The longest address of an icon: pages show those that are images in the address itself, and fetch none."""
 _SHOWN = ("https://", "data:image/")
@@ -53,19 +54,19 @@ def kept_of(tool: sdk.Tool) -> Kept:
 
 
 def kept_icons(icons: Any) -> list[dict[str, Any]]:
-    """The first icons that a page could show, with the fields that are read of them."""
+    """The first icons that a page could show, of the first MAX_ICONS_READ, with the fields that are read of them."""
     kept: list[dict[str, Any]] = []
-    for icon in cast("list[Any]", icons) if isinstance(icons, list) else ():
+    for icon in cast("list[Any]", icons)[:MAX_ICONS_READ] if isinstance(icons, list) else ():
         fields = cast("dict[str, Any]", icon) if isinstance(icon, dict) else {}
         source, mime_type, sizes = (fields.get(name) for name in ("src", "mimeType", "sizes"))
         if not isinstance(source, str) or len(source) > MAX_ICON_CHARS or not source.startswith(_SHOWN):
             continue
-        known = [each for each in cast("list[Any]", sizes) if isinstance(each, str)] if isinstance(sizes, list) else []
+        known = cast("list[Any]", sizes)[:8] if isinstance(sizes, list) else []
         kept.append(
             {
                 "src": source,
                 "mimeType": mime_type[:100] if isinstance(mime_type, str) else None,
-                "sizes": [each[:20] for each in known[:8]],
+                "sizes": [each[:20] for each in known if isinstance(each, str)],
             }
         )
         if len(kept) == MAX_ICONS:
