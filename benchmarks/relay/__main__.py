@@ -49,24 +49,26 @@ async def measure(options: argparse.Namespace, folder: Path) -> None:
         await memory(stack.enter_context(callstream(source.port, apart)), options.memory_streams)
 
 
-async def side_by_side(what: str, relays: Sequence[Relay], load: Load, rounds: int) -> None:
-    """Measure tokens per second of processor time, the relays in turn."""
+async def side_by_side(
+    what: str, relays: Sequence[Relay], load: Load, rounds: int, *, base: str = "naive relay"
+) -> None:
+    """Measure tokens per second of processor time, the relays in turn, and compare them with the one named `base`."""
     seen = {relay.name: Seen() for relay in relays}
     for _ in range(rounds):
         for relay in relays:
             await relayed(relay, load, seen[relay.name])
+    first, alone = base.partition(" ")[0], seen[base].alone
     print(f"\n{load.streams} streams of {load.tokens} tokens, {what}; {rounds} rounds")
-    print(f"{'tokens per CPU second':24}{'median':>10}{'min':>10}{'max':>10}{'times naive':>14}{'tokens/s':>12}")
-    base = seen["naive relay"].alone
+    print(f"{'tokens per CPU second':24}{'median':>10}{'min':>10}{'max':>10}{'times ' + first:>14}{'tokens/s':>12}")
     for relay in relays:
         mine = seen[relay.name]
-        ratio = statistics.median(a / b for a, b in zip(mine.alone, base, strict=True))
+        ratio = statistics.median(a / b for a, b in zip(mine.alone, alone, strict=True))
         print(
             f"{relay.name:24}{statistics.median(mine.alone):>10.0f}{min(mine.alone):>10.0f}{max(mine.alone):>10.0f}"
             f"{ratio:>14.1f}{statistics.median(mine.per_second):>12.0f}"
         )
         if relay.beside:
-            ratio = statistics.median(a / b for a, b in zip(mine.with_others, base, strict=True))
+            ratio = statistics.median(a / b for a, b in zip(mine.with_others, alone, strict=True))
             print(f"{'  and ' + ', '.join(relay.beside):24}{statistics.median(mine.with_others):>10.0f}{ratio:>34.1f}")
 
 

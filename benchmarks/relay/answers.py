@@ -56,7 +56,7 @@ class Answer:
 
 
 def text_in(received: bytes) -> str:
-    """The text in an event stream of Callstream's protocol or of OpenAI's."""
+    """The text in an event stream of Callstream's protocol, of OpenAI's or of the AI SDK's."""
     pieces: list[str] = []
     name = ""
     for line in _body(received).decode().split("\n"):
@@ -73,6 +73,8 @@ def text_in(received: bytes) -> str:
 def _text(name: str, data: dict[str, object]) -> str:
     match data:
         case {"delta": str(delta)} if name == "text":
+            return delta
+        case {"type": "text-delta", "delta": str(delta)}:
             return delta
         case {"choices": [{"delta": {"content": str(content)}}]}:
             return content

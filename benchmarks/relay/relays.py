@@ -35,10 +35,18 @@ class Relay:
 
     def request(self, answer: Answer) -> bytes:
         """The request that makes the model give this answer."""
-        body: dict[str, object] = {"message": str(answer)}
-        if self.path != "/v1/chat":
-            body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": str(answer)}]}
-        return post(self.port, self.path, body, self.key)
+        return post(self.port, self.path, _body(self.path, str(answer)), self.key)
+
+
+def _body(path: str, text: str) -> object:
+    match path:
+        case "/v1/chat":
+            return {"message": text}
+        case "/v1/ai-sdk/chat":
+            message = {"id": "m", "role": "user", "parts": [{"type": "text", "text": text}]}
+            return {"id": secrets.token_hex(8), "trigger": "submit-message", "messages": [message]}
+        case _:
+            return {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": text}]}
 
 
 def cpu_seconds(process: Process) -> float:
