@@ -124,6 +124,14 @@ def test_questions_survive_the_kill_of_every_part(tmp_path: Path) -> None:
     assert holds("questions_killed", tmp_path)
 
 
+@promise(
+    "clients of other protocols have what is stored, whatever is killed, and their tools run once",
+    only_in_test_all="real processes fail while clients of every protocol ask",
+)
+def test_clients_of_other_protocols_have_what_is_stored(tmp_path: Path) -> None:
+    assert holds("foreign_clients", tmp_path)
+
+
 @promise("one reply in a hundred of Redis is lost: no duplicate entry, no lost delivery")
 def test_lost_replies_of_redis_neither_double_nor_lose_a_call(tmp_path: Path) -> None:
     assert holds("replies_lost", tmp_path)

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 
 from callstream_runtime.long_texts import reading
 from dialog_engine.chat.requests import StartingRequest
-from dialog_engine.chat.resent import Resent, place_of
+from dialog_engine.chat.resent import Resent, normalised, place_of
 from dialog_engine.chat.waiting_messages import WAITING
 from dialog_engine.errors import TurnNotFoundError
 from dialog_engine.facades.chat_answer import completion
@@ -173,6 +173,14 @@ async def _place(brought: Brought, name: str, engine: Services, subject: str, *,
         found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=bool(name))
         if found:
             return _Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
+        if session_id and await _waits(resent.questions[-1], session_id, engine, subject):
+            return _Place(session_id, None, msgspec.structs.replace(brought, said=()))
     if session_id is None:
         return _Place(None, None, msgspec.structs.replace(brought, stateless=True))
     return _Place(session_id, "", brought)
+
+
+async def _waits(question: str, session_id: str, engine: Services, subject: str) -> bool:
+    """Whether it is the last message that waits in the session, so that the new one follows it in any case."""
+    waiting = await engine.turns.queue.store.of_session(subject, session_id)
+    return bool(waiting) and normalised(waiting[-1].text) == normalised(question)
