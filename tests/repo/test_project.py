@@ -28,6 +28,7 @@ LIBRARIES = {"aiosqlite", "fastapi", "mcp", "prometheus_client", "pydantic_setti
 MAY_SLEEP = {
     "tests/drill/drill.py": "the pause between two looks at the alerts",
     "tests/support/waiting.py": "the pause between two looks at a condition",
+    "tests/chaos/foreign_clients.py": "a client waits before it connects again",
     "tests/chaos/model.py": "a model writes at a steady rate",
     "tests/chaos/pairs/instance.py": "the second fault strikes some time after the first",
     "tests/chaos/pairs/stack.py": "a fault lasts for a given time",
@@ -41,6 +42,7 @@ MAY_SLEEP = {
     "tests/chaos/scenarios/cut_streams.py": "clients arrive at a steady rate",
     "tests/chaos/scenarios/disk_full.py": "a fault lasts for a given time",
     "tests/chaos/scenarios/engines_stopped.py": "a fault begins at a random moment and lasts for a given time",
+    "tests/chaos/scenarios/foreign_clients.py": "a fault begins at a given pace and lasts for a given time",
     "tests/chaos/scenarios/frozen_clients.py": "two measurements take equally long",
     "tests/integration/engines.py": "the pauses of Uvicorn itself are shorter",
     "tests/integration/servers/": "scripted tools take their time",
