@@ -90,7 +90,11 @@ MUTATIONS = {
         (
             # A worker renews its leases and writes its outcomes at once when Redis is back. The grace is for one that
             # is slower: here all are, but within the grace.
-            Edit(f"{WORKER}/leases.py", "due = 0.0\n\n", "due = time.monotonic() + 2 * self._times.renew\n\n"),
+            Edit(
+                f"{WORKER}/leases.py",
+                "due = 0.0\n            except Exception",
+                "due = time.monotonic() + 2 * self._times.renew\n            except Exception",
+            ),
             Edit(f"{WORKER}/handler.py", "WRITE_RETRY_SECONDS = 0.5", "WRITE_RETRY_SECONDS = 1.2"),
             Edit(f"{WORKER}/takeover.py", "if not await self._may_take_over():", "if False:"),
         ),
