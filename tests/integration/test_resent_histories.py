@@ -132,6 +132,42 @@ async def test_a_conversation_without_a_name_is_not_listed_and_goes_with_its_tim
     assert rows == [], "no reader of events is told of what it was not shown"
 
 
+@promise("a conversation without a name is nobody's but its client's: not listed, and deleted after a time")
+async def test_a_beginning_that_a_client_has_left_goes_with_its_time_and_one_of_a_user_stays(
+    store: EngineStore,
+) -> None:
+    own = await ended(store, "Hi")
+    session, sent = own.session_id, Brought(said=one("Hm"))
+    old = await ended(store, "And?", session, parent="", brought=sent)
+    after = await ended(store, "So?", session, parent=old.turn_id)
+    instructed = await ended(store, "Hi", session, parent="", brought=Brought("Be brief."))
+    last = await ended(store, "Ah", session, parent=after.turn_id)
+    older = "UPDATE turns SET created_at = created_at - 3700000, finished_at = finished_at - 3700000"
+
+    async def passed() -> int:
+        await one_pass(Retention.of([("*", 0)], stateless_seconds=3_600), store.erasures)
+        return len(await store.database.read("SELECT 1 FROM turns"))
+
+    await store.change(older)
+    assert await passed() == 5, "it is shown"
+    newest = await begun(store, "Well?", session, parent="", brought=Brought(said=one("Hm?")))
+    assert await passed() == 6, "a turn runs"
+    await store.end(newest)
+    await store.change("UPDATE turns SET finished_at = finished_at + 3700000 WHERE turn_id = $1", last.turn_id)
+    assert await passed() == 6, "it was used"
+    await store.change(older)
+    await passed()
+
+    left = {row.turn_id for row in await store.database.read("SELECT turn_id FROM turns")}
+    assert left == {own.turn_id, instructed.turn_id, newest.turn_id}
+    assert len(await store.database.read("SELECT 1 FROM turn_inputs")) == 2
+    await store.change("UPDATE erasures SET due_at = 0")
+    [erased] = await store.erasures.due()
+    assert erased.turn_ids == {old.turn_id, after.turn_id, last.turn_id}, "their traces go from Redis"
+    more = await begun(store, "Go on", session, parent=newest.turn_id)
+    assert [each.content for each in await asked(store, more)] == ["Hm?", "Bye", "Well?", "Bye", "Go on"]
+
+
 @promise("what a request brings reaches the model in every round, at any engine, and whatever waits before it")
 async def test_what_a_request_brings_is_there_after_an_adoption(store: EngineStore) -> None:
     turn = await begun(store, "And this?", brought=BROUGHT)

@@ -111,7 +111,7 @@ async def test_a_message_that_comes_while_a_pass_decides_keeps_its_session(store
         async def page(self, after: str, limit: int) -> Sequence[Idle]:
             return await store.erasures.page(after, limit)
 
-    assert await one_pass(RULES, Late.__new__(Late)) == (0, 1)
+    assert await one_pass(RULES, Late(store.store)) == (0, 1)
     assert await left(store) == {session}
 
 

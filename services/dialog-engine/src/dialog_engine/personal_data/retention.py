@@ -74,7 +74,7 @@ class Retention:
 
 
 class OldSessions(Protocol):
-    """The sessions of all subjects. Both methods raise StorageUnavailableError."""
+    """The sessions of all subjects. Every method raises StorageUnavailableError."""
 
     async def page(self, after: str, limit: int) -> Sequence[Idle]:
         """The next sessions in the order of their ids."""
@@ -82,6 +82,11 @@ class OldSessions(Protocol):
 
     async def expire(self, session_ids: Sequence[str], idle_ms: int) -> int:
         """Erase those of these sessions in which nothing was said for so long and no turn runs. Returns how many."""
+        ...
+
+    async def expire_left(self, idle_ms: int) -> int:
+        """Erase the branches that a client has left for so long: beginnings in its own words, which it has sent again
+        differently since. Returns how many turns."""
         ...
 
 
@@ -113,4 +118,6 @@ async def one_pass(retention: Retention, sessions: OldSessions) -> tuple[int, in
             if over:
                 erased += await sessions.expire(over, rule.kept_ms)
         last = page[-1].session_id
+    if retention.stateless.days:
+        await sessions.expire_left(retention.stateless.kept_ms)
     return erased, due - erased

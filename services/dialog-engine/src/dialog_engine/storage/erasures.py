@@ -20,6 +20,7 @@ from dialog_engine.errors import SessionNotFoundError, TurnRunningError
 from dialog_engine.personal_data.retention import Idle, OldSessions
 from dialog_engine.personal_data.service import ErasedSession, Erasures, ErasureTimes, Left
 from dialog_engine.storage.database import Row, placeholders
+from dialog_engine.storage.left_branches import FORKED, delete_left
 from dialog_engine.storage.session_changes import digest_of, keep_deleted
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.usage import forget_subjects
@@ -40,6 +41,7 @@ _REQUEST = (
     "INSERT INTO erasures (session_id, subject, requested_at, due_at)"
     " SELECT session_id, $1, now_ms(), now_ms() FROM sessions WHERE subject = $2 ON CONFLICT (session_id) DO NOTHING"
 )
+_UNPUBLISHED = "DELETE FROM outbox WHERE turn_id IN ({}) AND event_type <> ${}"
 _DELETED = (
     "INSERT INTO erasures (session_id, subject, requested_at, due_at, traces)"
     " VALUES ($1, $2, now_ms(), now_ms() + $3, $4)"
@@ -150,6 +152,24 @@ class SqlErasures(Erasures, OldSessions):
 
         return await self._store.write(unit)
 
+    async def expire_left(self, idle_ms: int) -> int:
+        erased, last = 0, ""
+        while page := await self._store.read(FORKED, last, idle_ms, DELETED_AT_ONCE):
+            for row in page:
+                erased += await self._store.write(partial(self._expire_left, row.session_id, idle_ms))
+            last = page[-1].session_id
+        return erased
+
+    def _expire_left(self, session_id: str, idle_ms: int, tx: StoreTransaction) -> int:
+        erased = 0
+        for first, created_at, turns in delete_left(tx, session_id, idle_ms):
+            calls = _traces_of(tx, f"turn_id IN ({placeholders(1, len(turns))})", turns)
+            traces = _Traces(created_at, frozenset(turns), frozenset(row.id for row in calls))
+            tx.execute(_UNPUBLISHED.format(placeholders(1, len(turns)), len(turns) + 1), *turns, AUDIT_RECORDED)
+            tx.execute(_DELETED, first, "", self._settle_ms, msgspec.json.encode(traces))
+            erased += len(turns)
+        return erased
+
     async def backlog(self) -> tuple[int, int]:
         """How many sessions are still to be erased, and the age of the oldest request in milliseconds."""
         [row] = await self._store.read("SELECT count(*) AS sessions, now_ms() - min(requested_at) AS age FROM erasures")
@@ -184,21 +204,9 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_i
     sessions = sorted(sessions)
     ids, these = [row.session_id for row in sessions], placeholders(1, len(sessions))
     turns = _by_session(tx.execute(f"SELECT session_id, turn_id AS id FROM turns WHERE session_id IN ({these})", *ids))
-    calls = _by_session(
-        tx.execute(
-            "SELECT t.session_id, c.correlation_id AS id FROM tool_calls c JOIN turns t USING (turn_id)"
-            f" WHERE t.session_id IN ({these}) UNION ALL SELECT t.session_id,"
-            " q.correlation_id || ':' || CAST(q.round_number + 1 AS TEXT) FROM questions q"
-            f" JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id) WHERE t.session_id IN ({these})",
-            *ids,
-        )
-    )
-    tx.execute(
-        f"DELETE FROM outbox WHERE event_type <> ${len(ids) + 1}"
-        f" AND turn_id IN (SELECT turn_id FROM turns WHERE session_id IN ({these}))",
-        *ids,
-        AUDIT_RECORDED,
-    )
+    calls = _by_session(_traces_of(tx, f"t.session_id IN ({these})", ids))
+    of_turns = f"SELECT turn_id FROM turns WHERE session_id IN ({these})"
+    tx.execute(_UNPUBLISHED.format(of_turns, len(ids) + 1), *ids, AUDIT_RECORDED)
     asked = f"SELECT session_id FROM erasures WHERE session_id IN ({these}) AND traces IS NULL"
     erased = {row.session_id for row in tx.execute(asked, *ids)}
     digests = {row.session_id: digest_of(tx.trail, row.subject) for row in sessions}
@@ -213,6 +221,17 @@ def _delete(tx: StoreTransaction, sessions: Sequence[Row], settle_ms: int, key_i
     tx.execute_many(_DELETED, left)
     done = partial(AuditEvent, AuditAction.SESSION_DELETED, key_id=key_id, outcome=outcome)
     tx.audit(*(done(subject=row.subject, session_id=row.session_id) for row in sessions))
+
+
+def _traces_of(tx: StoreTransaction, where: str, values: Sequence[str]) -> list[Row]:
+    """The sessions and ids of the calls of these turns, and of their rounds with answers."""
+    return tx.execute(
+        "SELECT t.session_id, c.correlation_id AS id FROM tool_calls c JOIN turns t USING (turn_id)"
+        f" WHERE {where} UNION ALL SELECT t.session_id,"
+        " q.correlation_id || ':' || CAST(q.round_number + 1 AS TEXT) FROM questions q"
+        f" JOIN tool_calls c USING (correlation_id) JOIN turns t USING (turn_id) WHERE {where}",
+        *values,
+    )
 
 
 def _by_session(rows: Iterable[Row]) -> dict[str, list[str]]:
