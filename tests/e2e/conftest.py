@@ -90,3 +90,11 @@ def page(context: BrowserContext, watch: Watch) -> Page:
 @pytest.fixture
 def chat(page: Page, base_url: str) -> ChatPage:
     return ChatPage(page, base_url)
+
+
+@pytest.fixture
+def second(context: BrowserContext, watch: Watch, base_url: str) -> ChatPage:
+    """Another tab of the same user."""
+    page = context.new_page()
+    watch.attach(page)
+    return ChatPage(page, base_url)

@@ -1,20 +1,13 @@
 """Messages that wait, in the page: every tab shows the same, and nothing is lost by a reload or with the engine."""
 
-import pytest
-from playwright.sync_api import BrowserContext, expect
+import re
 
-from tests.e2e.chat_page import ChatPage, Watch
+from playwright.sync_api import expect
+
+from tests.e2e.chat_page import ChatPage
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Wait, answer, message, text
-from tests.marks import promise
-
-
-@pytest.fixture
-def second(chat: ChatPage, context: BrowserContext, watch: Watch) -> ChatPage:
-    """Another tab."""
-    page = context.new_page()
-    watch.attach(page)
-    return ChatPage(page, chat.base_url)
+from tests.marks import exhaustive, promise
 
 
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
@@ -39,10 +32,14 @@ def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_rest
     second.page.reload()
     expect(box).to_have_value("x")
     box.fill("")
-    chat.page.get_by_test_id("queued-withdraw").last.click()
+    chat.queued.nth(2).get_by_test_id("queued-withdraw").click()
     expect(second.queued).to_have_count(1)
     expect(box).to_be_focused()  # also while nothing is in it
     box.fill("changed")
+    chat.ask("d")
+    chat.queued.nth(2).get_by_test_id("queued-withdraw").click()
+    expect(chat.queued).to_have_text([re.compile(text) for text in ("^a", "^b")])  # no tab edits what another one does
+    expect(second.queued).to_have_count(1)
     second.page.get_by_test_id("queued-save").click()
     expect(chat.queued.first).to_contain_text("changed")
     expect(second.queued).to_have_count(2)
@@ -60,6 +57,7 @@ def test_every_tab_shows_what_waits_and_may_change_it_through_reloads_and_a_rest
         tab.expect_idle()
 
 
+@exhaustive("needs a browser: the other test is in make test")
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
 def test_after_a_stop_a_message_is_held_until_it_is_sent(
     chat: ChatPage, second: ChatPage, engine: ScriptedEngine

@@ -31,7 +31,8 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     expect(listed).to_contain_text("mail has failed several times, and is tried again soon")
     expect(tools).to_contain_text("2 servers away")
     chat.picture("servers")
-    files.uncheck()
+    files.click()
+    expect(files).not_to_be_checked()
     chat.ask("go")
     chat.expect_idle()
     assert chat.asked("tools") == [{"deny": ["files/*"]}]
@@ -43,8 +44,9 @@ def test_servers_are_described_and_chosen_for_a_conversation(chat: ChatPage, eng
     chat.expect_idle()
     assert chat.asked("tools")[1:] == [None], "it is that of the conversation"
     with chat.page.expect_response(f"**/v1/sessions/{chat.session}") as changed:
-        files.check()
+        files.click()
     assert not changed.value.json()["tools"].get("deny")
+    expect(files).to_be_checked()
     chat.page.get_by_test_id("new-conversation").click()
     expect(files).to_be_checked()
 

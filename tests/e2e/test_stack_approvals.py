@@ -4,9 +4,9 @@ import json
 from collections.abc import Generator
 
 import pytest
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import expect
 
-from tests.e2e.chat_page import Card, ChatPage, Watch
+from tests.e2e.chat_page import Card, ChatPage
 from tests.marks import exhaustive, promise
 from tests.support.stack import Stack, running_stack
 
@@ -24,14 +24,6 @@ def stack() -> Generator[Stack]:
 @pytest.fixture
 def base_url(stack: Stack) -> str:
     return stack.url
-
-
-@pytest.fixture
-def second(context: BrowserContext, watch: Watch, base_url: str) -> ChatPage:
-    """Another tab of the same user."""
-    page = context.new_page()
-    watch.attach(page)
-    return ChatPage(page, base_url)
 
 
 def asks_to_delete(chat: ChatPage, token: str) -> Card:

@@ -21,6 +21,8 @@ export class Chat {
   sending = new Sending();
   /** Whether a message that waited has begun, of which nothing is on the screen yet. */
   #begun = false;
+  /** How many choices of tools have no answer yet: what is reported of a conversation meanwhile is older than they are. */
+  #choosing = 0;
   /** Whether the conversation that was opened last has come, or is still asked for. */
   loads = false;
 
@@ -109,7 +111,9 @@ export class Chat {
   async chooseTools(tools: ToolChoice | null): Promise<void> {
     const { sessionId, tools: before } = this.store.state;
     this.store.dispatch({ type: "tools", tools });
+    this.#choosing += 1;
     const chosen = !sessionId || (await this.#try(() => this.api.chooseTools(sessionId, tools)));
+    this.#choosing -= 1;
     if (!chosen && this.store.state.sessionId === sessionId) this.store.dispatch({ type: "tools", tools: before });
   }
 
@@ -130,7 +134,7 @@ export class Chat {
     const shown = items.findLast(({ kind }) => kind === "user")?.turnId;
     const settled = phase === "idle" || phase === "running"; // not while something is sent or loaded
     const unseen = connection === "waiting" && turn !== null && turn.turnId !== runningTurnId;
-    this.store.dispatch({ type: "tools", tools });
+    if (!this.#choosing) this.store.dispatch({ type: "tools", tools });
     if (waiting || before.length) this.sync();
     else if (unseen || (settled && leafTurnId && shown !== leafTurnId)) this.#reload(sessionId);
     else if (runningTurnId && runningTurnId === leafTurnId) this.join(runningTurnId);

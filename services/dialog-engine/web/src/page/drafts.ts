@@ -58,6 +58,11 @@ export class Drafts {
     if (place === this.#place) this.text.value = both;
   }
 
+  /** Whose they are: a digest, or null as long as that is not known. */
+  get digest(): string | null {
+    return this.#digest.value;
+  }
+
   /** What is written into the box in which a message of the conversation is edited; empty while nothing is. */
   edited(turnId: string): string {
     return this.#load(`${this.#place}.${turnId}`);

@@ -1,6 +1,6 @@
 /** A question of the user: its text, its versions, and what can be done with it. */
 
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { UserItem } from "../core/types";
 import type { Drafts } from "../page/drafts";
 import type { Actions } from "../page/actions";
@@ -46,17 +46,15 @@ export function Question({ item: { text, at, turnId }, versions, actions }: Prop
 }
 
 /**
- * The box in which a message is edited: it is open after a reload too, if something was written in it. When it is closed
- * and not sent, the button that opened it gets the focus.
+ * The box in which a message is edited: it is open after a reload too, if something was written in it before. What another
+ * tab writes meanwhile opens none here. When it is closed and not sent, the button that opened it gets the focus.
  */
 export function useEdits(drafts: Drafts, turnId: string | null | undefined) {
   const [chosen, choose] = useState<boolean | null>(null);
-  const written = Boolean(turnId && drafts.edited(turnId));
+  const { digest } = drafts;
+  const written = useMemo(() => Boolean(turnId && drafts.edited(turnId)), [turnId, digest]);
   const button = useRef<HTMLButtonElement>(null);
   const back = useRef(false);
-  useEffect(() => {
-    if (written) choose(true);
-  }, [written]);
   useLayoutEffect(() => {
     if (back.current) button.current?.focus();
     back.current = false;
