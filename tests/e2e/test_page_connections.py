@@ -309,7 +309,6 @@ def test_the_page_says_that_no_tools_are_available(chat: ChatPage, engine: Scrip
 
 
 @promise("every change of a session reaches each browser of its subject, in the order in which it was committed")
-@smoke
 def test_one_stream_of_conversations_serves_all_tabs_and_outlives_the_tab_that_has_it(
     chat: ChatPage, engine: ScriptedEngine, context: BrowserContext, browser: Browser, watch: Watch
 ) -> None:

@@ -7,7 +7,7 @@ from plugins_contract.catalog import ApprovalPolicy
 from tests.e2e.chat_page import ChatPage, Watch
 from tests.e2e.scripted_engine import ScriptedEngine
 from tests.e2e.scripts import Call, Wait, answer, message, text
-from tests.marks import exhaustive, promise, smoke
+from tests.marks import exhaustive, promise
 
 pytestmark = [pytest.mark.browser, exhaustive("needs a browser")]
 
@@ -124,7 +124,7 @@ def test_times_move_and_a_turn_that_ends_unseen_is_noticed(chat: ChatPage, engin
 def test_what_is_out_of_sight_of_a_long_conversation_is_not_laid_out(chat: ChatPage) -> None:
     messages = [
         {"role": role, "content": f"{role} *{number}*", "turnId": f"t{number}", "messageId": number}
-        for number in range(1_500)
+        for number in range(300)
         for role in ("user", "assistant")
     ]
     history = {"sessionId": "s", "title": "", "runningTurnId": None, "messages": messages, "turns": []}
@@ -139,7 +139,6 @@ def test_what_is_out_of_sight_of_a_long_conversation_is_not_laid_out(chat: ChatP
 
 
 @promise("messages that wait are shown by every tab and kept through a reload and the end of the engine")
-@smoke
 def test_what_waits_in_one_conversation_is_sent_there_while_another_is_shown(
     chat: ChatPage, engine: ScriptedEngine
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.ports import free_port
+from tests.integration.servers import accepts
 from tests.marks import exhaustive, promise
 from tests.support.everything import everything_server
 from tests.support.processes import Process, answers
@@ -38,6 +39,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def over_http(everything: str) -> Generator[int]:
     port = free_port()
     process = Process(["node", everything, "streamableHttp"], env={"PORT": str(port)})
+    process.wait_ready(lambda: accepts(port))
     yield port
     process.close()
 

@@ -12,19 +12,16 @@ from typing import Any
 
 import httpx2
 import pytest
-from redis import Redis as SyncRedis
 
 from dialog_engine.chat.events import Batch, Cursor
 from dialog_engine.errors import StorageUnavailableError
 from dialog_engine.http import sse
 from plugins_contract.catalog import ToolEntry
-from plugins_contract.keys import Keys
 from plugins_contract.outcomes import CallState, MediaBlock, TextBlock, ToolOutcome
 from tests.integration.engines import Engine, Model, Start, publish, running_engine, settings
 from tests.marks import promise
 from tests.support.ledger import Bench
 from tests.support.servers import LocalServer
-from tests.support.transcript import Transcript
 from tests.support.waiting import wait_until
 
 
@@ -93,27 +90,6 @@ async def test_a_client_resumes_after_any_event(engine: Engine) -> None:
     for after in (events[-1].id, "1-999", "9-1"):
         answer = await engine.client.get(path, params={"after": after})
         assert (answer.status_code, answer.content) == (204, b"")
-
-
-@promise("what was committed before a crash is sent after it")
-async def test_a_log_that_lost_its_end_is_completed_from_the_database(start: Start, redis_url: str) -> None:
-    async with start() as engine:
-        events = await engine.chat()
-    turn = events[0].data["turnId"]
-    stored = {field: value for field, value in events[-1].data.items() if field != "models"}
-    with SyncRedis.from_url(redis_url) as redis:
-        redis.xdel(Keys().turn(turn), events[-1].id, events[-2].id)
-    async with start() as engine, asyncio.timeout(5):
-        path = f"/v1/turns/{turn}/events"
-        for after in ({}, {"after": events[2].id}):
-            transcript = Transcript()
-            for event in await engine.events("GET", path, params=after):
-                transcript.take(event.id, event.name, event.data)
-            assert transcript.text == "Hello"
-            assert transcript.done == stored
-            assert transcript.resets == 1
-            assert not transcript.repeats
-            assert (await engine.client.get(path, params={"after": transcript.last_id})).status_code == 204
 
 
 @promise("with Redis or all workers down chat still answers")

@@ -26,8 +26,7 @@ from deploy.local.ports import free_port
 from deploy.local.stack import RESTARTS, run
 from plugins_contract.keys import Keys
 from plugins_contract.messages import new_id
-from tests.marks import exhaustive, promise
-from tests.support.oidc_provider import AUDIENCE, OidcProvider
+from tests.marks import promise
 from tests.support.processes import ROOT, Process, answers, running
 from tests.support.waiting import wait_until
 
@@ -45,10 +44,9 @@ UNSET: dict[str, str] = dict.fromkeys(
     ),
     "",
 )
-SLOW = exhaustive("slow, and proved by another way to sign in")
+KEY = "a-key-of-16-chars-or-more"
 CONNECTED = ": connected, protocol"
 COMMAND = (sys.executable, "-m", "deploy.local.stack")
-WAYS = ["API_KEYS", *(pytest.param(name, marks=SLOW) for name in ("API_KEYS_FILE", "OIDC_ISSUER"))]
 
 SPY = """
 import os, pathlib, time
@@ -104,21 +102,6 @@ async def stack(folder: Path, port: int, **settings: str) -> AsyncGenerator[Proc
     env = UNSET | {"PORT": str(port)} | settings
     async with running(COMMAND, env=env, cwd=folder, ready_line="Ctrl-C ends everything", timeout=60) as process:
         yield process
-
-
-@asynccontextmanager
-async def way_to_sign_in(name: str, folder: Path) -> AsyncGenerator[tuple[dict[str, str], str]]:
-    """The settings of a way to sign in, by the one that it needs, and a credential of alice."""
-    if name == "API_KEYS":
-        key = "a-key-of-16-chars-or-more"
-        yield {"API_KEYS": f"alice:{key}"}, key
-    elif name == "API_KEYS_FILE":
-        add, file = [Path(sys.executable).with_name("dialog-engine"), "keys", "add", "alice"], str(folder / "api.keys")
-        made = (await anyio.run_process(add, env={**os.environ, "API_KEYS_FILE": file})).stdout.decode()
-        yield {"API_KEYS_FILE": file}, made.split()[0]
-    else:
-        async with OidcProvider().serving() as oidc:
-            yield {"OIDC_ISSUER": oidc.issuer, "OIDC_AUDIENCE": AUDIENCE}, oidc.token(sub="alice")
 
 
 def children_of(process: Process, name: str = "") -> list[int]:
@@ -205,52 +188,50 @@ async def ask(port: int, credential: str = "") -> str:
 @promise("Ctrl-C on make run ends every process it started")
 @promise("a second make run finds the data of the first")
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("way", WAYS)
 async def test_it_answers_starts_again_what_ended_ends_with_ctrl_c_and_finds_its_data_the_next_time(
-    folder: Path, way: str
+    folder: Path,
 ) -> None:
-    port = free_port()
+    port, settings = free_port(), {"API_KEYS": f"alice:{KEY}"}
     (folder / ".data").mkdir(0o755)
-    async with way_to_sign_in(way, folder) as (settings, credential):
-        async with stack(folder, port, WORKERS="2", **settings) as process:
-            assert '-H "authorization: Bearer $KEY"' in process.output()
-            with pytest.raises(urllib.error.HTTPError, match="401"):
-                call(port, "/v1/me")
-            assert (await get(port, "/v1/me", credential))["subject"] == "alice"
-            answer = await ask(port, credential)
-            assert "Tokyo" in answer
-            assert "Paris" in answer
-            assert len(children_of(process)) == 6
+    async with stack(folder, port, WORKERS="2", **settings) as process:
+        assert '-H "authorization: Bearer $KEY"' in process.output()
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            call(port, "/v1/me")
+        assert (await get(port, "/v1/me", KEY))["subject"] == "alice"
+        answer = await ask(port, KEY)
+        assert "Tokyo" in answer
+        assert "Paris" in answer
+        assert len(children_of(process)) == 6
 
-            log = folder / ".data/logs/plugins-mcp.log"
-            connected, lines = log.read_text().count(CONNECTED), list[str]()
-            for name in ("valkey", "plugins-mcp", "dialog-engine"):
-                os.kill(children_of(process, name)[0], signal.SIGKILL)
-                lines.append(f"{name} ended (exit code -9), see .data/logs/{name}.log. It is started again.")
-            await wait_until(lambda: all(line in process.output() for line in lines), 20, what=str(lines))
-            ready = f"http://127.0.0.1:{port}/readyz"
-            await wait_until(lambda: answers(ready), 40, what="an engine that is ready again")
-            # The other worker has both servers all the time.
-            again = "a worker with both its servers again"
-            await wait_until(lambda: log.read_text().count(CONNECTED) >= connected + 2, 40, what=again)
-            await ask(port, credential)
-            before = await get(port, "/v1/sessions", credential)
-            assert len(before["sessions"]) == 2
+        log = folder / ".data/logs/plugins-mcp.log"
+        connected, lines = log.read_text().count(CONNECTED), list[str]()
+        for name in ("valkey", "plugins-mcp", "dialog-engine"):
+            os.kill(children_of(process, name)[0], signal.SIGKILL)
+            lines.append(f"{name} ended (exit code -9), see .data/logs/{name}.log. It is started again.")
+        await wait_until(lambda: all(line in process.output() for line in lines), 20, what=str(lines))
+        ready = f"http://127.0.0.1:{port}/readyz"
+        await wait_until(lambda: answers(ready), 40, what="an engine that is ready again")
+        # The other worker has both servers all the time.
+        again = "a worker with both its servers again"
+        await wait_until(lambda: log.read_text().count(CONNECTED) >= connected + 2, 40, what=again)
+        await ask(port, KEY)
+        before = await get(port, "/v1/sessions", KEY)
+        assert len(before["sessions"]) == 2
 
-            children = children_of(process)
-            process.send(signal.SIGINT)
-            assert await process.ended(30) == 0
-            assert gone(children)
-        files = [folder / ".data", *(folder / ".data").rglob("*")]
-        assert {file.name for file in files} >= {"dialog-engine.sqlite3", "dialog-engine.log", "appendonlydir"}
-        assert not [file for file in files if file.stat().st_mode & 0o077], "files that other users can read"
+        children = children_of(process)
+        process.send(signal.SIGINT)
+        assert await process.ended(30) == 0
+        assert gone(children)
+    files = [folder / ".data", *(folder / ".data").rglob("*")]
+    assert {file.name for file in files} >= {"dialog-engine.sqlite3", "dialog-engine.log", "appendonlydir"}
+    assert not [file for file in files if file.stat().st_mode & 0o077], "files that other users can read"
 
-        async with stack(folder, port, **settings) as first, running(COMMAND, env=UNSET, cwd=folder) as second:
-            assert await get(port, "/v1/sessions", credential) == before
-            assert await second.ended() == 1
-            assert f"running in this folder already (process {first.pid})" in second.output()
-            first.send(signal.SIGHUP)  # as the terminal does when it is closed
-            assert await first.ended(30) == 0
+    async with stack(folder, port, **settings) as first, running(COMMAND, env=UNSET, cwd=folder) as second:
+        assert await get(port, "/v1/sessions", KEY) == before
+        assert await second.ended() == 1
+        assert f"running in this folder already (process {first.pid})" in second.output()
+        first.send(signal.SIGHUP)  # as the terminal does when it is closed
+        assert await first.ended(30) == 0
 
 
 @promise("a question that comes the moment the engine is ready finds every tool")
@@ -336,11 +317,3 @@ async def test_a_taken_port_is_named(folder: Path) -> None:
         async with running(COMMAND, env=UNSET | {"PORT": str(port)}, cwd=folder) as process:
             assert await process.ended(60) == 1
             assert f"HOST 127.0.0.1, PORT {port} cannot be listened on: " in process.output()
-
-
-@exhaustive("test_engine_start.py has it of a service alone")
-@promise("a bad setting is named at the start")
-async def test_a_setting_that_a_service_refuses_is_shown(folder: Path) -> None:
-    async with running(COMMAND, env=UNSET | {"PORT": str(free_port()), "LOG_LEVEL": "LOUD"}, cwd=folder) as process:
-        assert await process.ended(60) == 1
-        assert "LOG_LEVEL" in process.output()

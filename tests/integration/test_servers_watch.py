@@ -14,7 +14,9 @@ from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import Keys
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.outcomes import CallState
+from plugins_mcp.mcp.transport_options import Stdio
 from tests.integration.demo import Demo
+from tests.integration.servers import speaking
 from tests.integration.test_worker_consumer import Only
 from tests.marks import promise
 from tests.support.forked import forked_server
@@ -62,11 +64,12 @@ async def withdrawn(caller: Caller, server: str) -> None:
     await wait_until(gone, 20)
 
 
-def children() -> set[int]:
+def children(argument: str = "examples.demo_server") -> set[int]:
+    """The children with this argument."""
     found = set[int]()
     for each in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):  # it ends now
-            found |= {each.pid} if "examples.demo_server" in each.cmdline() else set()
+            found |= {each.pid} if argument in each.cmdline() else set()
     return found
 
 
@@ -92,22 +95,30 @@ async def test_servers_are_added_altered_and_removed_and_the_others_keep_their_p
 @promise("calls in flight end at the server where they began, whatever becomes of its entry in the servers file")
 @pytest.mark.parametrize("becomes", ["altered", "removed"])
 async def test_a_call_in_flight_ends_where_it_began(
-    caller: Caller, redis_url: str, demo: Demo, file: File, becomes: str
+    caller: Caller, redis_url: str, demo: Demo, file: File, becomes: str, tmp_path: Path
 ) -> None:
-    before = children()
+    began, end = tmp_path / "began", tmp_path / "end"
+    held = speaking(f"""
+        open({str(began)!r}, "x").close()
+        while not os.path.exists(sys.argv[1]): time.sleep(0.01)
+        say(request, {{"content": []}})
+    """).transport
+    assert isinstance(held, Stdio)
+    server = {"command": held.command, "args": [*held.args, str(end)], "callstream": {"protocol": "legacy"}}
     other = {"other": {"url": demo.url}}
-    async with working(redis_url, file(demo=child())):
+    async with working(redis_url, file(demo=server)):
         await offered(caller, "demo")
-        request = await caller.call("slow_job", seconds=8, steps=40)
-        await wait_until(lambda: caller.progress(request), 20)
-        (process,) = children() - before
+        request = await caller.call("t")
+        await wait_until(began.exists)
+        (process,) = children(str(end))
         file(**other if becomes == "removed" else other | {"demo": {"url": demo.url}})
         await offered(caller, "other")
         assert not await caller.has_ended(request)
-        assert process in children()
+        assert children(str(end)) == {process}
+        end.touch()
         assert (await caller.outcome(request)).state is CallState.SUCCEEDED
         assert await caller.starts(request) == 1
-        await wait_until(lambda: process not in children(), 20)
+        await wait_until(lambda: not children(str(end)))
 
 
 async def test_a_file_that_cannot_be_used_changes_nothing_and_the_log_says_which_server_and_field(

@@ -30,9 +30,8 @@ async def test_the_documented_files_of_a_turn_are_the_ones_that_it_passes_throug
     assert {file: count for file, count in lines_of(path).items() if count > MOST_LINES} == {}
 
 
-@pytest.mark.parametrize(
-    "tool_mode", [pytest.param("native", marks=exhaustive("slow, and a part of the other")), "tool_use"]
-)
+@exhaustive("slow, and it changes with the architecture only")
+@pytest.mark.parametrize("tool_mode", ["native", "tool_use"])
 async def test_a_token_passes_through_few_generators(tool_mode: str) -> None:
     path = await token_path(tool_mode)
 

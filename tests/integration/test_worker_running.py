@@ -106,20 +106,27 @@ async def test_a_server_that_is_away_says_so_and_leaves_what_others_have_publish
     await publish(caller, seen)
     path = written(tmp_path, demo={"url": f"http://127.0.0.1:{port}/mcp"})
     async with working(redis_url, path):
-        await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
+        await wait_until(lambda: _beats(caller, ServerState.FAILED), 60)
         (beat,) = await heartbeats(caller, "demo")
         assert beat.retry_at is not None
         assert 0 <= beat.retry_at - beat.at < 60_000
         assert await catalog(caller) == seen
         demo = Demo(tmp_path, port)
         try:
-            await wait_until(lambda: _beats(caller, ServerState.READY), 20)
+            await wait_until(lambda: _beats(caller, ServerState.READY), 60)
             assert len((await catalog(caller)).tools) > 5
             assert (await caller.outcome(await caller.call())).state is CallState.SUCCEEDED
-            await publish(caller, seen)
         finally:
             await anyio.to_thread.run_sync(demo.process.close)
-        await wait_until(lambda: _beats(caller, ServerState.FAILED), 20)
+        await wait_until(lambda: _beats(caller, ServerState.FAILED))
+        await publish(caller, seen)
+        [last] = await heartbeats(caller, "demo")
+
+        async def beats_again() -> bool:
+            [beat] = await heartbeats(caller, "demo")
+            return beat.at > last.at
+
+        await wait_until(beats_again)
         assert await catalog(caller) == seen
 
 

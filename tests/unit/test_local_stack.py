@@ -76,6 +76,8 @@ def test_each_program_inherits_its_own_variables_and_no_other(tmp_path: Path) ->
         "AWS_CONTAINER_CREDENTIALS_FULL_URI": {"dialog-engine"},
         "DATABASE_URL": {"dialog-engine"},
         "API_KEYS": {"dialog-engine"},
+        "API_KEYS_FILE": {"dialog-engine"},
+        "OIDC_ISSUER": {"dialog-engine"},
         "MCP_API_KEY": {"plugins-mcp"},
         "GIT_TOKEN": {"plugins-mcp"},
         "OTHER": {"plugins-mcp"},
@@ -137,6 +139,13 @@ def test_host_and_port_are_the_users(setting: dict[str, str], url: str) -> None:
     assert engine.ready_url == f"{url}/readyz"
     assert engine.env.items() >= setting.items()
     assert f"open {url} and ask" in shown(**setting)
+
+
+@promise("make run answers those who have a key or a token where the environment names a way to sign in")
+@pytest.mark.parametrize("way", ["API_KEYS", "API_KEYS_FILE", "OIDC_ISSUER"])
+def test_the_example_has_a_key_where_the_environment_names_a_way_to_sign_in(way: str) -> None:
+    assert "Bearer $KEY" in shown(**{way: "x"})
+    assert "Bearer" not in shown()
 
 
 def test_passwords_are_not_shown() -> None:

@@ -18,6 +18,7 @@ from plugins_mcp.config import load_settings
 @pytest.fixture(autouse=True)
 def as_before() -> Generator[None]:
     thresholds = gc.get_threshold()
+    gc.unfreeze()
     yield
     gc.set_threshold(*thresholds)
     gc.unfreeze()
