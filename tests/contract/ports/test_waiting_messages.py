@@ -214,6 +214,26 @@ async def test_a_message_is_sent_first_and_also_after_a_stop_when_its_user_says_
     assert [each.held for each in await storage.waiting.of_session("ada", session)] == [""]
 
 
+@promise("a message that waits is sent once, whatever becomes of the engine and of its client")
+async def test_the_turn_that_is_stopped_for_a_message_ends_though_the_engine_of_the_request_dies(
+    storage: EngineStore,
+) -> None:
+    """Stopped with what it sends; a parked turn is due, so that any engine takes it up."""
+    for parked in (False, True):
+        running = await begin(storage.turns, "ada", None, "Hi")
+        turn = await queued(storage, running.session_id)
+        if parked:
+            await storage.change("UPDATE turns SET owner = '' WHERE turn_id = $1", running.turn_id)
+
+        await storage.waiting.send(message("", turn_id=turn.turn_id), stop=True)
+
+        if parked:
+            [row] = await storage.database.read("SELECT now_ms() AS now")
+            assert await storage.parked.due(row.now, 9) == [(running.turn_id, False)]
+            assert await storage.parked.take(running.turn_id)
+        assert running.turn_id in await storage.engines.stop_requests()
+
+
 async def test_a_message_is_changed_and_withdrawn_until_its_turn_begins(storage: EngineStore) -> None:
     running = await begin(storage.turns, "ada", None, "Hi")
     session = running.session_id

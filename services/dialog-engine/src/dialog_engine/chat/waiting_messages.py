@@ -111,9 +111,12 @@ class WaitingStore(Protocol):
         """
         ...
 
-    async def send(self, sender: Turn, request: StartingRequest = StartingRequest()) -> tuple[str, str | None]:
+    async def send(
+        self, sender: Turn, request: StartingRequest = StartingRequest(), *, stop: bool = False
+    ) -> tuple[str, str | None]:
         """Release the message `sender.turn_id` and make it the first one of its session: it begins when no turn runs
         there, also after one that was stopped or has failed. Returns the session, and the turn that runs there now.
+        With a request to `stop` that turn, some engine ends it even if this one dies.
 
         Raises:
             TurnStartedError, TurnNotFoundError: as from `edit`.

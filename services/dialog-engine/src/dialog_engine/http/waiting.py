@@ -60,7 +60,7 @@ async def send(
     """Send a message before all others that wait in its session, also one that is held: it begins when no turn runs
     there, whatever becomes of that one."""
     with suppress(SentBeforeError):
-        session_id, running = await engine.turns.queue.store.send(_by(sender, turn_id), starting)
+        session_id, running = await engine.turns.queue.store.send(_by(sender, turn_id), starting, stop=stop)
         if stop and running:
             await engine.turns.cancel(running)
         await engine.turns.begin_next(session_id)

@@ -55,6 +55,12 @@ _DUE = (
     " AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = w.session_id AND t.status = 'running') LIMIT $1"
 )
 _RUNNING = "SELECT turn_id FROM turns WHERE session_id = $1 AND status = 'running'"
+# A parked turn is due now: some engine takes it up, and finds that it is stopped.
+_STOP = (
+    "UPDATE turns SET stop_requested = 1, parked_until = CASE owner WHEN '' THEN now_ms() ELSE parked_until END"
+    " WHERE status = 'running' AND session_id = (SELECT session_id FROM waiting_messages"
+    " WHERE turn_id = $1 AND subject = $2 AND withdrawn_at IS NULL)"
+)
 _SENDER = "roles = $roles, key_id = $key_id, credential = $credential, expires_at = $expires_at, version = version + 1"
 _EDIT = f"UPDATE waiting_messages SET waiting_text = $waiting_text, {_SENDER} WHERE turn_id = $turn_id"
 _SEND = (
@@ -178,9 +184,13 @@ class SqlWaiting(WaitingStore):
 
         await self._store.write(unit)
 
-    async def send(self, sender: Turn, request: StartingRequest = StartingRequest()) -> tuple[str, str | None]:
+    async def send(
+        self, sender: Turn, request: StartingRequest = StartingRequest(), *, stop: bool = False
+    ) -> tuple[str, str | None]:
         def unit(tx: StoreTransaction) -> tuple[str, str | None]:
             note_key(tx, sender.subject, request, turn_id=sender.turn_id)
+            if stop:  # the turn's row is locked before that of its session: see `fence`
+                tx.change(_STOP, sender.turn_id, sender.subject)
             message = _locked(tx, sender.subject, sender.turn_id)
             tx.change(_SEND, **_sender(sender), session_id=message.turn.session_id)
             tx.audit(_event(AuditAction.MESSAGE_RELEASED, message.turn, sender.key_id))
