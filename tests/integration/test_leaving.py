@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from redis import Redis as SyncRedis
 
-from dialog_engine.chat.leaving import LeavingTimes, Watch
+from dialog_engine.chat.events import Readers
+from dialog_engine.chat.leaving import LeavingTimes, LeftTurns, Watch
+from dialog_engine.model import Leaving, Turn
 from dialog_engine.wiring.times import EngineTimes
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.keys import Keys
 from tests.integration.engines import Engine, Model, Start, publish, with_times
 from tests.marks import promise
+from tests.support.engine_stores import NotedFrees
 from tests.support.fakes.worker import tool
 from tests.support.waiting import wait_until
 
@@ -76,6 +80,35 @@ def test_after_a_wait_for_its_user_a_turn_is_not_left_before_it_was_read_again()
         assert not turn.looks(100)
         turn.looks(1, answered=True)
         assert turn.looks(7)
+
+
+class Asking(NotedFrees):
+    """Notes which turns are asked about, and for which a reader answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+        self.answered: list[str] = []
+
+    def who_reads(self, turn_id: str) -> None:
+        self.asked.append(turn_id)
+
+    def reads(self, turn_id: str) -> None:
+        self.answered.append(turn_id)
+
+
+def test_an_engine_asks_nobody_about_a_turn_that_is_read_there_and_answers_for_its_readers() -> None:
+    readers, control = Readers(), Asking()
+    turn = Turn("turn", "session", "ada", leaving=Leaving(5))
+    turns: Any = [SimpleNamespace(turn=turn, waits_for_user=False)]
+    left = LeftTurns(turns, readers, control)
+    with readers.reading("turn"):
+        left.look()
+        left.asked("turn")
+        assert (control.asked, control.answered) == ([], ["turn"])
+    left.look()
+    left.asked("turn")
+    assert (control.asked, control.answered) == (["turn"], ["turn"])
 
 
 async def begin(engine: Engine, headers: dict[str, str]) -> tuple[str, Callable[[], Awaitable[None]]]:

@@ -9,6 +9,7 @@ from dialog_engine.model import (
     Choice,
     Done,
     DoneReason,
+    Leaving,
     ToolCall,
     ToolMessage,
     Turn,
@@ -55,6 +56,17 @@ async def test_a_turn_ends_with_its_answer_and_the_session_is_free_again(storage
     await begun(storage, "Again!", turn.session_id)
     said = await storage.messages(turn.session_id)
     assert said == [UserMessage("Hello!"), answer, UserMessage("Again!")]
+
+
+async def test_a_turn_that_was_parked_stays_asleep_until_it_is_read(storage: EngineStore) -> None:
+    turn = Turn(new_id(), new_id(), "ada", leaving=Leaving(2.5))
+    await storage.turns.begin(turn, "Hi", new_session=True)
+    for _ in range(2):
+        await storage.change("UPDATE turns SET owner = ''")
+        taken = await storage.parked.take(turn.turn_id)
+        assert taken
+        [adopted] = await storage.engines.adopt_own(None)
+        assert taken.leaving == adopted.turn.leaving == Leaving(2.5, asleep=True)
 
 
 async def test_a_turn_ends_once(storage: EngineStore) -> None:
