@@ -1,6 +1,7 @@
 """The routes of the Vercel AI SDK over HTTP, through a whole engine; `test_stack_ai_sdk.py` has the package itself."""
 
 import asyncio
+import base64
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,12 @@ DELETE = tool("files__delete", {"type": "object"}, title="Delete", approval=Appr
 
 def said(text: str, message_id: str = "m1") -> dict[str, Any]:
     return {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+def shown(url: str, text: str = "What?") -> dict[str, Any]:
+    """A message with a picture."""
+    picture = {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": url}
+    return said(text) | {"parts": [{"type": "text", "text": text}, picture] if text else [picture]}
 
 
 def answer(page: Page) -> dict[str, Any]:
@@ -66,6 +73,19 @@ async def test_messages_of_a_chat_follow_each_other_in_one_session(engine: Engin
     assert third.metadata["sessionId"] == session["sessionId"]
 
 
+@promise("a chat of another protocol is one session of its subject, whatever name it has there")
+async def test_a_first_message_that_is_refused_leaves_no_session(engine: Engine) -> None:
+    unknown = {"id": "new", "messages": [said("Hi")], "model": "none"}
+    assert await engine.status("POST", CHAT, json=unknown) == 422
+    for way in ({"trigger": "regenerate-message"}, {"messageId": "m2"}):
+        messages = [said("Hi"), answer(Page()), said("Oh", "m2")]
+        assert await engine.status("POST", CHAT, json={"id": "new", "messages": messages} | way) == 404
+    headers = {"x-session-id": "new"}
+    nameless = {"model": "none", "messages": [{"role": "user", "content": "Hi"}]}
+    assert await engine.status("POST", "/v1/chat/completions", json=nameless, headers=headers) == 404
+    assert await sessions(engine) == []
+
+
 async def test_two_first_messages_at_once_are_in_one_session(engines: tuple[Engine, Engine]) -> None:
     await asyncio.gather(*(post(each, said(f"{n}")) for n in range(4) for each in engines))
     assert len(await sessions(engines[0])) == 1
@@ -82,6 +102,24 @@ async def test_an_edited_message_begins_another_branch_and_an_answer_can_be_made
 
     texts = [[each["content"] for each in asked["messages"] if each["role"] != "system"] for asked in model.asked]
     assert texts[2:] == [["Hi", "Hello", "Two"], ["Other"], ["Hi", "Hello", "One"]]
+
+
+async def test_a_picture_of_the_user_reaches_the_model_and_is_kept_and_may_be_alone(
+    engines: tuple[Engine, Engine], model: Model
+) -> None:
+    """Also in a body that other paths do not take."""
+    here, there = engines
+    url = "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 600_000).decode()
+    first = await post(here, shown(url), more="a" * 300_000)
+    await post(there, shown(url), answer(first), said("And?", "m2"))
+    await post(there, said("Hi"), trigger="regenerate-message", messageId=first.id)
+    await post(here, shown(url, ""), chat="alone")
+    asked = [each["messages"] for each in model.asked]
+    image = {"type": "image_url", "image_url": {"url": url}}
+    questions = [next(each["content"] for each in messages if each["role"] == "user") for messages in asked]
+    assert questions[:3] == [[{"type": "text", "text": "What?"}, image]] * 3
+    assert image in questions[3]
+    assert await here.status("POST", CHAT, content=b" " * 20_000_001) == 413
 
 
 @promise("a tool call waits for its user's approval in a page with the AI SDK, which goes on with the same message")
@@ -207,14 +245,29 @@ async def test_a_page_can_come_back_at_another_engine(engines: tuple[Engine, Eng
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "status", "sentence"),
     [
-        ({"messages": []}, "Messages: List should have at least 1 item after validation, not 0."),
-        ({"messages": [said(" ")]}, "The last message has no text."),
-        ({"model": "none"}, "Model must be one of openai:gpt-4.1-mini."),
+        ({"messages": []}, 422, "Messages: List should have at least 1 item after validation, not 0."),
+        ({"messages": [said(" ")]}, 400, "The last message has no text."),
+        ({"model": "none"}, 422, "Model must be one of openai:gpt-4.1-mini."),
+        (
+            {"messages": [shown("data:application/pdf;base64,JVBERi0=")]},
+            400,
+            "The file in parts[1] of the last message (a.png) is not an image that models accept: PNG, JPEG, GIF and"
+            " WebP are.",
+        ),
+        (
+            {"messages": [shown("https://a.b/c.png")]},
+            400,
+            "The file in parts[1] of the last message (a.png) must be a data: URL in base64: images at other addresses"
+            " are not fetched.",
+        ),
+        ({"more": [0] * 500_000}, 400, "The conversation has more than 500000 values: send its last message only."),
     ],
 )
-async def test_an_error_is_one_plain_sentence(engine: Engine, fields: dict[str, Any], sentence: str) -> None:
+async def test_an_error_is_one_plain_sentence(
+    engine: Engine, fields: dict[str, Any], status: int, sentence: str
+) -> None:
     response = await engine.client.post(CHAT, json={"id": "chat", "messages": [said("Hi")]} | fields)
-    assert (response.status_code, response.text) == (422, sentence)
+    assert (response.status_code, response.text) == (status, sentence)
     assert response.headers["content-type"].startswith("text/plain")

@@ -169,6 +169,29 @@ async def test_an_image_of_the_user_reaches_the_model_and_stays_in_the_conversat
     assert PNG in (await engines[1].client.get("/v1/me/data")).text
 
 
+@promise("what a request brings reaches the model in every round, at any engine, and whatever waits before it")
+async def test_an_answer_that_is_given_once_more_natively_has_all_that_its_request_brought(
+    clients: tuple[AsyncOpenAI, AsyncOpenAI], engines: tuple[Engine, Engine], model: Model
+) -> None:
+    here, there = clients[0], engines[1]
+    said: Any = [{"role": "system", "content": "Be brief."}, user("Who are you?"), answered("Nobody.")]
+    raw = await here.chat.completions.with_raw_response.create(
+        model=await model_of(here),
+        messages=[*said, picture(f"data:image/png;base64,{PNG}")],
+        temperature=0.5,
+        extra_headers={"X-Session-Id": "again"},
+    )
+    again = {"sessionId": raw.headers["x-session-id"], "regenerateOf": raw.headers["x-turn-id"]}
+    for _ in range(2):
+        [*_, done] = await there.events("POST", "/v1/chat", json=again)
+        again["regenerateOf"] = done.data["turnId"]
+    first, *others = model.asked
+    assert first["temperature"] == 0.5
+    assert PNG in str(first)
+    assert [each["messages"] for each in others] == [first["messages"]] * 2
+    assert {each["temperature"] for each in others} == {0.5}
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -13,7 +13,7 @@ import pytest
 
 from callstream_runtime.connections import command_client
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import START, Batch, Cursor, Readers
+from dialog_engine.chat.events import REBUILT_EPOCH, START, Batch, Cursor, Readers
 from dialog_engine.chat.replay import replay
 from dialog_engine.event_log.stored_logs import LogStore
 from dialog_engine.event_log.turn_log import LiveLog, LogTimes
@@ -215,7 +215,7 @@ class Reader:
         await asyncio.sleep(PACE_SECONDS)
 
     def _take(self, event_id: str, name: str, data: Any) -> None:
-        rebuilt = Cursor.parse(event_id).epoch >= sse.REBUILT_EPOCH
+        rebuilt = Cursor.parse(event_id).epoch >= REBUILT_EPOCH
         if name == "message" and not rebuilt and self.transcript.open_text != data["content"]:
             self.inexact.append(f"{event_id}: {self.transcript.open_text!r} became {data['content']!r}")
         if name == "reset":

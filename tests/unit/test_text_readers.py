@@ -24,9 +24,9 @@ from dialog_engine.chat.events import Frame
 from dialog_engine.chat.resent import bare, normalised
 from dialog_engine.context import fit, newest_turns
 from dialog_engine.facades.ai_sdk import AiSdkEncoder
-from dialog_engine.facades.ai_sdk_routes import PostedChat
-from dialog_engine.facades.chat_completions import MAX_BYTES as MAX_BODY
+from dialog_engine.facades.ai_sdk_request import PostedChat, question_of, read_chat
 from dialog_engine.facades.chat_request import read_request
+from dialog_engine.facades.large_bodies import MAX_BYTES as MAX_BODY
 from dialog_engine.http.bodies import unicode_text
 from dialog_engine.http.requests import MAX_BODY_BYTES
 from dialog_engine.llm.anthropic_decoding import AnthropicDecoder
@@ -272,9 +272,16 @@ def _completion(messages: list[dict[str, Any]]) -> bytes:
     return json.dumps({"model": "m", "messages": messages}).encode()
 
 
-def _picture(data: str) -> dict[str, Any]:
-    url = f"data:image/png;base64,iVBORw0KGgo{data}="
-    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+def _chat(*parts: dict[str, Any]) -> bytes:
+    return json.dumps({"id": "chat", "messages": [{"id": "1", "role": "user", "parts": parts}]}).encode()
+
+
+def _image_of(size: int) -> str:
+    return f"data:image/png;base64,iVBORw0KGgo{'A' * (size // 4 * 4)}="
+
+
+def _picture(size: int) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": _image_of(size)}}]}
 
 
 READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str, ...] | Text]]] = {
@@ -294,7 +301,16 @@ READERS: dict[str, tuple[Callable[[Any], object], int, Sequence[str | tuple[str,
         (
             lambda size: _completion([{"role": "user", "content": "a" * size}]),
             lambda size: _completion([{"role": "user", "content": [{"type": "text", "text": "a"}] * (size // 30)}]),
-            lambda size: _completion([_picture("A" * (size // 4 * 4))]),
+            lambda size: _completion([_picture(size)]),
+        ),
+    ),
+    "a conversation of the AI SDK": (
+        lambda body: question_of(read_chat(body).messages[-1]),
+        MAX_BODY,
+        (
+            lambda size: _chat({"type": "text", "text": "a" * size}),
+            lambda size: _chat(*[{"type": "text", "text": "a"}] * min(size // 30, 9_000)),
+            lambda size: _chat({"type": "file", "url": _image_of(size)}),
         ),
     ),
     "arguments": (read_arguments, MAX_CHARACTERS, (('"a",', '{"a":[', '""]}'), "[", "9")),
@@ -430,7 +446,8 @@ def test_of_a_conversation_that_a_page_posts_only_what_counts_is_read() -> None:
 # --- Which modules read texts ---
 
 COVERED = """
-dialog_engine: facades.chat_request llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
+dialog_engine: facades.ai_sdk_request facades.chat_request
+    llm.anthropic_decoding llm.anthropic_encoding llm.error_classification
     llm.decoding llm.lenient_json llm.openai_client llm.openai_decoding operators.logs tool_calls.arguments
     tool_calls.exposure.descriptions tool_calls.exposure.quarantine tool_calls.exposure.search tool_calls.normalise
     tool_calls.prompt_mode.attributes tool_calls.prompt_mode.dialect tool_calls.prompt_mode.function_calls

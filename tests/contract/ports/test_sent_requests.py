@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.errors import (
     ClientMessageReusedError,
     EngineError,
     IdempotencyKeyReusedError,
     SentBeforeError,
+    SessionNamedError,
     TurnRunningError,
 )
 from dialog_engine.model import Choice, Turn
@@ -65,6 +66,23 @@ async def test_a_message_that_is_sent_again_is_the_same_turn(storage: EngineStor
     with pytest.raises(TurnRunningError):
         await storage.turns.begin(Turn(new_id(), turn.session_id, "ada"), "Next", request=other)
     assert await sent(storage, other, turn.session_id, "Other") != turn.turn_id, "one that is refused is not kept"
+
+
+@promise("a chat of another protocol is one session of its subject, whatever name it has there")
+async def test_the_name_of_a_session_is_stored_with_the_turn_that_begins_it(a: EngineStore, b: EngineStore) -> None:
+    name = SessionName("chat", "one")
+    first = StartingRequest(session_name=name)
+    turn = Turn(new_id(), new_id(), "ada")
+    assert await a.sessions.find_named("ada", name) is None
+    await a.turns.begin(turn, "Hi", new_session=True, request=first)
+    assert await b.sessions.find_named("ada", name) == turn.session_id
+    assert await b.sessions.find_named("ada", SessionName("chat", turn.session_id)) == turn.session_id
+    with pytest.raises(SessionNamedError):
+        await sent(b, first)
+    others = SessionName("other", "one"), SessionName("chat", "two")
+    assert {await b.sessions.find_named("ada", each) for each in others} == {None}
+    assert await b.sessions.find_named("eve", name) is None
+    assert [each.session_id for each in await b.sessions.list("ada", limit=9, before=None)] == [turn.session_id]
 
 
 @promise("a request with an Idempotency-Key begins one turn, however often and at whichever engine it is sent")

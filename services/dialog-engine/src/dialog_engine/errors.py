@@ -201,6 +201,12 @@ class SentBeforeError(EngineError):
         self.session_id = session_id
 
 
+class SessionNamedError(EngineError):
+    """Another request has meanwhile begun a session with the same name: nothing was begun."""
+
+    code = "SESSION_NAMED"
+
+
 class ClientMessageReusedError(EngineError):
     """The client has used the name of a message for another text or choice."""
 

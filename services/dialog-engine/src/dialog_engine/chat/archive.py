@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.chat.waiting_messages import WaitingMessage
 from dialog_engine.model import NOTHING_BROUGHT, Brought, ToolCall, TurnFailed, Usage
 from dialog_engine.tool_calls.questions.values import AskedRound
@@ -138,10 +138,12 @@ class TurnRecord:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asks, and the turn that this follows: '' for none, and None for the last one that is shown."""
+    """What the user asks, and the turn that this follows: '' for none, and None for the last one that is shown.
+    `brought` is what the request brought that asked it before."""
 
     text: str
     parent_turn_id: str | None
+    brought: Brought | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +180,9 @@ class Sessions(Protocol):
         """
         ...
 
-    async def named(self, subject: str, protocol: str, name: str) -> str:
-        """The id of the session that the subject's clients of this protocol name so, which is created if there is none.
-        The id of a session of the subject names that session."""
-        ...
-
-    async def find_named(self, subject: str, protocol: str, name: str) -> str | None:
-        """The id of that session, if there is one."""
+    async def find_named(self, subject: str, name: SessionName) -> str | None:
+        """The id of the session of the subject that has this name, or this id; None without one. A session gets its
+        name from the request that begins it (`StartingRequest`)."""
         ...
 
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:

@@ -132,6 +132,13 @@ class Cursor(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 START = Cursor(0, 0)
+REBUILT_EPOCH = 1_000_000_000
+"""The epoch of events rebuilt from the database, for a new reader; for other readers it is the next one.
+
+Both come after every epoch of a running turn.
+"""
+REBUILT_SEQ = 1_000_000_000
+"""The place in its epoch of the first event of a parked turn that is rebuilt from the database."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -145,6 +152,11 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     def says_waiting(self) -> bool:
         """Whether it says that the turn waits for its user."""
         return self.name == "control" and self.data.startswith('{"type":"waiting"')
+
+    @property
+    def says_lost(self) -> bool:
+        """Whether it stands for what a reader cannot get any more of the log."""
+        return self.name == RESET and self.data.startswith('{"reason":"log_lost"')
 
 
 Batch = Sequence[Frame]

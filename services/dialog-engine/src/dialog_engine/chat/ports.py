@@ -66,6 +66,7 @@ class TurnStore(Protocol):
             ClientMessageReusedError: it has sent another text or choice under that name.
             TurnNotFoundError: the session does not have the turn that this one shall follow.
             TooManyBranchesError: too many turns follow that one.
+            SessionNamedError: with `new_session`: another session has got its name meanwhile.
         """
         ...
 

@@ -14,6 +14,14 @@ FORGET_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class SessionName:
+    """What clients of a protocol call a session: one of its subject, whatever another protocol or subject calls so."""
+
+    protocol: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartingRequest:
     """What a client says of a request. A field is empty where it says nothing, and nothing is kept by it then."""
 
@@ -25,6 +33,8 @@ class StartingRequest:
     """Whether the client says that it has sent it before."""
     message_id: str = ""
     """The client's own name for the message, which stands for its text and what was chosen with it."""
+    session_name: SessionName | None = None
+    """The client's own name for the session, if the request begins one."""
 
 
 class SentRequests(Protocol):

@@ -45,11 +45,12 @@ class AiSdkEncoder(Encoder):
         self._failed = False
 
     def feed(self, frame: Frame) -> Iterable[Output]:
+        self._numbers.read(frame)
         if frame.name in (events.TEXT, events.REASONING):
             data = self._message.delta(frame.name, delta_of(frame))
-            return (Output(self._numbers.next(frame), data),)
+            return (Output(self._numbers.next(), data),)
         data, last = self._event(frame.name, data_of(frame))
-        return (Output(self._numbers.next(frame), data, last),) if data else ()
+        return (Output(self._numbers.next(), data, last),) if data else ()
 
     def _event(self, name: str, data: dict[str, Any]) -> tuple[bytes, bool]:
         """What follows from an event, and whether the stream ends behind it."""

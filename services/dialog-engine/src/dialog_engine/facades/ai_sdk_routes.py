@@ -1,42 +1,55 @@
 """The routes of the Vercel AI SDK: `useChat` with `api: "/v1/ai-sdk/chat"`."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, BeforeValidator
 
+from callstream_runtime.long_texts import reading
 from dialog_engine.chat.events import START, Cursor
-from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError, TurnNotFoundError
 from dialog_engine.facades.ai_sdk import VERSION, AiSdkEncoder, Version
 from dialog_engine.facades.ai_sdk_calls import asked_for
+from dialog_engine.facades.ai_sdk_request import MAX_ID, PostedChat, question_of, read_chat
+from dialog_engine.facades.images import RefusedError
+from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.names import in_named
 from dialog_engine.facades.stream import WHOLE, Part, stream_of
 from dialog_engine.http import described, turns
-from dialog_engine.http.bodies import ToolsRequest, UnicodeText, unicode_text
+from dialog_engine.http.bodies import unicode_text
 from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.problems import Problem, ProblemError
-from dialog_engine.http.repetition import Starting
+from dialog_engine.http.repetition import Key, RetryCount, starting_request
 from dialog_engine.http.requests import Engine, Sender, Subject
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
-from dialog_engine.tool_calls.approvals.rules import MAX_REASON
+from dialog_engine.model import Brought
 from dialog_engine.tool_calls.values import Approve, Given, Refuse
 
 PATH = "/v1/ai-sdk/"
+CHAT = f"{PATH}chat"
 PROTOCOL = "ai-sdk"
 """Whose names of chats these are, in the store."""
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
-MAX_ID = 200
-MAX_PARTS = 10_000
-"""Of one message. An answer has a few for each of its calls."""
+
+_SCHEMA = {
+    "type": "object",
+    "description": "What `useChat` posts, and own fields: `docs/clients.md`.",
+    "required": ["id", "messages"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1, "maxLength": MAX_ID},
+        "messages": {"type": "array", "minItems": 1, "items": {"type": "object"}},
+    },
+}
 
 router = APIRouter(prefix="/v1/ai-sdk", tags=["Vercel AI SDK"], responses=described.sentences(described.EVERYWHERE))
 
@@ -52,97 +65,30 @@ AskedVersion = Annotated[
 ]
 
 
-class Posted(BaseModel):
-    """A part of what `useChat` posts. Fields that have no meaning here are ignored."""
-
-    model_config = ConfigDict(alias_generator=to_camel, strict=True)
-
-
-class PostedApproval(Posted):
-    """What the user was asked, and has answered."""
-
-    id: UnicodeText
-    approved: bool = False
-    reason: Annotated[UnicodeText, Field(max_length=MAX_REASON)] = ""
-
-
-class PostedPart(Posted):
-    """A part of a message: text, a file, or a tool call with its state."""
-
-    type: str
-    text: UnicodeText = ""
-    state: str = ""
-    approval: PostedApproval | None = None
-
-
-class PostedMessage(Posted):
-    """A message as the client has it. One of the assistant has the id of its turn."""
-
-    id: UnicodeText
-    role: Literal["system", "user", "assistant"]
-    parts: Annotated[list[PostedPart], Field(max_length=MAX_PARTS, fail_fast=True)]
-
-
-def _counting(messages: Any) -> Any:
-    """What counts of a conversation: its last message, and the id of the answer before that. The rest, which may be
-    long, is not read."""
-    if not isinstance(messages, list):
-        return messages
-    given = cast("list[Any]", messages)
-    answer = next((each for each in reversed(given[:-1]) if _is_answer(each)), None)
-    before: list[Any] = [{**answer, "parts": []}] if answer else []
-    return [*before, *given[-1:]]
-
-
-def _is_answer(message: Any) -> bool:
-    return isinstance(message, dict) and cast("dict[str, Any]", message).get("role") == "assistant"
-
-
-class PostedChat(Posted):
-    """What `useChat` posts."""
-
-    id: Annotated[UnicodeText, Field(min_length=1, max_length=MAX_ID, description="A name, or the id of a session.")]
-    messages: Annotated[list[PostedMessage], Field(min_length=1), BeforeValidator(_counting)]
-    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
-    message_id: UnicodeText | None = None
-    model: UnicodeText | None = None
-    tool_mode: UnicodeText | None = None
-    tools: ToolsRequest | None = None
-
-    @property
-    def answered(self) -> Sequence[PostedApproval]:
-        """What the user has said to the requests for approval in the last message."""
-        last = self.messages[-1]
-        parts = last.parts if last.role == "assistant" and self.trigger == "submit-message" else []
-        return [part.approval for part in parts if part.state == "approval-responded" and part.approval]
-
-
 @router.post(
     "/chat",
     response_class=Response,
-    responses=described.EVENTS | described.sentences(described.BODY | described.NOT_FOUND | described.CONFLICT),
+    responses=described.EVENTS
+    | described.sentences(
+        described.BODY | described.problems((HTTPStatus.BAD_REQUEST,)) | described.NOT_FOUND | described.CONFLICT
+    ),
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _SCHEMA}}}},
 )
 async def chat(
-    body: PostedChat,
+    request: Request,
     engine: Engine,
     sender: Sender,
-    starting: Starting,
-    request: Request,
+    key: Key = None,
+    retry_count: RetryCount = None,
     version: AskedVersion = VERSION,
 ) -> Response:
     """Begin a turn with the user's message, answer one again, or go on with one whose calls were approved or refused;
     and stream what follows as a UI message stream."""
     slot = await engine.consumption.stream(sender.subject)
     try:
-        session_id = await engine.sessions.named(sender.subject, PROTOCOL, body.id)
-        if answered := body.answered:
-            part = Part(answered={asked_for(each.id)[0] for each in answered})
-            turn_id = await _answered(body, session_id, engine, sender)
-            about_turn(request, turn_id, session_id)
-        else:
-            part = WHOLE
-            turn_id = await _sent(body, session_id, engine, sender, starting, request)
-        turn = _Turn(turn_id, session_id, part)
+        async with place_for(request, engine, sender.subject):
+            starting = await starting_request(request, key, retry_count)  # reads the body
+            turn = await _begun(await _posted(request), engine, sender, starting, request)
         return await _stream(turn, engine, sender.subject, version, slot.release)
     except BaseException:
         await slot.release()
@@ -205,14 +151,12 @@ class _Turn:
 async def _stream(
     turn: _Turn, engine: Services, subject: str, version: Version, on_end: Callable[[], Coroutine[Any, Any, None]]
 ) -> Response:
-    batches = await turns.batches_of(turn.turn_id, engine, subject)
-    if batches is None:
-        raise TurnNotFoundError(f"there is no turn {turn.turn_id}")
-    return stream_of(engine.streams, batches, AiSdkEncoder(version), HEADERS, turn.part, on_end=on_end)
+    encoder = partial(AiSdkEncoder, version)
+    return await stream_of(engine, subject, turn.turn_id, encoder, HEADERS, turn.part, on_end=on_end)
 
 
 async def _running(chat_id: str, engine: Services, subject: str) -> _Turn | None:
-    session_id = await engine.sessions.find_named(subject, PROTOCOL, chat_id)
+    session_id = await engine.sessions.find_named(subject, SessionName(PROTOCOL, chat_id))
     if session_id is None:
         return None
     running = await engine.archive.transcript(subject, session_id, limit=1)
@@ -220,61 +164,106 @@ async def _running(chat_id: str, engine: Services, subject: str) -> _Turn | None
     return _Turn(turn_id, session_id) if turn_id else None
 
 
-async def _answered(body: PostedChat, session_id: str, engine: Services, sender: Principal) -> str:
-    """Commit what the user has said to requests for approval. Returns the turn.
+async def _posted(request: Request) -> PostedChat:
+    body = await request.body()
+    try:
+        return await reading(len(body), read_chat, body)
+    except RefusedError as error:
+        raise _refused(error) from None
+
+
+async def _begun(
+    body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest, request: Request
+) -> _Turn:
+    """The turn that the request begins, or goes on with."""
+    if not body.answered:
+        return await _sent(body, engine, sender, starting, request)
+    turn = await _answered(body, engine, sender)
+    about_turn(request, turn.turn_id, turn.session_id)
+    return turn
+
+
+async def _answered(body: PostedChat, engine: Services, sender: Principal) -> _Turn:
+    """Commit what the user has said to requests for approval. Returns the turn, from there on.
 
     A decision that was made before stands, and the stream shows it. Raises as `Approvals.decide`.
     """
-    turn_id = body.messages[-1].id
-    try:
-        await engine.archive.turn(sender.subject, turn_id)
-    except TurnNotFoundError:  # the page has given its message another id
-        transcript = await engine.archive.transcript(sender.subject, session_id, limit=1)
-        turn_id = transcript.session.running_turn_id or turn_id
+    turn = await _waiting(body, engine, sender.subject)
     for each in body.answered:
         call, question_hash = asked_for(each.id)
         given: Given = Refuse(each.reason.strip(), key_id=sender.key_id)
         if each.approved:
             given = Approve(question_hash, None, key_id=sender.key_id)
         with suppress(ApprovalDecidedError, ApprovalExpiredError):
-            await engine.approvals.decide(sender.subject, turn_id, call, given, sender.roles)
-    return turn_id
+            await engine.approvals.decide(sender.subject, turn.turn_id, call, given, sender.roles)
+    return replace(turn, part=Part(answered={asked_for(each.id)[0] for each in body.answered}))
+
+
+async def _waiting(body: PostedChat, engine: Services, subject: str) -> _Turn:
+    """The turn whose calls were answered. Raises TurnNotFoundError."""
+    turn_id = body.messages[-1].id
+    try:
+        return _Turn(turn_id, (await engine.archive.turn(subject, turn_id)).session_id)
+    except TurnNotFoundError:  # the page has given its message another id
+        if running := await _running(body.id, engine, subject):
+            return running
+        raise
 
 
 async def _sent(
-    body: PostedChat,
-    session_id: str,
-    engine: Services,
-    sender: Principal,
-    starting: StartingRequest,
-    request: Request,
-) -> str:
-    """Begin a turn, or let its message wait behind the one that runs. Returns its id. Raises as `turns.sent_turn`."""
+    body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest, request: Request
+) -> _Turn:
+    """Begin a turn, or let its message wait behind the one that runs. Raises as `turns.sent_turn`."""
     own = {"onBusy": "queue", "onOpenQuestion": "decline", "model": body.model, "toolMode": body.tool_mode}
-    native = TurnRequest.model_validate(own | await _question(body, session_id, engine, sender.subject))
-    native.tools = body.tools
-    return (await turns.sent_turn(native, session_id, engine, sender, starting, request)).turn_id
+
+    async def send(session_id: str | None, starting: StartingRequest) -> turns.SentTurn:
+        native = TurnRequest.model_validate(own)
+        native.tools = body.tools
+        if body.trigger == "regenerate-message":
+            native.regenerate_of = await _last_answer(body, session_id, engine, sender.subject)
+            return await turns.sent_turn(native, session_id, engine, sender, starting, request)
+        native.message, brought = await _asked(body)
+        if (parent := _parent(body, session_id)) is not None:
+            native.parent_turn_id = parent
+        return await turns.sent_turn(native, session_id, engine, sender, starting, request, brought)
+
+    sent = await in_named(SessionName(PROTOCOL, body.id), engine, sender.subject, starting, send)
+    return _Turn(sent.turn_id, sent.session_id)
 
 
-async def _question(body: PostedChat, session_id: str, engine: Services, subject: str) -> dict[str, Any]:
-    """What is asked, in fields of a native request."""
+async def _last_answer(body: PostedChat, session_id: str | None, engine: Services, subject: str) -> str:
+    """The turn that is answered once more. Raises TurnNotFoundError."""
+    if session_id is None:
+        raise TurnNotFoundError("there is no answer in this chat that could be given again")
+    if body.message_id:
+        return body.message_id
+    transcript = await engine.archive.transcript(subject, session_id, limit=1)
+    return transcript.session.leaf_turn_id or ""
+
+
+async def _asked(body: PostedChat) -> tuple[str, Brought]:
+    """What the last message asks. Raises ProblemError."""
     last = body.messages[-1]
-    if body.trigger == "regenerate-message":
-        transcript = await engine.archive.transcript(subject, session_id, limit=1)
-        return {"regenerateOf": body.message_id or transcript.session.leaf_turn_id or ""}
     if last.role != "user":
-        raise _refused("messages", "the last message must be the user's, or have an answer to a request for approval")
-    if any(part.type == "file" for part in last.parts):
-        raise _refused("messages", "files cannot be sent: leave them out")
-    text = "\n\n".join(part.text for part in last.parts if part.type == "text")
-    if not text.strip():
-        raise _refused("messages", "the last message has no text")
-    if body.message_id != last.id:
-        return {"message": text}
-    # An edited message: it follows the answer before it, in another branch.
+        text = "the last message must be the user's, or have an answer to a request for approval"
+        raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", text, field="messages")
+    try:
+        text, media = await reading(sum(len(part.url) for part in last.parts), question_of, last)
+    except RefusedError as error:
+        raise _refused(error) from None
+    return text, Brought(media=media)
+
+
+def _parent(body: PostedChat, session_id: str | None) -> str | None:
+    """The turn that an edited message follows, in another branch: that of the answer before it, '' for none. None for
+    any other message. Raises TurnNotFoundError."""
+    if body.message_id != body.messages[-1].id:
+        return None
     answers = [each.id for each in body.messages if each.role == "assistant"]
-    return {"message": text, "parentTurnId": answers[-1] if answers else ""}
+    if session_id is None and answers:
+        raise TurnNotFoundError(f"there is no turn {answers[-1]} in this chat")
+    return None if session_id is None else next(iter(answers), "")
 
 
-def _refused(field: str, why: str) -> ProblemError:
-    return ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", why, field=field)
+def _refused(error: RefusedError) -> ProblemError:
+    return ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", str(error), field=error.param)

@@ -71,8 +71,9 @@ class ChunkEncoder(Encoder):
         self._steps = CallSteps(form, "")
 
     def feed(self, frame: Frame) -> Iterable[Output]:
+        self._numbers.read(frame)
         data, last = self._encoded(frame)
-        return (Output(self._numbers.next(frame), data, last),) if data else ()
+        return (Output(self._numbers.next(), data, last),) if data else ()
 
     def _encoded(self, frame: Frame) -> tuple[bytes, bool]:
         match frame.name:

@@ -1,6 +1,6 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -10,13 +10,15 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from callstream_runtime.long_texts import reading
-from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.chat.resent import Resent, normalised, place_of
 from dialog_engine.chat.waiting_messages import WAITING
-from dialog_engine.errors import TurnNotFoundError
 from dialog_engine.facades.chat_answer import completion
 from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
-from dialog_engine.facades.chat_request import CompletionRequest, RefusedError, read_request
+from dialog_engine.facades.chat_request import CompletionRequest, read_request
+from dialog_engine.facades.images import RefusedError
+from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.facades.names import in_named
 from dialog_engine.facades.stream import stream_of
 from dialog_engine.http import described, turns
 from dialog_engine.http.about import model_not_found
@@ -25,7 +27,7 @@ from dialog_engine.http.messages import TurnRequest
 from dialog_engine.http.plain import PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Key, RetryCount, starting_request
-from dialog_engine.http.requests import MAX_BODY_BYTES, Engine, Sender
+from dialog_engine.http.requests import Engine, Sender
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Brought, Leaving
@@ -36,8 +38,6 @@ PROTOCOL = "chat-completions"
 NAMES = ("x-session-id", "x-openwebui-chat-id", "x-conversation-id")
 """The headers with a client's name of the conversation, or the id of a session; the first that is there counts."""
 MAX_NAME = 200
-MAX_BYTES = 20_000_000
-"""Of a body: a conversation with images."""
 
 _ANSWER: described.Responses = {
     HTTPStatus.OK.value: {
@@ -89,7 +89,7 @@ async def completions(
     """Answer a conversation, as a stream of chunks or as one completion."""
     slot = await engine.consumption.stream(sender.subject)
     try:
-        async with engine.large_bodies.place(sender.subject) if _is_large(request) else nullcontext():
+        async with place_for(request, engine, sender.subject):
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await _wanted(request)
             leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
@@ -98,10 +98,8 @@ async def completions(
             await _begun(sent, engine, sender.subject)
             document = partial(completion, form)
             return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release, document=document)
-        batches = await turns.batches_of(sent.turn_id, engine, sender.subject)
-        if batches is None:
-            raise TurnNotFoundError(f"there is no turn {sent.turn_id}")
-        return stream_of(engine.streams, batches, ChunkEncoder(form), {}, on_end=slot.release)
+        encoder = partial(ChunkEncoder, form)
+        return await stream_of(engine, sender.subject, sent.turn_id, encoder, {}, on_end=slot.release)
     except BaseException:
         await slot.release()
         raise
@@ -114,12 +112,6 @@ async def _begun(sent: turns.SentTurn, engine: Services, subject: str) -> None:
             async for batch in batches:
                 if batch:
                     return
-
-
-def _is_large(request: Request) -> bool:
-    """Whether the body may be larger than those of other paths."""
-    announced = request.headers.get("content-length", "")
-    return not announced.isdecimal() or int(announced) > MAX_BODY_BYTES
 
 
 async def _wanted(request: Request) -> CompletionRequest:
@@ -151,32 +143,38 @@ async def _sent(
     if len(name) > MAX_NAME:
         detail = f"the name of a conversation has {MAX_NAME} characters at most"
         raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", detail, field="X-Session-Id")
-    place = await _place(wanted.brought, name, engine, sender.subject, alone=is_task)
     fields: dict[str, Any] = {"message": wanted.question, "model": model[0]}
-    if place.parent is not None:
-        fields["parent_turn_id"] = place.parent
     if is_task or wanted.no_tools or model[1]:
         fields["tools"] = ToolsRequest(servers=[])
-    native = TurnRequest.model_construct(**fields, on_busy="queue", on_open_question="decline")
-    begun_by = native, place.session_id, engine, sender, starting, request
-    sent = await turns.sent_turn(*begun_by, brought=place.brought, leaving=leaving)
+
+    async def send(session_id: str | None, starting: StartingRequest) -> turns.SentTurn:
+        place = await _place(wanted.brought, session_id, engine, sender.subject, named=bool(name), alone=is_task)
+        follows: dict[str, Any] = {} if place.parent is None else {"parent_turn_id": place.parent}
+        native = TurnRequest.model_construct(**fields, **follows, on_busy="queue", on_open_question="decline")
+        begun_by = native, place.session_id, engine, sender, starting, request
+        return await turns.sent_turn(*begun_by, brought=place.brought, leaving=leaving)
+
+    session_name = SessionName(PROTOCOL, name) if name else None
+    sent = await in_named(session_name, engine, sender.subject, starting, send)
     form = Form(wanted.model, Steps(wanted.tool_steps or options.steps), usage=wanted.usage, page=options.page)
     return form, sent
 
 
-async def _place(brought: Brought, name: str, engine: Services, subject: str, *, alone: bool) -> _Place:
+async def _place(
+    brought: Brought, session_id: str | None, engine: Services, subject: str, *, named: bool, alone: bool
+) -> _Place:
     """Where the question belongs: behind the turn with the conversation that was sent again, or at the beginning of
-    another branch, with that in the client's words. One that is `alone` belongs to nothing else."""
-    session_id = await engine.sessions.named(subject, PROTOCOL, name) if name else None
+    another branch, with that in the client's words. `session_id` is that of a `named` session, None for a new one. A
+    question that is `alone` belongs to nothing else."""
     resent = Resent.of(brought)
-    if resent.questions and not alone:
-        found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=bool(name))
+    if resent.questions and not alone and (session_id or not named):
+        found = place_of(resent, await engine.resent.find(subject, session_id, resent.questions), named=named)
         if found:
             return _Place(found.session_id, found.turn_id, msgspec.structs.replace(brought, said=()))
         if session_id and await _waits(resent.questions[-1], session_id, engine, subject):
             return _Place(session_id, None, msgspec.structs.replace(brought, said=()))
     if session_id is None:
-        return _Place(None, None, msgspec.structs.replace(brought, stateless=True))
+        return _Place(None, None, msgspec.structs.replace(brought, stateless=not named))
     return _Place(session_id, "", brought)
 
 

@@ -3,34 +3,17 @@
 Unknown fields pass, as clients expect it; what is known and cannot be honoured is refused, with the field.
 """
 
-from base64 import b64decode
-from binascii import Error
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from dialog_engine.facades.images import RefusedError, image_of
 from dialog_engine.model import Brought, ClientCall, ClientMessage, Sampling
 from plugins_contract.outcomes import MediaBlock
 
 MAX_MESSAGES = 10_000
-IMAGES = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF87a": "image/gif",
-    b"GIF89a": "image/gif",
-    b"RIFF": "image/webp",
-}
-"""The images that models accept, by their first bytes."""
-
-
-class RefusedError(Exception):
-    """The request cannot be honoured; `param` is the field."""
-
-    def __init__(self, param: str, message: str) -> None:
-        super().__init__(message)
-        self.param = param
 
 
 class _Function(msgspec.Struct):
@@ -208,24 +191,10 @@ def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[
             case "text" | "refusal":
                 texts.append(_storable(part.text or part.refusal, f"{where}[{number}].text"))
             case "image_url" if part.image_url:
-                media.append(_image(part.image_url.url, f"{where}[{number}].image_url.url"))
+                media.append(image_of(part.image_url.url, f"{where}[{number}].image_url.url"))
             case _:
                 raise RefusedError(f"{where}[{number}].type", "must be text or image_url: nothing else is understood")
     return "\n\n".join(texts), tuple(media)
-
-
-def _image(url: str, where: str) -> MediaBlock:
-    head, comma, data = url.partition(",")
-    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
-        raise RefusedError(where, "must be a data: URL in base64: images at other addresses are not fetched")
-    try:
-        begins = b64decode(data, validate=True)[:16]
-    except (Error, ValueError):
-        raise RefusedError(where, "is not valid base64") from None
-    kind = next((kind for start, kind in IMAGES.items() if begins.startswith(start)), None)
-    if kind is None:
-        raise RefusedError(where, "is not an image that models accept: PNG, JPEG, GIF and WebP are")
-    return MediaBlock(kind, data)
 
 
 def _storable(text: str, where: str) -> str:

@@ -9,10 +9,18 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dialog_engine.chat.events import Frame
+from dialog_engine.chat import events
+from dialog_engine.chat.events import Cursor, Frame
 
 EPOCH_SHIFT = 32
-"""The number of an output is its epoch, shifted by so many bits, plus its place in the epoch, from 1 on."""
+"""The number of an output is its epoch, shifted by so many bits, plus its place in the epoch, from 1 on. Every number
+is below 2^53, up to which JavaScript counts exactly."""
+REBUILT = 1 << 20
+"""What the numbers have for the epoch of a log that was rebuilt (`events.REBUILT_EPOCH`), and this plus 1 for the next.
+"""
+_OWN = 1 << 31
+"""This is in the numbers of outputs behind a log that was lost in the middle of its epoch: where that was differs from
+reader to reader, and so do the outputs."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
@@ -23,10 +31,13 @@ class Output(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     last: bool = False
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of its event."""
-        return self.number >> EPOCH_SHIFT
+    def is_new(self, after: int) -> bool:
+        """Whether a client that has got the outputs up to this number lacks it. One whose log is gone lacks the end of
+        the request only, and so does one that has got what no other reader gets."""
+        epoch, seen = self.number >> EPOCH_SHIFT, after >> EPOCH_SHIFT
+        if (after & _OWN and epoch == seen) or (after and epoch >= REBUILT > seen):
+            return self.last
+        return self.number > after
 
 
 class Encoder(Protocol):
@@ -44,13 +55,25 @@ class Numbers:
         self._epoch = ""
         self._last = 0
 
-    def next(self, frame: Frame) -> int:
-        """The number of the next output of this event."""
+    def read(self, frame: Frame) -> None:
+        """Note the next event of the log, whether it has outputs or not."""
         epoch = frame.id.partition("-")[0]
         if epoch != self._epoch:
-            self._epoch, self._last = epoch, int(epoch) << EPOCH_SHIFT
+            self._epoch, self._last = epoch, _begin(Cursor.parse(frame.id))
+        if frame.says_lost and self._last >> EPOCH_SHIFT < REBUILT:
+            self._last |= _OWN
+
+    def next(self) -> int:
+        """The number of the next output of that event."""
         self._last += 1
         return self._last
+
+
+def _begin(first: Cursor) -> int:
+    """What the numbers of an epoch begin behind, by the first event of it that is read."""
+    if first.epoch >= events.REBUILT_EPOCH:
+        return first.epoch - events.REBUILT_EPOCH + REBUILT << EPOCH_SHIFT
+    return first.epoch << EPOCH_SHIFT | (_OWN if first.seq >= events.REBUILT_SEQ else 0)
 
 
 def delta_of(frame: Frame) -> str:

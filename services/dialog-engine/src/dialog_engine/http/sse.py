@@ -17,7 +17,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dialog_engine.chat import events
 from dialog_engine.chat.archive import MessageRecord, TurnRecord
-from dialog_engine.chat.events import DONE, START, WITHDRAWN, Batch, Cursor, Frame, LogGoneError
+from dialog_engine.chat.events import (
+    DONE,
+    REBUILT_EPOCH,
+    REBUILT_SEQ,
+    START,
+    WITHDRAWN,
+    Batch,
+    Cursor,
+    Frame,
+    LogGoneError,
+)
 from dialog_engine.chat.replay import replay, replay_ended, replay_parked
 from dialog_engine.errors import EngineError, IdentityProviderError
 from dialog_engine.http.admission import Admission
@@ -33,13 +43,6 @@ RETRY_MS = 1000
 """How long a browser waits before it reconnects."""
 HINT_RETRY_MS = (200, 1200)
 """The range of the same after a reconnect hint: each client gets its own time, so that not all come back at once."""
-REBUILT_EPOCH = 1_000_000_000
-"""The epoch of events rebuilt from the database, for a new reader; for other readers it is the next one.
-
-Both come after every epoch of a running turn.
-"""
-REBUILT_SEQ = 1_000_000_000
-"""The place in its epoch of the first event of a parked turn that is rebuilt from the database."""
 POLL_SECONDS = 0.05
 NEWLINE = "\n"
 HEADERS = {"Cache-Control": "no-store, no-transform"}

@@ -252,7 +252,7 @@ async def sent_turn(
             credential=sender.credential,
             expires_at=sender.expires_at,
             request=replace(starting, message_id=body.client_message_id or ""),
-            brought=brought,
+            brought=question.brought if brought is None else brought,
             leaving=leaving,
         )
 

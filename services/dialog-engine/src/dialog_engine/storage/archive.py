@@ -94,8 +94,9 @@ _CHILDREN = (
     " ORDER BY created_at, turn_id"
 )
 _ASKED_IN = (
-    f"SELECT m.turn_id, m.role, m.content, {PARENT} AS parent FROM turns t JOIN sessions s USING (session_id)"
-    " JOIN messages m ON m.turn_id = t.turn_id WHERE t.turn_id = $1 AND t.session_id = $2 AND s.subject = $3"
+    f"SELECT m.turn_id, m.role, m.content, {PARENT} AS parent, b.brought FROM turns t JOIN sessions s"
+    " USING (session_id) JOIN messages m ON m.turn_id = t.turn_id LEFT JOIN turn_inputs b ON b.turn_id = t.turn_id"
+    " WHERE t.turn_id = $1 AND t.session_id = $2 AND s.subject = $3"
     " ORDER BY m.number LIMIT 1"
 )
 _MADE = (
@@ -150,7 +151,8 @@ class SqlArchive(Archive, History):
         rows = await self._store.read(_ASKED_IN, turn_id, session_id, subject)
         if not rows:
             raise TurnNotFoundError(f"session {session_id} has no turn {turn_id}")
-        return Asked(rows[0].content, rows[0].parent)
+        brought = brought_of(rows[0])
+        return Asked(rows[0].content, rows[0].parent, None if brought is NOTHING_BROUGHT else brought)
 
     async def made_calls(self, subject: str, turn_id: str, limit: int) -> Sequence[MadeCall]:
         turn = await self.turn(subject, turn_id)

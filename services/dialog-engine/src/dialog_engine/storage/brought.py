@@ -18,22 +18,28 @@ _IMAGE = "SELECT turn_id, number, image FROM turn_images WHERE turn_id = $1 AND 
 
 
 def keep_brought(tx: SealedTransaction, turn: Turn) -> Turn:
-    """Store what the request of a turn has brought, whose session is there. Returns the turn as it runs."""
+    """Store what the request of a turn has brought, whose session is there. Images of another turn, which is answered
+    once more, are copied. Returns the turn as it runs."""
     if turn.brought is None:
         return turn
     media = turn.brought.all_media()
-    without_data = (msgspec.structs.replace(block, data="", stored_size=block.size) for block in media)
+    without_data = (MediaBlock(block.mime_type, "", stored_size=block.size) for block in media)
     tx.change(
         _KEEP,
         turn_id=turn.turn_id,
         session_id=turn.session_id,
         brought=msgspec.json.encode(turn.brought.with_media(without_data)),
     )
-    images = [
-        {"turn_id": turn.turn_id, "number": number, "image": block.data.encode()} for number, block in enumerate(media)
-    ]
-    tx.execute_many(_KEEP_IMAGE, images)
+    for number, block in enumerate(media):
+        tx.change(_KEEP_IMAGE, turn_id=turn.turn_id, number=number, image=_data(tx, block))
     return replace(turn, brought=turn.brought.committed())
+
+
+def _data(tx: SealedTransaction, image: MediaBlock) -> bytes:
+    if not isinstance(image, MediaOfUser):
+        return image.data.encode()
+    found = tx.execute(_IMAGE, image.turn_id, image.number)
+    return found[0].image if found else b""
 
 
 def brought_for(tx: SealedTransaction, turn_id: str) -> Brought | None:

@@ -8,8 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dialog_engine.chat.requests import SentRequests, StartingRequest
-from dialog_engine.errors import ClientMessageReusedError, EngineError, IdempotencyKeyReusedError, SentBeforeError
+from dialog_engine.chat.requests import SentRequests, SessionName, StartingRequest
+from dialog_engine.errors import (
+    ClientMessageReusedError,
+    EngineError,
+    IdempotencyKeyReusedError,
+    SentBeforeError,
+    SessionNamedError,
+)
 from dialog_engine.model import Choice, Turn
 from dialog_engine.storage.audit import AuditTrail
 from dialog_engine.storage.database import Row
@@ -28,6 +34,7 @@ _NOTE = (
     " turn_id = excluded.turn_id, session_id = excluded.session_id, created_at = excluded.created_at"
     f" WHERE $6 = 1 OR {_OVER}"
 )
+_NAME = "INSERT INTO session_names (name_key, session_id) VALUES ($1, $2) ON CONFLICT (name_key) DO NOTHING"
 _FIND = "SELECT turn_id, session_id, text_digest FROM client_messages WHERE message_key = $1"
 _ANY_OVER = f"SELECT 1 FROM client_messages WHERE {_OVER} LIMIT 1"
 _FORGET = (
@@ -71,6 +78,17 @@ def note_key(
     """Keep the key of a request, if it has one, with what it begins. Raises as `SentRequests.check_new`."""
     if request.key:
         _note(tx, _sent_as(tx.trail, subject, request), session_id, turn_id)
+
+
+def name_key(trail: AuditTrail, subject: str, name: SessionName) -> str:
+    """By what the store knows a client's name of a session."""
+    return trail.digest({"subject": subject, "protocol": name.protocol, "sessionName": name.name})
+
+
+def name_session(tx: StoreTransaction, turn: Turn, name: SessionName) -> None:
+    """Give the session that begins with a turn its name. Raises SessionNamedError: another session has it."""
+    if not tx.change(_NAME, name_key(tx.trail, turn.subject, name), turn.session_id):
+        raise SessionNamedError(f"another session than {turn.session_id} has got the name of the client")
 
 
 def note_message(tx: StoreTransaction, turn: Turn, text: str, request: StartingRequest) -> None:

@@ -1,14 +1,13 @@
 """The sessions of subjects, as users list them."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from dialog_engine.chat.archive import SessionPlace, SessionRecord, Sessions
-from dialog_engine.chat.requests import StartingRequest
+from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.errors import SentBeforeError, SessionNotFoundError, TurnNotFoundError
 from dialog_engine.storage import branches
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.requests import note_key
+from dialog_engine.storage.requests import name_key, note_key
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import add_session
 from plugins_contract.choice import ToolChoice, decode_choice, encode_choice
@@ -34,15 +33,10 @@ _CHOOSE = ", chosen_tools = $chosen_tools"
 _MOVE_LEAF = f", leaf_turn_id = $leaf_turn_id, leaf_moved_after = {branches.NEWEST.format('$session_id')}"
 
 
-_NAME = "INSERT INTO session_names (name_key, session_id) VALUES ($1, $2) ON CONFLICT (name_key) DO NOTHING"
 _NAMED = (
     "SELECT session_id FROM sessions WHERE session_id = $1 AND subject = $2"
     " UNION ALL SELECT session_id FROM session_names WHERE name_key = $3"
 )
-
-
-class _NamedMeanwhileError(Exception):
-    """Another session has got the name: nothing is committed."""
 
 
 class SqlSessions(Sessions):
@@ -64,25 +58,9 @@ class SqlSessions(Sessions):
             return before.session_id
         return session_id
 
-    async def named(self, subject: str, protocol: str, name: str) -> str:
-        session_id, key = new_id(), self._name_key(subject, protocol, name)
-
-        def unit(tx: StoreTransaction) -> None:
-            add_session(tx, session_id, subject, "")
-            if not tx.change(_NAME, key, session_id):
-                raise _NamedMeanwhileError
-
-        while (found := await self.find_named(subject, protocol, name)) is None:
-            with suppress(_NamedMeanwhileError):
-                await self._store.write(unit)
-        return found
-
-    async def find_named(self, subject: str, protocol: str, name: str) -> str | None:
-        rows = await self._store.read(_NAMED, name, subject, self._name_key(subject, protocol, name))
+    async def find_named(self, subject: str, name: SessionName) -> str | None:
+        rows = await self._store.read(_NAMED, name.name, subject, name_key(self._store.trail, subject, name))
         return rows[0].session_id if rows else None
-
-    def _name_key(self, subject: str, protocol: str, name: str) -> str:
-        return self._store.trail.digest({"subject": subject, "protocol": protocol, "sessionName": name})
 
     async def list(self, subject: str, *, limit: int, before: SessionPlace | None) -> list[SessionRecord]:
         place = before or _NEWEST

@@ -13,7 +13,7 @@ from dialog_engine.storage.beginnings import begin_turn, left_by
 from dialog_engine.storage.brought import brought_for, keep_brought
 from dialog_engine.storage.calls import insert_message
 from dialog_engine.storage.database import Row
-from dialog_engine.storage.requests import note_message
+from dialog_engine.storage.requests import name_session, note_message
 from dialog_engine.storage.store import NEXT_REVISION, SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.usage import count_turn
 from dialog_engine.storage.waiting import add_waiting, begin_next
@@ -64,6 +64,8 @@ class SqlTurns(TurnStore):
             note_message(tx, turn, text, request)
             if new_session:
                 add_session(tx, turn.session_id, turn.subject, text, stateless=bool(brought and brought.stateless))
+                if request.session_name:
+                    name_session(tx, turn, request.session_name)
             else:
                 begun = in_session(tx, turn, text)
             if brought is not None:
