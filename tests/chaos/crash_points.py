@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from callstream_runtime.redis_errors import RedisUnavailable
+from dialog_engine.calls.subscriptions import Subscriptions
 from dialog_engine.chat.events import DONE, encode
 from dialog_engine.chat.outbox import OutboxRow
 from dialog_engine.chat.service import ChatService
@@ -26,12 +27,14 @@ from dialog_engine.storage.outbox import SqlOutbox
 from dialog_engine.storage.store import Store
 from plugins_contract.ledger import EngineLedger
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
+from plugins_contract.outcomes import CallFinished, CallReply
 
 SENT_SECONDS = 0.1
 """The delay of the kill, so that clients receive what was just sent."""
 OFFERED = "the round is committed, the call is not enqueued"
 UNSTORED_END = "the end is sent to clients, the log in Redis does not have it"
 ENQUEUED = "the call is enqueued, the row is not marked"
+SENT_QUEUED = "sent queued"
 
 
 class CrashPoint:
@@ -65,6 +68,7 @@ class CrashPoint:
 def arm(crash_point: CrashPoint) -> None:
     _commits(crash_point)
     _publication(crash_point)
+    _notices(crash_point)
     _log(crash_point)
     _model(crash_point)
     _sent_events(crash_point)
@@ -111,6 +115,20 @@ def _publication(crash_point: CrashPoint) -> None:
         await mark(self, rows)
 
     Relay.offer, EngineLedger.enqueue_each, SqlOutbox.published = offered, enqueued, marked
+
+
+def _notices(crash_point: CrashPoint) -> None:
+    """Until the kill the notices of starts are lost.
+
+    A busy engine may read one before the answer of ENQUEUE, and does not show that call as queued.
+    """
+    replied = Subscriptions.replied
+
+    def delivered(self: Subscriptions, correlation_id: str, reply: CallReply) -> None:
+        if isinstance(reply, CallFinished) or not crash_point.is_at(SENT_QUEUED):
+            replied(self, correlation_id, reply)
+
+    Subscriptions.replied = delivered
 
 
 def _log(crash_point: CrashPoint) -> None:

@@ -14,7 +14,7 @@ import httpx2
 
 from plugins_contract.messages import new_id
 from tests.chaos.cluster import Cluster
-from tests.chaos.crash_points import ENQUEUED, OFFERED, UNSTORED_END
+from tests.chaos.crash_points import ENQUEUED, OFFERED, SENT_QUEUED, UNSTORED_END
 from tests.chaos.followed import Followed
 from tests.chaos.model import Order, Shown
 from tests.chaos.tools import ASKING, SERVER
@@ -51,7 +51,7 @@ TRANSITIONS = (
     Transition("the round is committed, the relay does not have it", "after SqlCalls.add_round"),
     Transition(OFFERED, OFFERED),
     Transition(ENQUEUED, ENQUEUED),
-    Transition("the call is queued", "sent queued", work_ms=LONG_MS),
+    Transition("the call is queued", SENT_QUEUED, work_ms=LONG_MS),
     Transition("the call runs", "sent progress", work_ms=LONG_MS),
     Transition("the reply is there, not committed", "before SqlCalls.add_result"),
     Transition("the result is committed, not sent", "after SqlCalls.add_result"),
