@@ -100,11 +100,11 @@ def _publication(crash_point: CrashPoint) -> None:
             if row.event_type == TOOL_CALL_REQUESTED and crash_point.is_at(OFFERED):
                 crash_point.reached(OFFERED, SENT_SECONDS)
 
-    async def enqueued(self: EngineLedger, requests: Sequence[Any], **options: Any) -> Any:
+    async def enqueued(self: EngineLedger, offers: Sequence[Any], **options: Any) -> Any:
         if crash_point.is_at(OFFERED):
-            return [RedisUnavailable("refused by the test")] * len(requests)
-        answer = await enqueue(self, requests, **options)
-        for _ in requests:
+            return [RedisUnavailable("refused by the test")] * len(offers)
+        answer = await enqueue(self, offers, **options)
+        for _ in offers:
             if crash_point.is_at(ENQUEUED):
                 crash_point.reached(ENQUEUED, 0)
         return answer

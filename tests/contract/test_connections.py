@@ -15,7 +15,7 @@ from callstream_runtime.connections import LONGEST_BLOCK, blocking_client, comma
 from callstream_runtime.loops import LISTEN_SECONDS, follow, messages
 from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
-from plugins_contract.ledger import replies
+from plugins_contract.ledger import Offer, replies
 from tests.chaos.faults import BLACK_HOLE
 from tests.chaos.proxy import Proxy
 from tests.marks import promise
@@ -218,7 +218,7 @@ async def test_scripts_survive_a_flush_of_the_server_and_its_restart(own_redis: 
         await engine.enqueue(await bench.request())
         await client.execute_command("SCRIPT", "FLUSH")
         before = await bench.request()
-        queued = await engine.enqueue_each([(each, "*") for each in (before, await bench.request(), before)])
+        queued = await engine.enqueue_each([Offer(each, "*") for each in (before, await bench.request(), before)])
         assert [type(each) for each in queued] == [replies.Queued, replies.Queued, replies.AlreadyQueued]
         own_redis.kill()
         own_redis.start()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from plugins_contract.ledger import NEVER_OFFERED, Delivery, complete_again, replies, report, server_of
+from plugins_contract.ledger import NEVER_OFFERED, Delivery, Offer, complete_again, replies, report, server_of
 from plugins_contract.ledger.group import tidy_consumers
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import CallState
@@ -37,9 +37,19 @@ def reported(bench: Bench, *workers: str) -> None:
     assert all(report(bench.thread, bench.keys, worker, server) for worker in workers)
 
 
-async def offered(bench: Bench, request: ToolCallRequested, incarnation: str) -> replies.Enqueued | Exception:
-    [answer] = await bench.engine.enqueue_each([(request, incarnation)])
+async def offered(
+    bench: Bench, request: ToolCallRequested, incarnation: str, *, sent: bool = True, backlog_limit: int = 0
+) -> replies.Enqueued | Exception:
+    [answer] = await bench.engine.enqueue_each([Offer(request, incarnation, sent)], backlog_limit=backlog_limit)
     return answer
+
+
+async def after(bench: Bench, *workers: str, ago_ms: int = 0) -> str:
+    """Let this be the server after ELSEWHERE, where these workers last reported so long ago. Returns that one."""
+    data, _, _ = (await bench.engine.incarnation()).partition("/")
+    rows = {worker: f"{ELSEWHERE} 1 {await bench.now_ms() - ago_ms}" for worker in workers}
+    await bench.redis.hset(bench.keys.workers, mapping=rows | {"*began": f"{ELSEWHERE} 1"})
+    return f"{data}/{ELSEWHERE}"
 
 
 @promise("a call that another incarnation of Redis may have had is not published as if it were new")
@@ -59,6 +69,50 @@ async def test_a_call_that_is_offered_to_this_incarnation_is_queued_and_known_at
     assert isinstance(await offered(bench, request, await bench.engine.incarnation()), replies.Queued)
     assert isinstance(await offered(bench, request, f"x/{ELSEWHERE}"), replies.AlreadyQueued)
     assert await bench.backlog() == 1
+
+
+@promise("a call whose ENQUEUE was in flight when Redis was killed is run, and only once")
+@pytest.mark.guard("enqueue", "'runId', enqueued_at", "'runId', server", execution_class="once")
+@pytest.mark.guard("enqueue", "enqueued_at == server and", execution_class="once")
+@pytest.mark.parametrize("execution_class", ["once", "repeatable"])
+async def test_a_call_that_the_server_before_may_have_had_is_queued_and_a_once_call_waits_for_all_workers(
+    bench: Bench, execution_class: str
+) -> None:
+    earlier, request = await after(bench, "a", "b"), await bench.request(execution_class)
+    await bench.queued()
+    await bench.deliver("a")
+    # It is not refused for the length of the backlog either: that would say that it did not run.
+    assert isinstance(await offered(bench, request, earlier, backlog_limit=1), replies.Queued)
+    assert isinstance(await offered(bench, request, earlier), replies.AlreadyQueued)
+    delivery = await bench.deliver("a")
+    reported(bench, "a")
+    if execution_class == "once":
+        assert await start(bench, delivery) == replies.NotYet()
+        reported(bench, "b")
+    assert await start(bench, delivery) == RAN
+
+
+@promise("a once call that an earlier server of Redis may have started is not started at the next one")
+@pytest.mark.guard("enqueue", "its_data == data and", case="other data")
+@pytest.mark.guard("workers", "before == earlier and", case="two servers ago")
+@pytest.mark.guard("workers", "tonumber(ms) <= lost_ms", "true", case="an old backup")
+@pytest.mark.guard("report", "known_for(workers, here) --", "--", case="an old backup")
+@pytest.mark.guard("enqueue", "sent == 1 and", case="never sent")
+@pytest.mark.guard("enqueue", "== 'lost'", "== ''", case="a worker is gone")
+@pytest.mark.parametrize("case", ["other data", "two servers ago", "an old backup", "never sent", "a worker is gone"])
+async def test_a_call_is_not_queued_where_the_reports_of_all_workers_would_not_say_that_it_did_not_run(
+    bench: Bench, case: str
+) -> None:
+    earlier = await after(bench, "a", ago_ms=30_000 if case == "an old backup" else 0)
+    if case == "a worker is gone":
+        await bench.command("XGROUP", "CREATECONSUMER", bench.keys.requests, "plugins-workers", "killed")
+        assert await tidy_consumers(bench.redis, bench.keys, "a", silent_ms=0) == ["killed"]
+    reported(bench, "a")
+    data, server = earlier.split("/")
+    offer = {"other data": f"{data[::-1]}/{server}", "two servers ago": f"{data}/{server[::-1]}"}.get(case, earlier)
+    request = await bench.request()
+    assert await offered(bench, request, offer, sent=case != "never sent") == replies.Moved()
+    assert (await bench.ledger(request), await bench.backlog()) == ({}, 0)
 
 
 async def test_an_incarnation_ends_with_a_flush(bench: Bench) -> None:
@@ -208,7 +262,7 @@ async def test_a_worker_that_leaves_or_dies_after_its_report_holds_nothing_up(be
     assert not await bench.redis.hexists(bench.keys.workers, "left")
     await tidy_consumers(bench.redis, bench.keys, "a", silent_ms=0)
     await bench.redis.hset(bench.keys.workers, "b", f"{server_of(bench.thread, bench.keys)} 1 {2**45}")
-    assert set(await bench.redis.hkeys(bench.keys.workers)) == {b"a", b"b", b"*began"}
+    assert set(await bench.redis.hkeys(bench.keys.workers)) == {b"a", b"b", b"*began", b"*before"}
     assert await start(bench, delivery) == RAN
 
 

@@ -9,7 +9,7 @@ from callstream_runtime.redis_errors import RedisUnavailable
 from deploy.local.ports import free_port
 from plugins_contract.encryption import CLEAR
 from plugins_contract.keys import GROUP, Keys
-from plugins_contract.ledger import EngineLedger, replies
+from plugins_contract.ledger import EngineLedger, Offer, replies
 from plugins_contract.messages import NEWEST_VERSION, ToolCallRequested
 from plugins_contract.outcomes import CallState
 from plugins_contract.pools import Member
@@ -241,6 +241,6 @@ async def test_while_redis_is_away_calls_are_meant_for_the_pool_that_was_known_l
     directory = PoolDirectory(away, Keys(), StoppedClock())
     assert await directory.find("demo", 1) is None
     ledger = EngineLedger(away, Keys(), pools=directory, cipher=CLEAR)
-    [answer] = await ledger.enqueue_each([(delivery().request, "*")], backlog_limit=0)
+    [answer] = await ledger.enqueue_each([Offer(delivery().request, "*")], backlog_limit=0)
     assert isinstance(answer, RedisUnavailable)
     await away.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from callstream_runtime.connections import command_client
+from callstream_runtime.connections import command_client, thread_client
 from callstream_runtime.encryption_keys import cipher_of
 from callstream_runtime.redis_errors import RedisUnavailable
 from dialog_engine.calls.subscriptions import Subscriptions, Unpublishable
@@ -23,7 +23,7 @@ from dialog_engine.relay.routes import check_routes
 from plugins_contract.encryption import CLEAR, open_request
 from plugins_contract.errors import ErrorCode
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies
+from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, replies, report, server_of
 from plugins_contract.messages import EVENT_TYPE, decode_request
 from plugins_contract.outcomes import CallState, ToolOutcome
 from tests.integration.engines import MINUTE_MS, MemoryOutbox, at_work, request
@@ -280,6 +280,33 @@ async def test_a_call_whose_enqueue_was_not_answered_is_not_published_by_a_redis
             await wait_until(bench.empty)
         assert bench.answers[row.event_id] == [replies.Moved()]
         assert await bench.backlog() == 0
+
+
+@promise("a call whose ENQUEUE was in flight when Redis was killed is run, and only once")
+async def test_a_call_whose_enqueue_was_in_flight_when_redis_was_killed_is_queued_when_it_is_back(
+    own_redis: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with aclosing(Bench(own_redis.url)) as bench:
+        enqueue = bench.ledger.enqueue_each
+
+        async def in_flight(offers: Sequence[Any], **options: Any) -> list[Any]:
+            monkeypatch.setattr(bench.ledger, "enqueue_each", enqueue)
+            own_redis.kill()
+            answers = await enqueue(offers, **options)
+            own_redis.start()
+            return answers
+
+        monkeypatch.setattr(bench.ledger, "enqueue_each", in_flight)
+        with thread_client(own_redis.url) as worker:
+            assert report(worker, bench.keys, "a", server_of(worker, bench.keys))
+        async with at_work(bench.relay.run):
+            row = bench.outbox.call(request(await bench.deadline()))
+            bench.relay.offer([row])
+            await wait_until(bench.empty)
+        assert [type(answer) for answer in bench.answers[row.event_id]] == [replies.Queued]
+        earlier = bench.outbox.sql("SELECT offered_to FROM outbox")[0][0].partition("/")[2]
+        enqueued_at = await bench.redis.hget(bench.keys.call(row.event_id), "runId")
+        assert enqueued_at.decode() == earlier != (await bench.ledger.incarnation()).partition("/")[2]
 
 
 async def test_a_call_that_was_adopted_and_comes_back_may_have_been_sent_meanwhile(bench: Bench) -> None:

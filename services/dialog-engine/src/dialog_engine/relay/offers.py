@@ -1,8 +1,9 @@
 """To which incarnation of Redis each tool call is, or may have been, offered.
 
 A call is offered to an incarnation only when its row in the table says so. A call that was offered to one incarnation
-and is not known at the next one may have run, so it is not published there as if it were new. ENQUEUE compares the two,
-in Redis itself.
+and is not known at the next one may have run, so it is not published there as if it were new: ENQUEUE compares the two,
+in Redis itself. A server that was restarted, or that took over, gets it as one of the server before, which no worker
+starts before all have reported; other data do not get it.
 """
 
 import logging
@@ -89,11 +90,11 @@ class Offers:
         ]
 
     def send(self, row: OutboxRow) -> tuple[str, bool]:
-        """The call is sent to Redis now. Returns where it may be published, and whether nobody has sent it before."""
+        """The call is sent to Redis now. Returns where it may be published, and whether it may have been sent."""
         if row.event_id not in self._unsent:
-            return self.offered_to(row), False
+            return self.offered_to(row), True
         self._unsent.discard(row.event_id)
-        return row.offered_to or UNKNOWN_INCARNATION, True
+        return row.offered_to or UNKNOWN_INCARNATION, False
 
     def not_sent(self, row: OutboxRow) -> None:
         """A call that nobody had sent before did not reach Redis, or was refused there."""

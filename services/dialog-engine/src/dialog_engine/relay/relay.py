@@ -25,7 +25,7 @@ from dialog_engine.relay.publish_queue import PublishQueue, RelayTimes
 from dialog_engine.relay.refusals import Refusals, check_sealed, rejected
 from plugins_contract.encryption import Cipher, DecryptionError, seal_request
 from plugins_contract.keys import Keys
-from plugins_contract.ledger import NEVER_OFFERED, EngineLedger
+from plugins_contract.ledger import NEVER_OFFERED, EngineLedger, Offer
 from plugins_contract.ledger.replies import (
     AlreadyFinished,
     AlreadyQueued,
@@ -215,16 +215,15 @@ class Relay(Publisher, OutboxRelay):
                 return [*failed, *rows]
             if len(stamped) < len(rows):  # another engine owns the others
                 self._queue.look_again_for(rows, but=stamped)
-            offers = [self._offers.send(row) for row in stamped]
-            sent = [(requests[row.seq], incarnation) for row, (incarnation, _) in zip(stamped, offers, strict=True)]
-            with self._observer.publishing([request for request, _ in sent]):
-                answers = await self._ledger.enqueue_each(sent, backlog_limit=self._backlog_limit)
+            offers = [Offer(requests[row.seq], *self._offers.send(row)) for row in stamped]
+            with self._observer.publishing([offer.request for offer in offers]):
+                answers = await self._ledger.enqueue_each(offers, backlog_limit=self._backlog_limit)
             rows = []
-            for row, (_, is_new), answer in zip(stamped, offers, answers, strict=True):
-                if is_new and isinstance(answer, Exception) and was_refused(answer):
+            for row, offer, answer in zip(stamped, offers, answers, strict=True):
+                if not offer.sent and isinstance(answer, Exception) and was_refused(answer):
                     self._offers.not_sent(row)
                 match answer:
-                    case Moved() if is_new:  # nobody has it: it is offered to the incarnation that is there now
+                    case Moved() if not offer.sent:  # nobody has it: it is offered to the incarnation that is there now
                         self._offers.forget_incarnation()
                         rows.append(replace(row, offered_to=NEVER_OFFERED))
                     case RedisUnavailable():

@@ -15,6 +15,7 @@ from plugins_contract.ledger.engine import (
     SILENT_MS,
     UNKNOWN_INCARNATION,
     EngineLedger,
+    Offer,
 )
 from plugins_contract.ledger.renewals import (
     RECENT_SECONDS,
@@ -37,6 +38,7 @@ __all__ = [
     "UNKNOWN_INCARNATION",
     "Delivery",
     "EngineLedger",
+    "Offer",
     "RecentCompletions",
     "WorkerLedger",
     "complete_again",

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from redis.asyncio import Redis
@@ -22,12 +22,24 @@ NEVER_OFFERED = ""
 UNKNOWN_INCARNATION = "?"
 """The incarnation of a request that may have been offered to any."""
 _ANY = "*"
+LOST_MS = 25_000
+"""How much of its latest writes a server may have lost, with the time until the next one was there. Less than
+RECENT_SECONDS: living workers know for so long what they ended."""
 SILENT_MS = 8_000
 """A worker that has not renewed a call for longer has given it up."""
 AUDIT_BATCH = 128
 """How many calls one AUDIT may read: other clients wait for as long as a script runs."""
 AUDIT_BYTES = 1024 * 1024
 """An AUDIT stops when its replies have reached this size; another one reads the rest."""
+
+
+class Offer(NamedTuple):
+    """A request, and the incarnation of Redis that it is, or may have been, offered to."""
+
+    request: ToolCallRequested
+    incarnation: str
+    sent: bool = True
+    """False when nobody has sent it before."""
 
 
 class PoolFinder(Protocol):
@@ -74,33 +86,31 @@ class EngineLedger:
 
     async def enqueue(self, request: ToolCallRequested, *, backlog_limit: int = 0) -> replies.Enqueued:
         """Put the request on the stream, once. With `backlog_limit` set, refuse when the stream holds that many."""
-        [answer] = await self.enqueue_each([(request, _ANY)], backlog_limit=backlog_limit)
+        [answer] = await self.enqueue_each([Offer(request, _ANY)], backlog_limit=backlog_limit)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
     async def enqueue_each(
-        self, requests: Sequence[tuple[ToolCallRequested, str]], *, backlog_limit: int = 0
+        self, offers: Sequence[Offer], *, backlog_limit: int = 0
     ) -> list[replies.Enqueued | Exception]:
         """Put requests on the stream, in their order and sent in one write. Errors stand in place of answers.
 
-        Each comes with the incarnation of Redis that it was, or may have been, offered to. Where nothing is known of a
-        request, and this is another incarnation, nothing is written: it may have run.
+        Where nothing is known of a request, and this is another incarnation than it was offered to, nothing is written:
+        it may have run. But a server that has the data of the one before it, without its latest writes, takes a call
+        that was sent there: no worker starts it before all have reported (START).
         """
-        commands = [
-            self._enqueue(request, offered_to, backlog_limit, await self._route_of(request))
-            for request, offered_to in requests
-        ]
+        commands = [self._enqueue(each, backlog_limit, await self._route_of(each.request)) for each in offers]
         answers = await self._scripts.run_each(commands)
-        return [self._enqueued(request, answer) for (request, _), answer in zip(requests, answers, strict=True)]
+        return [self._enqueued(each.request, answer) for each, answer in zip(offers, answers, strict=True)]
 
     async def _route_of(self, request: ToolCallRequested) -> Route:
         if request.next_round and request.next_round.holder:
             return Route(request.next_round.holder)
         return await self._pools.route(request.server, request.event_version) if self._pools else Route("")
 
-    def _enqueue(self, request: ToolCallRequested, offered_to: str, backlog_limit: int, route: Route) -> Command:
-        event = encode_request(request)
+    def _enqueue(self, offer: Offer, backlog_limit: int, route: Route) -> Command:
+        request, event = offer.request, encode_request(offer.request)
         keys, shared = self._keys, route.session is SessionMode.SHARED
         return steps.enqueue(
             call=keys.call(request.correlation_id),
@@ -109,6 +119,7 @@ class EngineLedger:
             channel=request.response_channel,
             incarnation_key=keys.incarnation,
             session=keys.requests if shared else keys.session(owner_of(route.session, request)),
+            workers=keys.workers,
             server_name="" if shared else request.server,
             streams=keys.requests_of(OWN_POOL),
             lease_ms=SESSION_LEASE_MS,
@@ -120,7 +131,9 @@ class EngineLedger:
             event=event,
             signature=self._request_keys.sign(event, has_ledger=True),
             limit=backlog_limit,
-            offered_to=offered_to,
+            offered_to=offer.incarnation,
+            sent=int(offer.sent),
+            lost_ms=LOST_MS,
         )
 
     def _enqueued(self, request: ToolCallRequested, answer: Any) -> replies.Enqueued | Exception:

@@ -1,6 +1,6 @@
 -- ENQUEUE: create the ledger entry and put the request on the stream, once.
 -- -> {'QUEUED', entry, backlog} | {'EXISTS', entry} | {'FINISHED', reply ('': it is lost)} | {'CONFLICT'} | {'OVERLOADED', backlog}
---  | {'MOVED'}: nothing is known of it here, and this is not the incarnation that it was offered to
+--  | {'MOVED'}: nothing is known of it here, and this is neither the incarnation that it was offered to nor the server after it
 
 local known = redis.call('HMGET', call, 'state', 'hash', 'entry')
 if known[1] then
@@ -10,8 +10,16 @@ if known[1] then
   return {'EXISTS', known[3]}
 end
 
-local server = run_id()
-if offered_to ~= '*' and offered_to ~= (redis.call('HGET', incarnation_key, 'id') or '') .. '/' .. server then return {'MOVED'} end
+local data, server = redis.call('HGET', incarnation_key, 'id'), run_id()
+local enqueued_at = server
+if offered_to ~= '*' and offered_to ~= (data or '') .. '/' .. server then
+  -- The server before this one may have had it, and lost it with its latest writes. If a worker has started it there, START
+  -- finds that out, as with a call that was not lost.
+  local its_data, earlier = string.match(offered_to, '^(%x+)/(%x+)$')
+  local may_be_known = sent == 1 and its_data == data and follows(workers, server, earlier, lost_ms)
+  if not may_be_known or may_have_started(workers, common, group, class, earlier, now_ms(), server) == 'lost' then return {'MOVED'} end
+  enqueued_at = earlier
+end
 
 -- A server that keeps state: the call goes to the holder of its session.
 local fence, till, opened, holder = 0, 0, '0', nil
@@ -24,7 +32,8 @@ local backlog = redis.call('XLEN', requests)
 if backlog == 0 and redis.call('EXISTS', requests) == 0 then
   redis.call('XGROUP', 'CREATE', requests, group, '0', 'MKSTREAM')
 end
-if limit > 0 and backlog >= limit then return {'OVERLOADED', backlog} end
+-- One that may have been started is not refused: it would count as not run.
+if limit > 0 and enqueued_at == server and backlog >= limit then return {'OVERLOADED', backlog} end
 
 -- The worker that gets the first call holds the session, so that a second call does not go elsewhere.
 if server_name ~= '' and requests ~= common and requests ~= holder then
@@ -35,6 +44,6 @@ end
 local entry = redis.call('XADD', requests, '*', 'eventType', 'PluginToolCallRequested', 'correlationId', id, 'ledger', 1,
   'event', event, 'signature', signature)
 redis.call('HSET', call, 'state', 'published', 'hash', hash, 'entry', entry, 'class', class, 'mailbox', mailbox,
-  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', server, 'stream', requests)
+  'deadline', deadline, 'fence', next_fence(), 'starts', 0, 'publishedAt', now_ms(), 'runId', enqueued_at, 'stream', requests)
 keep_while_open(call, deadline)
 return {'QUEUED', entry, backlog}

@@ -123,21 +123,20 @@ def script(stub: Callable[P, None]) -> Callable[P, Command]:
 
 
 _SHARED = {
-    "audit": "loss",
-    "lose": "loss",
-    "requeue": "letters",
-    "discard": "letters",
-    **dict.fromkeys(("enqueue", "hold", "keep", "close"), "sessions"),
-    **dict.fromkeys(("report", "start", "cancel", "retire", "tidy"), "workers"),
+    **dict.fromkeys(("audit", "lose"), ("loss",)),
+    **dict.fromkeys(("requeue", "discard"), ("letters",)),
+    **dict.fromkeys(("hold", "keep", "close"), ("sessions",)),
+    **dict.fromkeys(("report", "start", "cancel", "retire", "tidy"), ("workers",)),
+    "enqueue": ("sessions", "workers"),
 }
-"""The part that some scripts share, beside the one that is common to all."""
+"""The parts that some scripts share, beside the one that is common to all."""
 
 
 @cache
 def load(name: str) -> str:
     """The text of the script `<name>.lua`, after the shared parts and the names of its keys and arguments."""
     folder = files(__package__ or __name__)
-    parts = ["common", *([_SHARED[name]] if name in _SHARED else []), name]
+    parts = ["common", *_SHARED.get(name, ()), name]
     *shared, body = ((folder / f"{part}.lua").read_text() for part in parts)
     return "".join([*shared, _HEADERS.get(name, ""), body])
 

@@ -16,9 +16,9 @@ def incarnation(*, incarnation_key: Key, id_: str) -> None:
 @script
 def enqueue(
     *,
-    call: Key, common: Key, requests: Key, channel: Key, incarnation_key: Key, session: Key,
+    call: Key, common: Key, requests: Key, channel: Key, incarnation_key: Key, session: Key, workers: Key,
     id_: str, hash_: str, class_: str, deadline: Text, mailbox: str, event: bytes, signature: str,
-    limit: int, offered_to: str, server_name: str, streams: str, lease_ms: int,
+    limit: int, offered_to: str, sent: int, lost_ms: int, server_name: str, streams: str, lease_ms: int,
 ) -> None:  # fmt: skip
     """`requests` is the stream of the pool that the call is for, or `common`, which all workers read.
 
@@ -26,7 +26,8 @@ def enqueue(
     that hold sessions begin with `streams`; `lease_ms` is the lease of one that has not renewed it.
 
     `signature` is '' for none, and `limit`, that of the backlog, 0. `offered_to` is the incarnation that it was or may
-    have been offered to, '*' for any.
+    have been offered to, '*' for any; `sent` is 0 when it certainly was not. `lost_ms` is how much of its latest writes
+    a server may have lost for the next one to take such a call.
     """
 
 

@@ -1,9 +1,10 @@
--- Which workers have reported at this server. Shared by REPORT, START, CANCEL, RETIRE and TIDY.
+-- Which workers have reported at this server. Shared by ENQUEUE, REPORT, START, CANCEL, RETIRE and TIDY.
 --
 -- The hash `workers` has a field for each worker: '<run id of the server> <first report, ms> <last report, ms>'. A worker
 -- reports at a server when it has written there what it knows of its calls: those that run, and those that it ended last.
--- '*began' is '<run id> <ms>', the first time that anybody noticed this server. '*unreported' is '<run id> <ms>': the server
--- at which a worker was removed that had not reported there, and when.
+-- '*began' is '<run id> <ms>', the first time that anybody noticed this server. '*before' is '<run id> <run id> <ms>': this
+-- server, the one before it, and how long before '*began' a worker last reported there. '*unreported' is '<run id> <ms>': the
+-- server at which a worker was removed that had not reported there, and when.
 
 local function report_of(row)
   local server, since, seen = string.match(row or '', '^(%x*) (%d+) (%d+)$')
@@ -14,8 +15,22 @@ end
 local function known_for(workers, here)
   local server, since = string.match(redis.call('HGET', workers, '*began') or '', '^(%x*) (%d+)$')
   if server == here then return now_ms() - tonumber(since) end
-  redis.call('HSET', workers, '*began', here .. ' ' .. now_ms())
+  local rows, newest = redis.call('HGETALL', workers), 0
+  for i = 2, #rows, 2 do
+    local _, _, seen = report_of(rows[i])
+    newest = math.max(newest, seen or 0)
+  end
+  redis.call('HSET', workers, '*began', here .. ' ' .. now_ms(),
+    '*before', here .. ' ' .. (server or '') .. ' ' .. math.abs(now_ms() - newest))
   return 0
+end
+
+-- Whether this server has the data of the server `earlier`, but for what was written in the last `lost_ms`. A backup that is
+-- older than that does not know which workers there were.
+local function follows(workers, here, earlier, lost_ms)
+  known_for(workers, here)
+  local server, before, ms = string.match(redis.call('HGET', workers, '*before') or '', '^(%x+) (%x+) (%d+)$')
+  return server == here and before == earlier and tonumber(ms) <= lost_ms
 end
 
 -- The consumers of the group, by name.
