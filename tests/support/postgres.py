@@ -34,6 +34,8 @@ MAINTENANCE = "postgres"
 """The database that is always there; tests get others."""
 QUIET = ("-c", "log_checkpoints=off")
 KILL_SECONDS = 10.0
+STOP_SECONDS = 60.0
+"""It writes down everything before it ends. Killed before that, it would leave processes that go on writing."""
 CONNECT_SECONDS = 5
 _WRITABLE = "-c default_transaction_read_only=off"
 _EMPTYING: tuple[LiteralString, ...] = (
@@ -87,6 +89,7 @@ class PostgresServer:
         """End it in good order; clients are disconnected."""
         if self._process is not None:
             self._process.send(signal.SIGINT)  # the fast shutdown: SIGTERM alone waits for clients
+            self._process.stop(STOP_SECONDS)
             self._process.close()
             self._process = None
 
