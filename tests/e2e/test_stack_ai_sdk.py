@@ -1,9 +1,7 @@
 """The Vercel AI SDK, unchanged from its package, in front of the whole running product."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from dialog_engine.facades.ai_sdk import AiSdkEncoder, Version
 from tests.marks import exhaustive, promise
+from tests.support.node import install, node_binary
 from tests.support.random_turns import RandomTurn, random_turns
 from tests.support.stack import Stack, running_stack
 from tests.support.ui_messages import Page
@@ -24,8 +23,6 @@ pytestmark = exhaustive("needs Node 22, the npm registry and real processes")
 
 CLIENTS = Path(__file__).parents[2] / "docs" / "clients.md"
 CLIENT = Path(__file__).with_name("ai_sdk_client.mjs")
-NEEDED = 22
-"""The oldest Node that `ai` 7 runs on."""
 APPROVING = [6, 7]
 
 Run = Callable[[str], dict[str, Any]]
@@ -39,12 +36,7 @@ def stack() -> Generator[Stack]:
 
 @pytest.fixture(scope="module")
 def node() -> str:
-    """Node. `NODE` names another binary than the one on the path."""
-    binary = os.environ.get("NODE") or shutil.which("node")
-    found = binary and subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    if not binary or int(str(found).removeprefix("v").partition(".")[0]) < NEEDED:
-        pytest.skip(f"needs Node {NEEDED}: install it, or name its binary in NODE")
-    return binary
+    return node_binary()
 
 
 @pytest.fixture(scope="module", params=[5, 6, 7])
@@ -56,14 +48,7 @@ def version(request: pytest.FixtureRequest) -> int:
 def package(version: int, pytestconfig: pytest.Config) -> Path:
     """A folder with the newest `ai` of the version, kept for the next run."""
     folder: Path = pytestconfig.cache.mkdir(f"ai-{version}")
-    if not (folder / "node_modules" / "ai").exists():
-        if shutil.which("npm") is None:
-            pytest.skip("needs npm: install it")
-        (folder / "package.json").write_text('{"private": true}')
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", f"ai@{version}"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"npm cannot fetch ai@{version}: {done.stderr[-200:]}")
+    install(folder, f"ai@{version}")
     return folder
 
 
