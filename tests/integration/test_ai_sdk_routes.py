@@ -4,12 +4,17 @@ import asyncio
 import base64
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi import Request
 
 from dialog_engine.chat.times import TurnTimes
+from dialog_engine.errors import LimitExceededError
+from dialog_engine.facades.large_bodies import place_for
+from dialog_engine.http.shares import Shares
 from dialog_engine.http.streams import StreamTimes
 from dialog_engine.identity.api_keys import add_key, revoke_key
 from dialog_engine.wiring.times import EngineTimes
@@ -102,6 +107,17 @@ async def test_an_edited_message_begins_another_branch_and_an_answer_can_be_made
 
     texts = [[each["content"] for each in asked["messages"] if each["role"] != "system"] for asked in model.asked]
     assert texts[2:] == [["Hi", "Hello", "Two"], ["Other"], ["Hi", "Hello", "One"]]
+
+
+async def test_a_body_that_other_paths_refuse_needs_a_place_of_its_subject() -> None:
+    engine: Any = SimpleNamespace(large_bodies=Shares(1, 0, "requests with large bodies"))
+    for length in (b"1000001", b""):
+        large = Request({"type": "http", "headers": [(b"content-length", length)]})
+        with pytest.raises(LimitExceededError):
+            async with place_for(large, engine, "ann"):
+                pytest.fail("there is no place")
+    async with place_for(Request({"type": "http", "headers": [(b"content-length", b"1000000")]}), engine, "ann"):
+        pass
 
 
 async def test_a_picture_of_the_user_reaches_the_model_and_is_kept_and_may_be_alone(
