@@ -245,6 +245,8 @@ async def test_no_route_shows_or_changes_what_belongs_to_another_subject(place: 
     bodies: dict[str, Any] = {"POST turns": hi, "PATCH {turn_id}": hi, "PUT leaf": leaf}
     bodies["PATCH {session_id}"] = {"tools": {"servers": ["demo"]}}
     bodies |= {"POST {tool_call_id}": {"decision": "refuse"}, "POST {question_id}": {"action": "decline"}}
+    result = {"content": "teal"}
+    bodies |= {"POST result": result, "POST tool-results": {"results": [result | {"toolCallId": "call"}]}}
     named = [(method, path) for method, path in closed(place.engine) if "{session_id}" in path or "{turn_id}" in path]
     others = [bearer(place.bob), bearer(place.provider.token()), cookie(session(place))]
     for method, path in named:

@@ -54,9 +54,9 @@ class Replica:
     def wait_for_tools(self) -> None:
         wait_until_blocking(self._offers_tools, 60, what="tools")
 
-    def begin(self, message: str, session_id: str | None = None) -> tuple[str, str]:
+    def begin(self, message: str, session_id: str | None = None, **fields: Any) -> tuple[str, str]:
         session = session_id or self.http.post("/v1/sessions").json()["sessionId"]
-        answer = self.http.post(f"/v1/sessions/{session}/turns", json={"message": message})
+        answer = self.http.post(f"/v1/sessions/{session}/turns", json={"message": message, **fields})
         assert answer.status_code == 202, answer.text
         return session, answer.json()["turnId"]
 

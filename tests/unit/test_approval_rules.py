@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dialog_engine.errors import ApprovalExpiredError, ApprovalStaleError, ArgumentsRefusedError, ToolChangedError
-from dialog_engine.model import ApprovalStatus, ToolStatus
+from dialog_engine.model import ApprovalStatus, ToolCall, ToolStatus
 from dialog_engine.tool_calls.approvals.rules import (
     AnswerCall,
     AskAgain,
@@ -19,7 +19,7 @@ from dialog_engine.tool_calls.approvals.rules import (
 )
 from dialog_engine.tool_calls.results.steps import status_of
 from dialog_engine.tool_calls.results.texts import for_model
-from dialog_engine.tool_calls.values import Approve, Decision, Given, Question, Refuse
+from dialog_engine.tool_calls.values import Approve, Asked, Decision, Given, Question, Refuse
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import ExecutionClass
@@ -138,9 +138,13 @@ def test_a_refusal_needs_neither_hash_nor_tool_and_its_reason_reaches_the_model(
     assert "not on a Friday" in said
 
 
-def test_a_call_that_was_stopped_while_it_waited_is_cancelled_and_was_not_run() -> None:
-    assert status_of(stopped()) is ToolStatus.CANCELLED
-    assert "not run" in for_model(stopped())
+def test_a_call_that_was_stopped_while_it_waited_was_not_run_unless_its_client_runs_it() -> None:
+    call = ToolCall("call_1", "id", "files__delete", "{}")
+    never_run = stopped(Asked(call, QUESTION))
+    assert status_of(never_run) is ToolStatus.CANCELLED
+    assert "not run" in for_model(never_run)
+    of_client = stopped(Asked(call, msgspec.structs.replace(QUESTION, by_client=True)))
+    assert status_of(of_client) is ToolStatus.UNKNOWN, "its client may have run it"
 
 
 EDITED = Decision(status=ApprovalStatus.EDITED, at=1, arguments={"x": 1})

@@ -11,7 +11,7 @@ import pytest
 from dialog_engine.context import tokens_of_tool
 from dialog_engine.model import AssistantMessage, Message, ToolCall, ToolMessage, Turn, UserMessage
 from dialog_engine.tool_calls.exposure import gateway, search
-from dialog_engine.tool_calls.exposure.exposure import MAX_TOOLS, Exposure, ExposureMode, found
+from dialog_engine.tool_calls.exposure.exposure import MAX_TOOLS, Exposure, ExposureMode, Room, found
 from dialog_engine.tool_calls.exposure.search import Ranking, words
 from dialog_engine.tool_calls.local_tools import local_entry
 from dialog_engine.tool_calls.pipeline import TurnContext
@@ -77,8 +77,8 @@ def test_auto_offers_no_more_tools_than_providers_accept() -> None:
     said = [searched(*names(many[:60])), searched(*names(many[60:]))]
 
     assert [Exposure(AUTO).in_force(c).mode for c in (many[1:], many)] == [DIRECT, SEARCH]
-    assert len(found(many, said, 1_000_000)) == MAX_TOOLS
-    assert many[-1] in found(many, said, 1_000_000)
+    assert len(found(many, said, Room(1_000_000))) == MAX_TOOLS
+    assert many[-1] in found(many, said, Room(1_000_000))
     assert Exposure(DIRECT).in_force(many).offered == many
 
 
@@ -127,7 +127,7 @@ def test_found_tools_are_offered_behind_the_others_and_read_result_from_the_firs
     ],
 )
 def test_what_counts_as_found(messages: list[Message], offered: list[str]) -> None:
-    assert names(found(CATALOG, messages, 10_000)) == offered
+    assert names(found(CATALOG, messages, Room(10_000))) == offered
 
 
 def test_tools_beyond_the_budget_give_way_to_those_mentioned_last() -> None:
@@ -135,17 +135,17 @@ def test_tools_beyond_the_budget_give_way_to_those_mentioned_last() -> None:
     again = [*said, called("mail__send_message")]
     room = sum(map(tokens_of_tool, (CATALOG[0], CATALOG[4])))
 
-    assert names(found(CATALOG, said, room)) == names([CATALOG[3], CATALOG[4]])
-    assert names(found(CATALOG, again, room)) == names([CATALOG[0], CATALOG[4]])
-    assert names(found(CATALOG, again, 1)) == names([CATALOG[0]])
+    assert names(found(CATALOG, said, Room(room))) == names([CATALOG[3], CATALOG[4]])
+    assert names(found(CATALOG, again, Room(room))) == names([CATALOG[0], CATALOG[4]])
+    assert names(found(CATALOG, again, Room(1))) == names([CATALOG[0]])
 
 
 def test_the_best_matches_of_a_search_are_kept() -> None:
     said = [searched(*names(CATALOG))]
     room = sum(map(tokens_of_tool, CATALOG[:2]))
 
-    assert names(found(CATALOG, said, room)) == names(CATALOG[:2])
-    assert names(found(CATALOG, said, 1)) == names(CATALOG[:1])
+    assert names(found(CATALOG, said, Room(room))) == names(CATALOG[:2])
+    assert names(found(CATALOG, said, Room(1))) == names(CATALOG[:1])
 
 
 # --- Search ---------------------------------------------------------------------------------------------------------

@@ -478,8 +478,8 @@ plugins_mcp: mcp.fields mcp.known_servers mcp.servers_file mcp.spec mcp.transpor
     operators.arguments operators.servers operators.tools
 """,
     "texts that their limits keep short: a head of 32 KiB, a token, a name": """
-dialog_engine: http.operators http.turns tool_calls.questions.rules identity.authenticator identity.principal
-    http.responses identity.provider identity.tokens
+dialog_engine: http.operators http.requests tool_calls.client_tools tool_calls.questions.rules identity.authenticator
+    identity.principal http.responses identity.provider identity.tokens
 callstream_runtime: http_connection
 plugins_contract: questions reads
 """,

@@ -7,14 +7,14 @@ import msgspec
 
 from dialog_engine.model import ApprovalStatus, AssistantMessage, Done, DoneReason, ToolCall, Turn, Usage
 from dialog_engine.tool_calls.approvals.rules import question_for, stopped
-from dialog_engine.tool_calls.ports import MakeRequest
-from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question
+from dialog_engine.tool_calls.ports import ClientResult, MakeRequest
+from dialog_engine.tool_calls.values import ApprovalState, Asked, Decision, Question, WholeResult
 from plugins_contract.catalog import ApprovalPolicy
 from plugins_contract.messages import EVENT_TYPE, new_id
 from tests.marks import promise
 from tests.support.beginnings import begin
 from tests.support.engine_stores import EngineStore, mailbox_of
-from tests.support.fakes.worker import FakeWorker, failed, tool
+from tests.support.fakes.worker import FakeWorker, failed, succeeded, tool
 
 TOOL = tool("a__b", approval=ApprovalPolicy.ALWAYS)
 APPROVED = Decision(status=ApprovalStatus.APPROVED, at=5)
@@ -36,6 +36,22 @@ async def waiting(storage: EngineStore, calls: int = 1) -> tuple[Turn, list[Aske
     message = AssistantMessage("", tuple(each.call for each in asked))
     await storage.calls.add_round(turn, message, [], {}, questions)
     return turn, asked
+
+
+async def of_client(storage: EngineStore, calls: int = 1) -> tuple[Turn, list[Asked]]:
+    """A turn whose calls wait for its client."""
+    turn = await begin(storage.turns, "ada", None, "Hello!")
+    put = question_for(TOOL, {}, 0, 60_000, by_client=True)
+    asked = [Asked(ToolCall(f"call_{n}", new_id(), "a__b", "{}"), put) for n in range(calls)]
+    message = AssistantMessage("", tuple(each.call for each in asked))
+    questions = {each.call.correlation_id: put for each in asked}
+    await storage.calls.add_round(turn, message, [], {}, questions)
+    return turn, asked
+
+
+def given(asked: Asked, text: str = "teal") -> ClientResult:
+    decision = Decision(status=ApprovalStatus.ANSWERED, at=5, digest=text)
+    return ClientResult(asked, decision, succeeded(text), WholeResult(text))
 
 
 def request(asked: Asked) -> MakeRequest:
@@ -117,12 +133,12 @@ async def test_after_closing_nothing_can_be_approved(storage: EngineStore) -> No
     turn, asked = await waiting(storage, 2)
     await storage.approvals.decide(turn.turn_id, asked[0], APPROVED, request(asked[0]), None)
 
-    assert [*await storage.approvals.close(turn, lambda _: stopped())] == [(asked[1], stopped())]
+    assert [*await storage.approvals.close(turn, stopped)] == [(asked[1], stopped(asked[1]))]
 
     assert not await storage.approvals.decide(turn.turn_id, asked[1], APPROVED, request(asked[1]), None)
     assert [each.call for each in (await storage.archive.open_calls(turn)).requested] == [asked[0].call]
     assert await enqueued(storage) == [asked[0].call.correlation_id]
-    assert [*await storage.approvals.close(turn, lambda _: stopped())] == []
+    assert [*await storage.approvals.close(turn, stopped)] == []
 
 
 @promise("any engine takes a decision on the turn of any other, also while Redis is away")
@@ -157,3 +173,42 @@ async def test_the_model_sees_edited_arguments_in_later_turns_too(storage: Engin
     assert isinstance(said, AssistantMessage)
     assert said.tool_calls[0].arguments == '{"x": 1}'
     assert '{"x":9}' in result.content
+
+
+@promise("the results of several calls of a client are taken together, or none of them")
+async def test_results_of_a_client_commit_together_or_not_at_all(storage: EngineStore) -> None:
+    turn, [first, second] = await of_client(storage, 2)
+    assert await storage.approvals.answer(turn.turn_id, [given(first)])
+    assert await storage.approvals.answer(turn.turn_id, [given(second), given(first, "red")]) is None
+
+    states = await storage.approvals.states([first.call.correlation_id, second.call.correlation_id])
+    assert {each.correlation_id: each.outcome for each in states} == {
+        first.call.correlation_id: succeeded("teal"),
+        second.call.correlation_id: None,
+    }
+    whole = await storage.archive.whole("ada", turn.turn_id, first.call.correlation_id)
+    assert whole == WholeResult("teal")
+    assert await enqueued(storage) == [], "nothing of it is published"
+
+
+@promise("the result of a client's tool is taken once, at any engine, and goes on with the turn")
+async def test_of_two_results_of_a_client_at_once_one_is_taken_and_gets_the_parked_turn(storage: EngineStore) -> None:
+    turn, [asked] = await of_client(storage)
+    assert await storage.parked.park(turn, {asked.call.correlation_id: asked.question.hash}, None)
+    done = await asyncio.gather(
+        *(storage.approvals.answer(turn.turn_id, [given(asked, text)]) for text in ("teal", "red"))
+    )
+    [committed] = [each for each in done if each]
+    assert committed.taken is not None
+    assert committed.taken.epoch == 2
+    [state] = await storage.approvals.states([asked.call.correlation_id])
+    assert state.decision is not None
+    assert state.outcome == succeeded(state.decision.digest)
+
+
+async def test_a_result_for_a_turn_that_has_ended_is_not_taken(storage: EngineStore) -> None:
+    turn, [asked] = await of_client(storage)
+    [(_, outcome)] = await storage.approvals.close(turn, stopped)
+    assert (outcome.state, await storage.approvals.answer(turn.turn_id, [given(asked)])) == ("unknown", None)
+    [call] = await storage.archive.made_calls("ada", turn.turn_id, 9)
+    assert call.execution_class == "client", "it may have taken effect"

@@ -305,6 +305,42 @@ class ArgumentsRefusedError(ApprovalError):
         self.message = message
 
 
+class ClientToolError(EngineError):
+    """A tool that a request brings cannot be offered. `number` is its place, and `field` what is wrong of it."""
+
+    code = "CLIENT_TOOL_REFUSED"
+
+    def __init__(self, number: int | None, field: str, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+        self.field = field
+
+
+class ClientToolsNotNowError(EngineError):
+    """An engine of an earlier release lives, which would not wait for the results of a client."""
+
+    code = "CLIENT_TOOLS_NOT_NOW"
+
+    def __init__(self) -> None:
+        super().__init__("tools of clients cannot be offered while engines are being updated: try again later")
+
+
+class ClientCallNotFoundError(EngineError):
+    """The turn has no such call, or the call is not one of a client's tool."""
+
+    code = "CLIENT_CALL_NOT_FOUND"
+
+
+class ClientCallAnsweredError(EngineError):
+    """The call has another result, or waits for none any more. `stands` says so in JSON."""
+
+    code = "CLIENT_CALL_ANSWERED"
+
+    def __init__(self, message: str, stands: Mapping[str, object]) -> None:
+        super().__init__(message)
+        self.stands = stands
+
+
 class StorageUnavailableError(EngineError):
     """Nothing can be committed now (disk full, database away). Nothing was accepted, unless the text says otherwise."""
 

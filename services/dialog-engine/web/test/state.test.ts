@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { needsApproval, visible } from "../src/core/calls";
 import { backOff } from "../src/core/follow";
 import { initial, reduce } from "../src/core/state";
-import { toolLabel } from "../src/core/status";
+import { delayReason, statusLine, toolLabel, waitsForYou } from "../src/core/status";
 import type { Action, Call, State } from "../src/core/types";
 
 const ATTACHED: Action = { type: "attached", turnId: "t1" };
@@ -25,6 +25,16 @@ test("events of a later epoch come after those of an earlier one", () => {
   const [early, late] = [event("1-900", "text", { delta: "a" }), event("2-1", "text", { delta: "b" })];
   assert.deepEqual(texts(after(ATTACHED, early, late)), ["ab"]);
   assert.deepEqual(texts(after(ATTACHED, late, early)), ["b"]);
+});
+
+test("a call of the program that asked is said to wait for it, and another message may take its place", () => {
+  const step = { type: "tool", correlationId: "c", toolName: "pick_colour", server: "client", waitsFor: "client" };
+  const waits = after(ATTACHED, event("1-1", "control", { ...step, status: "pending", arguments: {} }));
+  assert.equal(statusLine(waits), "Waiting for the program that asked…");
+  assert.deepEqual(calls(waits).map(delayReason), ["The call waits for the program that asked, which runs this tool."]);
+  assert.ok(waitsForYou(waits));
+  const ended = after(ATTACHED, event("1-1", "control", { ...step, status: "succeeded", waitsFor: undefined }));
+  assert.ok(!waitsForYou(ended));
 });
 
 test("a reset removes unfinished text, and later events continue", () => {

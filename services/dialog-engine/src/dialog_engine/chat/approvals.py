@@ -76,7 +76,7 @@ class Approvals:
 
 def _named(call_id: str, calls: Sequence[CallRecord]) -> CallRecord:
     """The call with that id: of several, the one that waits for approval; otherwise the last one."""
-    if not calls:
+    if not calls or calls[0].by_client:
         raise ApprovalNotFoundError(f"no call {call_id} of this turn needs approval")
     if len(calls) > 1 and all(each.waits for each in calls) and calls[0].call.correlation_id != call_id:
         raise AmbiguousCallError(f"several calls have the id {call_id}: use the correlationId of the one you mean")

@@ -47,6 +47,8 @@ class SessionRecord:
     """What its messages choose that choose no tools themselves."""
     awaits_answer: bool = False
     """Whether a call of the running turn waits for an answer to a question of its server."""
+    awaits_client: bool = False
+    """Whether a call of the running turn waits for the client that runs its tool."""
 
     @property
     def place(self) -> SessionPlace:
@@ -56,7 +58,8 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A tool call and its outcome; None while it is open. `approval` is set when it needed one. `title` is what the
+    """A tool call and its outcome; None while it is open. `approval` is set when it needed one, or when the client runs
+    it (`by_client`). `title` is what the
     server called the tool when the call was made."""
 
     call: ToolCall
@@ -69,8 +72,13 @@ class CallRecord:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for approval."""
+        """Whether it waits for approval, or for the client that runs it."""
         return self.outcome is None and self.approval is not None and self.approval.decision is None
+
+    @property
+    def by_client(self) -> bool:
+        """Whether the client runs it."""
+        return self.approval is not None and self.approval.question.by_client
 
     @property
     def open_questions(self) -> int:
@@ -241,7 +249,8 @@ class Archive(Protocol):
 
     async def asked(self, turn_id: str, call_id: str) -> Sequence[CallRecord]:
         """The calls of such a turn that have this id, the correlation id or the provider's, and need or needed
-        approval. Two at most: the one with this correlation id, then those that wait, then the newest."""
+        approval, or are the client's. Two at most: the one with this correlation id, then those that wait, then the
+        newest."""
         ...
 
     async def outcome(self, subject: str, turn_id: str, correlation_id: str) -> ToolOutcome | None:

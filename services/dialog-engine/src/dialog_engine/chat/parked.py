@@ -53,7 +53,8 @@ class Declined:
         steps = Steps(turn, turn.rounds, servers)
         found: list[TurnEvent] = []
         for each, outcome in self.refused:
-            found += [steps.decided(each.call, decision), steps.finished(each.call, outcome)]
+            found += [] if each.question.by_client else [steps.decided(each.call, decision)]
+            found += [steps.finished(each.call, outcome)]
         for each, outcome in self.rounds:
             found += [*each.steps(turn.rounds), steps.finished(each.call, outcome)]
         return found
@@ -202,8 +203,9 @@ class ParkedTurns:
         declined = await self._store.decline(sender, text, decision, answer, request=request)
         if declined is None:
             return False
-        for _ in declined.refused:
-            self._note(decision.status)
+        for asked, _ in declined.refused:
+            if not asked.question.by_client:
+                self._note(decision.status)
         self._questions.note_ends(declined.rounds, answer)
         if declined.taken:
             self.resume(declined.taken, declined.events(declined.taken, decision), stopped=True)
@@ -217,6 +219,9 @@ def _named(turn_id: str, open_for: Asked | AskedRound) -> list[dict[str, str]]:
     """What a call asks its user, and where to answer."""
     call = open_for.call
     ids = {"toolCallId": call.tool_call_id, "correlationId": call.correlation_id, "toolName": call.tool_name}
+    if isinstance(open_for, Asked) and open_for.question.by_client:
+        url = f"/v1/turns/{turn_id}/tool-calls/{call.correlation_id}/result"
+        return [{"kind": "clientTool", **ids, "answerUrl": url}]
     if isinstance(open_for, Asked):
         return [{"kind": "approval", **ids, "answerUrl": f"/v1/turns/{turn_id}/approvals/{call.correlation_id}"}]
     places = range(1, 1 + len(open_for.asking.asked.questions))

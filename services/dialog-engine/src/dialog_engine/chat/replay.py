@@ -22,7 +22,14 @@ from dialog_engine.model import (
     TurnStarted,
     WaitingForUser,
 )
-from dialog_engine.tool_calls.results.steps import Steps, named_details, outcome_details, shown_arguments, status_of
+from dialog_engine.tool_calls.results.steps import (
+    Steps,
+    client_details,
+    named_details,
+    outcome_details,
+    shown_arguments,
+    status_of,
+)
 from dialog_engine.tool_calls.values import Approval, Asked
 
 
@@ -65,17 +72,20 @@ def replay_parked(record: TurnRecord, messages: Sequence[MessageRecord]) -> list
     """Every event of a turn that is parked."""
     calls = [call for message in messages for call in message.calls if call.waits or call.open_questions]
     waits, questions = sum(call.waits for call in calls), sum(call.open_questions for call in calls)
+    by_client = sum(call.by_client for call in calls)
     started = TurnStarted(record.turn_id, record.session_id)
-    waiting = WaitingForUser(waits, questions, tuple(each.call.correlation_id for each in calls))
+    waiting = WaitingForUser(waits - by_client, questions, tuple(each.call.correlation_id for each in calls), by_client)
     return [started, *replay(record.turn_id, messages), waiting]
 
 
 def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep | ApprovalStep | QuestionStep]:
-    call, approval = record.call, record.approval
+    call, approval = record.call, None if record.by_client else record.approval
     edited = approval.edited if approval else None
     details: dict[str, Any] = {"arguments": shown_arguments(call) if edited is None else edited}
     if record.title:
         details["title"] = record.title
+    if record.by_client and record.approval and record.waits:
+        details |= client_details(record.approval.question)
     pending = ToolStep(ToolStatus.PENDING, call, record.server, round_number, details)
     asked: list[ToolStep | ApprovalStep | QuestionStep] = (
         [] if approval is None else [pending, _approval_step(turn_id, record, approval, round_number)]
@@ -89,7 +99,7 @@ def _steps(turn_id: str, record: CallRecord, round_number: int) -> list[ToolStep
     return [*asked, ToolStep(status_of(record.outcome), call, record.server, round_number, details)]
 
 
-def _approval_step(turn_id: str, record: CallRecord, approval: Approval, round_number: int) -> ApprovalStep:
+def _approval_step(turn_id: str, record: CallRecord, approval: Approval, round_number: int) -> ApprovalStep | ToolStep:
     steps = Steps(Turn(turn_id, "", ""), round_number, {record.call.correlation_id: record.server})
     if approval.decision is None:
         return steps.asked(Asked(record.call, approval.question))

@@ -36,6 +36,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    WaitsFor,
     Withdrawn,
 )
 from dialog_engine.sideband import SideBand, TextBuffer
@@ -70,8 +71,9 @@ class Draft:
     """Why the model stopped."""
     answered_by: AnsweredBy | None = None
     """The model that answered last, and what it was not sent."""
-    asked: dict[str, ApprovalStep] = field(default_factory=dict[str, ApprovalStep])
-    """The approvals that were asked for and not decided in the events so far, by correlation id."""
+    asked: dict[str, ApprovalStep | ToolStep] = field(default_factory=dict[str, ApprovalStep | ToolStep])
+    """The approvals that were asked for and not decided in the events so far, and the calls that the client has not
+    answered, by correlation id."""
 
     @classmethod
     def of(cls, turn: Turn) -> "Draft":
@@ -91,8 +93,12 @@ class Draft:
             case MessageFinished(message=message):
                 self.text, self.reasoning = TextBuffer(), TextBuffer()
                 self.calls += len(message.tool_calls)
-            case ToolStep(round=number):
+            case ToolStep(status, call, round=number, details=details):
                 self.round = number
+                if details.get("waitsFor") == WaitsFor.CLIENT:
+                    self.asked[call.correlation_id] = event
+                elif status.final:
+                    self.asked.pop(call.correlation_id, None)
             case ApprovalStep(status=ApprovalStatus.ASKED, call=call):
                 self.asked[call.correlation_id] = event
             case ApprovalStep(call=call):
@@ -221,9 +227,10 @@ class ChatService:
 
     async def _cancelled_calls(self, turn: Turn, draft: Draft, emit: Emit, failure: TurnFailed | None) -> None:
         why = failure.message if failure else STOPPED
-        never_run = stopped(why)
         # First: from here on no call can be approved, so no more calls are opened.
-        unapproved = await self._approvals.close(turn, lambda call: timed(never_run, call.correlation_id))
+        unapproved = await self._approvals.close(
+            turn, lambda asked: timed(stopped(asked, why), asked.call.correlation_id)
+        )
         unanswered = await self._rounds.questions.close(turn, why)
         open_calls = (await self._history.open_calls(turn)).requested
         await self._late_decisions(turn, draft, emit, {each.call.correlation_id for each, _ in unapproved})
@@ -248,7 +255,7 @@ class ChatService:
         for state in await self._approvals.states([*asked]) if asked else ():
             step = asked[state.correlation_id]
             steps = Steps(turn, step.round, {state.correlation_id: step.server})
-            if state.decision is not None:
+            if state.decision is not None and not state.question.by_client:
                 emit(steps.decided(step.call, state.decision))
             if state.outcome is not None:
                 emit(steps.finished(step.call, state.outcome))

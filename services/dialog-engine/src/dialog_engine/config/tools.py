@@ -66,3 +66,9 @@ class ToolSettings(Subject):
     question_timeout_seconds: float = Field(
         86_400, gt=0, le=30 * 86_400, description="How long a question of an MCP server waits for a person's answer."
     )
+    client_tool_timeout_seconds: float = Field(
+        86_400,
+        gt=0,
+        le=30 * 86_400,
+        description="How long a call of a tool that a request has brought waits for the client's result.",
+    )

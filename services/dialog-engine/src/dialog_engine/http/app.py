@@ -21,6 +21,7 @@ from callstream_runtime.http_connection import UNSENT_BYTES, connections_within
 from dialog_engine.http import (
     about,
     calls,
+    client_calls,
     described,
     health,
     me,
@@ -135,7 +136,7 @@ def create_app(
 def api() -> APIRouter:
     """The routes of every application: the same objects, since FastAPI needs 40 ms to build them (`build_routes`)."""
     api = APIRouter(responses=described.EVERYWHERE)
-    for part in (turns, waiting, calls, questions, sessions, session_events, me, about, resources):
+    for part in (turns, waiting, calls, client_calls, questions, sessions, session_events, me, about, resources):
         api.include_router(part.router, dependencies=[Depends(within_limits), Depends(known_parameters)])
     for part in (health, operators, results):
         api.include_router(part.router, dependencies=[Depends(known_parameters)])

@@ -109,7 +109,7 @@ def _brought_with(message: MessageRecord) -> dict[str, Any]:
     """What came with the message beside its text, without images."""
     brought = message.brought
     said = [{"role": each.role, "content": each.content, "calls": each.calls} for each in brought.said]
-    parts = {"instructions": brought.instructions, "before": said}
+    parts = {"instructions": brought.instructions, "before": said, "clientTools": brought.tools}
     return {name: part for name, part in parts.items() if part}
 
 

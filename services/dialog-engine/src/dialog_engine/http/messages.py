@@ -8,8 +8,10 @@ from pydantic.alias_generators import to_camel
 
 from dialog_engine.chat.archive import Asked
 from dialog_engine.http.bodies import Body, Text, ToolsRequest, UnicodeText, check_length, unicode_text
+from dialog_engine.http.client_calls import ClientToolRequest
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.services import Services
+from dialog_engine.tool_calls.client_tools import MAX_TOOLS
 
 
 class TurnRequest(Body):
@@ -58,6 +60,13 @@ class TurnRequest(Body):
     )
     tool_mode: (
         Annotated[UnicodeText, Field(description="How the model calls tools: one of `toolModes` from there.")] | None
+    ) = None
+    client_tools: (
+        Annotated[
+            list[ClientToolRequest],
+            Field(max_length=MAX_TOOLS, description="Tools that the client runs: the turn waits for their results."),
+        ]
+        | None
     ) = None
     tools: (
         Annotated[ToolsRequest, Field(description="The tools that may be used, instead of those of the session.")]

@@ -24,7 +24,11 @@ from dialog_engine.errors import (
     ApprovalNotFoundError,
     ApprovalStaleError,
     ArgumentsRefusedError,
+    ClientCallAnsweredError,
+    ClientCallNotFoundError,
     ClientMessageReusedError,
+    ClientToolError,
+    ClientToolsNotNowError,
     CredentialRevokedError,
     EngineError,
     ForbiddenError,
@@ -79,6 +83,10 @@ _STATUS: dict[type[EngineError], HTTPStatus] = {
     QuestionNotFoundError: HTTPStatus.NOT_FOUND,
     QuestionAnsweredError: HTTPStatus.CONFLICT,
     AnswerRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ClientToolError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ClientToolsNotNowError: HTTPStatus.SERVICE_UNAVAILABLE,
+    ClientCallNotFoundError: HTTPStatus.NOT_FOUND,
+    ClientCallAnsweredError: HTTPStatus.CONFLICT,
 }
 
 
@@ -224,8 +232,15 @@ def _extra(error: EngineError) -> dict[str, Any] | None:
             return {"errors": [{"field": "Idempotency-Key", "message": str(error)}]}
         case AnswerRefusedError(problems=problems):
             return {"errors": [{"field": f"content.{name}", "message": why} for name, why in problems.items()]}
-        case ApprovalDecidedError(stands=stands) | QuestionAnsweredError(stands=stands):
+        case (
+            ApprovalDecidedError(stands=stands)
+            | QuestionAnsweredError(stands=stands)
+            | ClientCallAnsweredError(stands=stands)
+        ):
             return dict(stands)
+        case ClientToolError(number=number, field=field):
+            parts = ["clientTools", *(() if number is None else (str(number),)), *([field] if field else [])]
+            return {"errors": [{"field": ".".join(parts), "message": str(error)}]}
         case UnauthenticatedError(signs_in=signs_in):
             errors = [{"field": "Authorization", "message": str(error)}]
             return {"errors": errors} | ({"signIn": "/sign-in"} if signs_in else {})

@@ -1,5 +1,6 @@
 """What holds for every request: ASGI middleware, and the dependencies that routes are given."""
 
+import re
 from collections.abc import AsyncGenerator, Awaitable, Collection, Iterator, Mapping
 from http import HTTPStatus
 from types import MappingProxyType
@@ -196,6 +197,15 @@ async def current_subject(request: Request) -> str:
 
 Sender = Annotated[Principal, Depends(current_principal)]
 Subject = Annotated[str, Depends(current_subject)]
+
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def traceparent(request: Request) -> str | None:
+    """The caller's trace (W3C Trace Context), if the header is well-formed."""
+    value = request.headers.get("traceparent", "")
+    return value if _TRACEPARENT.fullmatch(value) else None
 
 
 async def large_answer(engine: Engine, subject: Subject, request: Request) -> AsyncGenerator[None]:

@@ -10,6 +10,7 @@ from dialog_engine.calls.reads import Reads
 from dialog_engine.chat.approvals import Approvals
 from dialog_engine.chat.archive import Archive, Sessions
 from dialog_engine.chat.audit import AuditLog
+from dialog_engine.chat.client_calls import ClientCalls
 from dialog_engine.chat.events import Readers, TurnFrames
 from dialog_engine.chat.parked import ParkedTurns
 from dialog_engine.chat.questions import Questions
@@ -132,6 +133,7 @@ class Services:
     parked: ParkedTurns
     sessions: Sessions
     pending_approvals: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
+    pending_client_calls: Callable[[str, int], Awaitable[Sequence[PendingApproval]]]
     feed: SessionFeed
     archive: Archive
     requests: SentRequests
@@ -139,6 +141,9 @@ class Services:
     audit: AuditLog
     consumption: Consumption
     approvals: Approvals
+    client_calls: ClientCalls
+    client_tools: Callable[[], bool]
+    """Whether requests may bring tools now: no engine of an earlier release lives."""
     pending_questions: Callable[[str, int], Awaitable[Sequence[FoundRound]]]
     questions: Questions
     frames: TurnFrames

@@ -83,24 +83,35 @@ def waiting(message: WaitingMessage) -> dict[str, Any]:
     }
 
 
+def _asked(waits: PendingApproval) -> dict[str, Any]:
+    return {
+        "sessionId": waits.session_id,
+        "turnId": waits.turn_id,
+        "toolCallId": waits.asked.call.tool_call_id,
+        "correlationId": waits.asked.call.correlation_id,
+        "toolName": waits.asked.call.tool_name,
+        "server": waits.asked.question.server,
+    }
+
+
+def _client_call(waits: PendingApproval) -> dict[str, Any]:
+    question, correlation_id = waits.asked.question, waits.asked.call.correlation_id
+    answer_url = f"/v1/turns/{waits.turn_id}/tool-calls/{correlation_id}/result"
+    of_call = {"arguments": question.arguments, "expiresAt": rfc3339(question.expires_at), "answerUrl": answer_url}
+    return _asked(waits) | of_call
+
+
 def pending(
-    approvals: Sequence[PendingApproval], messages: Sequence[WaitingMessage], questions: Sequence[FoundRound]
+    approvals: Sequence[PendingApproval],
+    messages: Sequence[WaitingMessage],
+    questions: Sequence[FoundRound],
+    client_calls: Sequence[PendingApproval],
 ) -> dict[str, Any]:
     """What waits for a subject. Of a long message only the beginning is shown."""
     shown = [waiting(each) for each in messages]
     return {
-        "approvals": [
-            {
-                "sessionId": each.session_id,
-                "turnId": each.turn_id,
-                "toolCallId": each.asked.call.tool_call_id,
-                "correlationId": each.asked.call.correlation_id,
-                "toolName": each.asked.call.tool_name,
-                "server": each.asked.question.server,
-                **question_details(each.asked.question),
-            }
-            for each in approvals
-        ],
+        "approvals": [_asked(each) | question_details(each.asked.question) for each in approvals],
+        "clientCalls": [_client_call(each) for each in client_calls],
         "questions": [
             {
                 "sessionId": found.session_id,

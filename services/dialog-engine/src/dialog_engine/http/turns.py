@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -18,17 +17,17 @@ from dialog_engine.chat.waiting_messages import WAITING, WaitingMessage
 from dialog_engine.errors import SentBeforeError, TurnNotFoundError, TurnRunningError, TurnStartedError
 from dialog_engine.http import described, plain, sse, turn_views, waiting
 from dialog_engine.http.bodies import WhenLeft
+from dialog_engine.http.client_calls import with_tools
 from dialog_engine.http.messages import ChatRequest, TurnRequest, asked
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Starting
-from dialog_engine.http.requests import Engine, Sender, Subject, wants_document
+from dialog_engine.http.requests import Engine, Sender, Subject, traceparent, wants_document
 from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.http.sse import EventStream
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Brought, Choice, Leaving, Turn
 
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 CANCEL_SECONDS = 10.0
 """How long a cancel request waits for the end of its turn, which cannot be stored while the database is away."""
 
@@ -227,7 +226,7 @@ async def sent_turn(
     """Start the turn and count it, or let its message wait; the turn of the request before if this one repeats it.
 
     Raises:
-        ProblemError: from `asked`, or the choice is not allowed.
+        ProblemError, EngineError: from `asked` and `with_tools`, or the choice is not allowed.
         EngineError: from RunningTurns.start; LimitExceededError; TurnNotFoundError: the turn of a message that was sent
             before is deleted.
     """
@@ -236,13 +235,14 @@ async def sent_turn(
     choice = engine.choices.made(body.model, body.tool_mode) if is_chosen else Choice()
     if body.tools is not None:
         choice = replace(choice, tools=body.tools.choice())
+    brought = with_tools(body.client_tools or (), brought, engine, sender, choice.tools)
 
     async def start() -> Turn:
         return await engine.turns.start(
             sender.subject,
             session_id,
             question.text,
-            _traceparent(request),
+            traceparent(request),
             queue=body.on_busy == "queue",
             decline=engine.parked.decline if body.on_open_question == "decline" else None,
             parent=question.parent_turn_id,
@@ -269,12 +269,6 @@ async def sent_turn(
         return SentTurn(error.turn_id, error.session_id, record.status, before=True)
     about_turn(request, turn.turn_id, turn.session_id)
     return SentTurn(turn.turn_id, turn.session_id, WAITING if turn.waits else plain.RUNNING)
-
-
-def _traceparent(request: Request) -> str | None:
-    """The caller's trace (W3C Trace Context), if the header is well-formed."""
-    value = request.headers.get("traceparent", "")
-    return value if _TRACEPARENT.fullmatch(value) else None
 
 
 def _cursor(field: str, text: str | None) -> Cursor | None:

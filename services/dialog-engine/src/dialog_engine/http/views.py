@@ -11,19 +11,14 @@ from typing import Any
 from fastapi import Response
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
-from dialog_engine.chat.archive import (
-    CallRecord,
-    MessageRecord,
-    SessionPlace,
-    SessionRecord,
-    Transcript,
-)
+from dialog_engine.chat.archive import CallRecord, MessageRecord, SessionPlace, SessionRecord, Transcript
 from dialog_engine.http import turn_views
 from dialog_engine.model import ApprovalStatus, MediaOfUser, ToolStatus
 from dialog_engine.personal_data.service import Left
 from dialog_engine.tool_calls.exposure.exposure import Exposure
 from dialog_engine.tool_calls.ports import ServerView
 from dialog_engine.tool_calls.results.steps import (
+    client_details,
     decision_details,
     named_details,
     outcome_details,
@@ -104,6 +99,7 @@ def session(record: SessionRecord) -> dict[str, Any]:
         "leafTurnId": record.leaf_turn_id,
         "awaitsApproval": record.awaits_approval,
         "awaitsAnswer": record.awaits_answer,
+        "awaitsClient": record.awaits_client,
         "revision": record.revision,
         "waiting": record.waiting,
         "held": record.held or None,
@@ -291,7 +287,8 @@ def _call(turn_id: str, record: CallRecord) -> dict[str, Any]:
     if record.title:
         data["title"] = record.title
     if record.approval is not None:
-        data |= approval(record.approval)
+        of_client = client_details(record.approval.question) if record.waits else {}
+        data |= of_client if record.by_client else approval(record.approval)
     if record.rounds:
         data["questions"] = [question for each in record.rounds for question in each.shown()]
     if record.outcome is None:

@@ -74,12 +74,13 @@ async def send(
 
 @router.get("/me/pending", tags=["sessions"], dependencies=[Depends(large_answer)])
 async def pending(engine: Engine, subject: Subject) -> dict[str, Any]:
-    """What waits for the subject in all its sessions: calls for its approval, questions of servers, and
-    its messages."""
+    """What waits for the subject in all its sessions: calls for its approval, or for the results of its programs,
+    questions of servers, and its messages."""
     approvals = await engine.pending_approvals(subject, turn_views.MAX_PENDING)
     messages = await engine.turns.queue.store.of_subject(subject, turn_views.MAX_PENDING)
     questions = await engine.pending_questions(subject, turn_views.MAX_PENDING)
-    return turn_views.pending(approvals, messages, questions)
+    client_calls = await engine.pending_client_calls(subject, turn_views.MAX_PENDING)
+    return turn_views.pending(approvals, messages, questions, client_calls)
 
 
 async def withdrawn(engine: Services, sender: Principal, turn_id: str) -> None:

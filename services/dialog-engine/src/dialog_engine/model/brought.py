@@ -1,15 +1,20 @@
-"""What a request brings beside its question: instructions, images, how to sample, and what was said before in the
-words of its client. It is stored with the turn, so that every round of it has all of that, at any engine."""
+"""What a request brings beside its question: instructions, images, tools of its client, how to sample, and what was
+said before in the words of its client. It is stored with the turn, so that every round of it has all of that, at any
+engine."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from dialog_engine.model.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from dialog_engine.model.sampling import Sampling
+from plugins_contract.catalog import ToolEntry
 from plugins_contract.outcomes import MediaBlock
+
+CLIENT_SERVER = "client"
+"""The name of the server that users see for the tools of clients."""
 
 
 class ClientCall(msgspec.Struct, frozen=True):
@@ -42,16 +47,37 @@ class ClientMessage(msgspec.Struct, frozen=True, omit_defaults=True):
                 return AssistantMessage(self.content, calls)
 
 
+class ClientTool(msgspec.Struct, frozen=True, rename="camel"):
+    """A tool that the client runs itself, as its request describes it."""
+
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+
+    def entry(self) -> ToolEntry:
+        """The tool as a model is offered it."""
+        return ToolEntry(
+            name=self.name,
+            server=CLIENT_SERVER,
+            tool=self.name,
+            description=self.description,
+            input_schema=self.input_schema,
+        )
+
+
 class Brought(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a request brings beside the text of its question. `instructions` are for all rounds of its turn, behind the
     system prompt; `media` are the question's images, `said` is what comes before it where that is not in the store.
-    With `stateless` a session that begins with it is not listed, and kept for a short time."""
+    With `stateless` a session that begins with it is not listed, and kept for a short time. `own_api`: the request is
+    one of the engine's own API. `tools` are those that the client runs itself."""
 
     instructions: str = ""
     stateless: bool = False
     media: tuple[MediaBlock, ...] = ()
     said: tuple[ClientMessage, ...] = ()
     sampling: Sampling = Sampling()
+    own_api: bool = False
+    tools: tuple[ClientTool, ...] = ()
 
     def messages(self, question: str) -> Iterator[Message]:
         """What was said before, and the question."""

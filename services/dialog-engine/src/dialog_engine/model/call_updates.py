@@ -41,10 +41,12 @@ class CallAnswered:
 
 
 class WaitsFor(StrEnum):
-    """What a blocked tool call waits for."""
+    """What a tool call waits for."""
 
     REDIS = "redis"
     WORKER = "worker"
+    CLIENT = "client"
+    """The program that has sent the message: it runs the tool."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,19 @@ class Turn:
     parent: str | None = None
     """The turn that it shall follow, '' for none; None for the last one of the path that is shown when it begins."""
     brought: Brought | None = None
-    """What its request has brought, without what was said before and without images once it is committed; None for a
-    request of the engine's own API. With it any number of turns may follow one."""
+    """What its request has brought, without what was said before and without images once it is committed; None for
+    nothing."""
     leaving: Leaving | None = None
     """None: it goes on when nobody reads it."""
+
+    @property
+    def of_own_api(self) -> bool:
+        """Whether its request is one of the engine's own API. Any number of turns of others may follow one."""
+        return self.brought is None or self.brought.own_api
+
+    def client_tools(self) -> dict[str, ToolEntry]:
+        """The tools that its client runs, by name."""
+        return {each.name: each.entry() for each in self.brought.tools} if self.brought else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class ApprovalStatus(StrEnum):
     """Approved with other arguments than the model's."""
     REFUSED = "refused"
     EXPIRED = "expired"
+    ANSWERED = "answered"
+    """The client that runs the tool has answered the call."""
 
 
 class QuestionStatus(StrEnum):

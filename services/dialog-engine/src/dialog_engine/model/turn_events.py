@@ -74,12 +74,14 @@ class QuestionStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitingForUser:
-    """The turn goes on only when its user decides: so many calls wait for approval, and so many questions of servers
-    for answers; no other call is open. `calls` are the correlation ids of all that wait."""
+    """The turn goes on only when its user decides, or its client answers: so many calls wait for approval, so many
+    questions of servers for answers, and so many calls of the client's tools for their results; no other call is open.
+    `calls` are the correlation ids of all that wait."""
 
     approvals: int
     questions: int = 0
     calls: tuple[str, ...] = ()
+    client_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from dialog_engine.model import (
 )
 from dialog_engine.observe.metrics import Metrics
 from dialog_engine.tool_calls.ports import AnswerObserver, ModelObserver
+from dialog_engine.tool_calls.values import CLIENT_CLASS
 from plugins_contract.ledger.replies import Loss
 from plugins_contract.messages import ToolCallRequested
 from plugins_contract.outcomes import ToolError, ToolOutcome
@@ -142,12 +143,12 @@ class _ObservedLog(TurnLog):
         self._log = log
         self._metrics = metrics
         self._turn = turn
+        self._client_tools = frozenset(turn.client_tools())
 
     def append(self, event: TurnEvent) -> None:
         match event:
             case ToolStep() if event.status.final:
-                # A call of a tool that is not known may bear any name that the model made up.
-                tool = self._metrics.tools["", event.call.tool_name] if event.server else NOT_RUN
+                tool = self._tool(event)
                 self._metrics.tool_calls.labels(tool, event.status).inc()
             case ApprovalStep() if logger.isEnabledFor(logging.INFO):
                 self._approval(event)
@@ -166,6 +167,13 @@ class _ObservedLog(TurnLog):
         self._metrics.turns_running.dec()
         self._ended()
         await self._log.close()
+
+    def _tool(self, step: ToolStep) -> str:
+        """The tool's name; what models and clients have named themselves has one label each."""
+        if not step.server:
+            return NOT_RUN
+        of_client = step.call.tool_name in self._client_tools
+        return CLIENT_CLASS if of_client else self._metrics.tools["", step.call.tool_name]
 
     def _approval(self, step: ApprovalStep) -> None:
         """A call waits for a person, or was decided on; without its arguments."""

@@ -27,6 +27,7 @@ from dialog_engine.operators.trace_questions import questions_of
 from dialog_engine.storage.calls import REQUEST_ID
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.statements import open_value
+from dialog_engine.tool_calls.values import CLIENT_CLASS
 from plugins_contract.dead_letters import read_history
 from plugins_contract.encryption import Cipher, DecryptionError, entry_owner
 from plugins_contract.keys import Keys
@@ -149,7 +150,7 @@ def _turn(story: Story, turn: Row) -> None:
 
 def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str = "") -> None:
     rows = query(
-        "SELECT c.correlation_id, c.server, c.name, c.created_at, c.answered_at, c.outcome,"
+        "SELECT c.correlation_id, c.server, c.name, c.execution_class, c.created_at, c.answered_at, c.outcome,"
         " a.correlation_id AS asked, a.decision, o.published_at, o.attempts, o.error"
         " FROM tool_calls c LEFT JOIN approvals a USING (correlation_id)"
         f" LEFT JOIN outbox o ON o.event_id = {REQUEST_ID} AND o.event_type = 'PluginToolCallRequested'"
@@ -162,7 +163,9 @@ def _calls(story: Story, query: Query, cipher: Cipher, turn_id: str, only: str =
         story.calls[row.correlation_id] = None
         call, of = f"call {row.correlation_id}", f" of server {row.server}" if row.server else ""
         story.add("store", row.created_at, f"{call} of tool {row.name}{of} was committed, in turn {turn_id}")
-        if row.asked:
+        if row.execution_class == CLIENT_CLASS:
+            story.add("store", row.created_at, f"{call} is for its client to run, and needs no worker")
+        elif row.asked:
             state = "was decided on" if row.decision is not None else "waits for a person"
             story.add("store", row.created_at, f"{call} needs approval, and {state}")
         if row.answered_at is not None:

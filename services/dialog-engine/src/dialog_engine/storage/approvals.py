@@ -1,4 +1,5 @@
-"""Approvals: a question is stored with its call, and a decision with its consequence, in one transaction.
+"""Approvals: a question is stored with its call, and a decision with its consequence, in one transaction. A call that
+its client runs is a question to that, and its result the decision.
 
 Any engine commits a decision. The owner of the turn finds it in the store; a parked turn is its engine's from then on.
 """
@@ -8,15 +9,16 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
-from dialog_engine.model import ApprovalStatus, ToolCall, Turn
-from dialog_engine.storage.calls import add_requests, answer_call, call_of
+from dialog_engine.model import ApprovalStatus, Turn
+from dialog_engine.storage.calls import add_requests, answer_call, call_of, keep_whole
 from dialog_engine.storage.database import Row, placeholders
 from dialog_engine.storage.fence import fence
 from dialog_engine.storage.outbox import RESTORED_AT
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.storage.turns import TURN_COLUMNS, take, turn_of
-from dialog_engine.tool_calls.ports import ApprovalStore, MakeRequest
+from dialog_engine.tool_calls.ports import ApprovalStore, ClientResult, MakeRequest
 from dialog_engine.tool_calls.values import (
+    CLIENT_CLASS,
     ApprovalState,
     Asked,
     Committed,
@@ -24,6 +26,7 @@ from dialog_engine.tool_calls.values import (
     PendingApproval,
     Question,
     outcome_of_refusal,
+    outcome_unanswered,
     timed,
 )
 from plugins_contract.ledger import NEVER_OFFERED
@@ -36,12 +39,13 @@ WAITING = (
     " JOIN tool_calls c ON c.correlation_id = a.correlation_id"
     " WHERE c.turn_id = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal"
 )
-"""The calls of a turn that wait for approval, for `asked_from`."""
+"""The calls of a turn that wait for approval, or for the client that runs them, for `asked_from`."""
 _PENDING = (
     "SELECT s.session_id, t.turn_id, c.tool_call_id, c.correlation_id, c.name, c.arguments, c.tool, a.question"
     " FROM sessions s JOIN turns t ON t.session_id = s.session_id AND t.status = 'running'"
     " JOIN tool_calls c ON c.turn_id = t.turn_id JOIN approvals a ON a.correlation_id = c.correlation_id"
-    " WHERE s.subject = $1 AND c.outcome IS NULL AND a.decision IS NULL ORDER BY c.message_id, c.ordinal LIMIT $2"
+    f" WHERE s.subject = $1 AND c.outcome IS NULL AND a.decision IS NULL AND c.execution_class {{}} '{CLIENT_CLASS}'"
+    " ORDER BY c.message_id, c.ordinal LIMIT $2"
 )
 # The turn's row is locked first, as each write of a turn does.
 TURN = f"UPDATE turns SET crashes = 0 WHERE turn_id = $1 AND status = 'running' RETURNING {TURN_COLUMNS}, owner"
@@ -65,7 +69,12 @@ _ACTIONS = {
     ApprovalStatus.EDITED: AuditAction.CALL_APPROVED,
     ApprovalStatus.REFUSED: AuditAction.CALL_DENIED,
     ApprovalStatus.EXPIRED: AuditAction.APPROVAL_EXPIRED,
+    ApprovalStatus.ANSWERED: AuditAction.CALL_ANSWERED,
 }
+
+
+class _NotOpenError(Exception):
+    """One of several calls has its outcome, or its turn has ended: what the transaction has written is taken back."""
 
 
 class SqlApprovals(ApprovalStore):
@@ -84,7 +93,14 @@ class SqlApprovals(ApprovalStore):
 
     async def pending(self, subject: str, limit: int) -> list[PendingApproval]:
         """The calls in running turns of the subject that wait for approval, the oldest first."""
-        rows = await self._store.read(_PENDING, subject, limit)
+        return await self._pending("<>", subject, limit)
+
+    async def client_calls(self, subject: str, limit: int) -> list[PendingApproval]:
+        """Those that wait for the clients that run them."""
+        return await self._pending("=", subject, limit)
+
+    async def _pending(self, compared: str, subject: str, limit: int) -> list[PendingApproval]:
+        rows = await self._store.read(_PENDING.format(compared), subject, limit)
         return [PendingApproval(row.session_id, row.turn_id, Asked(call_of(row), _question(row))) for row in rows]
 
     async def decide(
@@ -125,12 +141,33 @@ class SqlApprovals(ApprovalStore):
 
         return await self._store.write(unit)
 
+    async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
+        def unit(tx: StoreTransaction) -> Committed:
+            if not (found := tx.execute(TURN, turn_id)):
+                raise _NotOpenError
+            turn, owner = turn_of(tx, found[0]), found[0].owner
+            if taken := take(tx, turn_id):
+                turn, owner = taken, tx.engine_id
+            for each in results:
+                if not _decide(tx, turn, each.asked, each.decision):
+                    raise _NotOpenError
+                answer_call(tx, turn, each.asked.call, each.outcome, owner)
+                if each.whole is not None:
+                    keep_whole(tx, each.asked.call.correlation_id, each.whole)
+            tx.change_session(turn.session_id)
+            return Committed(taken)
+
+        try:
+            return await self._store.write(unit)
+        except _NotOpenError:
+            return None
+
     async def close(
-        self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
+        self, turn: Turn, outcome_of: Callable[[Asked], ToolOutcome]
     ) -> Sequence[tuple[Asked, ToolOutcome]]:
         def unit(tx: StoreTransaction) -> list[tuple[Asked, ToolOutcome]]:
             fence(tx, turn)
-            closed = [(each, outcome_of(each.call)) for each in asked_of(tx, turn.turn_id)]
+            closed = [(each, outcome_of(each)) for each in asked_of(tx, turn.turn_id)]
             for each, outcome in closed:
                 answer_call(tx, turn, each.call, outcome)
             if closed:
@@ -172,7 +209,7 @@ def _decided(tx: StoreTransaction, turn: Turn, asked: Asked, decision: Decision)
 
 
 def asked_of(tx: SealedTransaction, turn_id: str) -> list[Asked]:
-    """The calls of the turn that wait for approval."""
+    """The calls of the turn that wait for approval, or for the client that runs them."""
     return asked_from(tx.execute(WAITING, turn_id))
 
 
@@ -182,9 +219,9 @@ def asked_from(rows: Sequence[Row]) -> list[Asked]:
 
 
 def refuse(tx: StoreTransaction, turn: Turn, decision: Decision, owner: str) -> list[tuple[Asked, ToolOutcome]]:
-    """Refuse every call of the turn that waits for approval. `owner` runs the turn."""
+    """Refuse every call of the turn that waits for approval, or for its client. `owner` runs the turn."""
     refused = [
-        (each, timed(outcome_of_refusal(decision.reason), each.call.correlation_id))
+        (each, timed(_outcome_of_refusal(each, decision.reason), each.call.correlation_id))
         for each in asked_of(tx, turn.turn_id)
     ]
     for each, outcome in refused:
@@ -193,10 +230,14 @@ def refuse(tx: StoreTransaction, turn: Turn, decision: Decision, owner: str) -> 
     return refused
 
 
+def _outcome_of_refusal(asked: Asked, reason: str) -> ToolOutcome:
+    return outcome_unanswered(reason) if asked.question.by_client else outcome_of_refusal(reason)
+
+
 def _decide(tx: StoreTransaction, turn: Turn, asked: Asked, decision: Decision) -> bool:
     changed = {"correlation_id": asked.call.correlation_id, "decision": msgspec.json.encode(decision)}
     decided = bool(tx.change(_DECIDE, **changed))
-    if decided:
+    if decided and (decision.status is ApprovalStatus.ANSWERED or not asked.question.by_client):
         tx.audit(_decided(tx, turn, asked, decision))
     return decided
 

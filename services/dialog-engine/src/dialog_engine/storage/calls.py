@@ -1,12 +1,13 @@
 """Tool calls and their results: a round is committed with its outbox rows, a result with the deletion of its row."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from dialog_engine.chat.audit import AuditAction, AuditEvent
 from dialog_engine.chat.outbox import ToolCallFinished
-from dialog_engine.model import AssistantMessage, ToolCall, Turn, Usage
+from dialog_engine.model import CLIENT_SERVER, AssistantMessage, ToolCall, Turn, Usage
 from dialog_engine.storage.audit import NAME_MAX, fitted
 from dialog_engine.storage.database import Row
 from dialog_engine.storage.fence import fence
@@ -15,7 +16,7 @@ from dialog_engine.storage.media import keep_media, split
 from dialog_engine.storage.store import SealedTransaction, Store, StoreTransaction
 from dialog_engine.tool_calls.exposure import gateway
 from dialog_engine.tool_calls.ports import NO_COST, NO_QUESTIONS, NO_SERVERS, NO_TITLES, CallStore
-from dialog_engine.tool_calls.values import OpenCall, Question, WholeResult, timed
+from dialog_engine.tool_calls.values import CLIENT_CLASS, OpenCall, Question, WholeResult, timed
 from plugins_contract.errors import ErrorCode
 from plugins_contract.messages import EVENT_TYPE as TOOL_CALL_REQUESTED
 from plugins_contract.messages import ToolCallRequested, UnsupportedEventError, decode_request
@@ -86,7 +87,8 @@ class SqlCalls(CallStore):
         offered_to = self._store.offers_to(requests)
         of_call = {**servers, **{request.correlation_id: request.server for request in requests}}
         of_call |= {correlation_id: question.server for correlation_id, question in questions.items()}
-        classes = {request.correlation_id: request.execution_class for request in requests}
+        classes: dict[str, str] = {request.correlation_id: request.execution_class for request in requests}
+        classes |= {each: CLIENT_CLASS for each, question in questions.items() if question.by_client}
         spent = {
             "input_tokens": cost.input_tokens,
             "output_tokens": cost.output_tokens,
@@ -126,6 +128,13 @@ class SqlCalls(CallStore):
             if questions:
                 tx.change_session(turn.session_id)
             add_requests(tx, turn, requests, offered_to)
+            tx.audit(
+                *(
+                    _accepted(tx, turn, call.correlation_id, CLIENT_SERVER, call.name, question.arguments)
+                    for call in message.tool_calls
+                    if (question := questions.get(call.correlation_id)) and question.by_client
+                )
+            )
             for call in message.tool_calls:
                 if outcome := answered.get(call.correlation_id):
                     answer_call(tx, turn, call, outcome)
@@ -178,19 +187,22 @@ def add_requests(
     for request, incarnation in zip(requests, offered_to, strict=True):
         tx.publish(request, owner=owner, offered_to=incarnation)
     tx.audit(
-        *(
-            AuditEvent(
-                AuditAction.CALL_ACCEPTED,
-                turn.subject,
-                session_id=turn.session_id,
-                turn_id=turn.turn_id,
-                correlation_id=request.correlation_id,
-                server=request.server,
-                tool=request.tool_name,
-                digest=tx.trail.digest(request.arguments),
-            )
-            for request in requests
-        )
+        *(_accepted(tx, turn, each.correlation_id, each.server, each.tool_name, each.arguments) for each in requests)
+    )
+
+
+def _accepted(
+    tx: StoreTransaction, turn: Turn, correlation_id: str, server: str, tool: str, arguments: Mapping[str, Any]
+) -> AuditEvent:
+    return AuditEvent(
+        AuditAction.CALL_ACCEPTED,
+        turn.subject,
+        session_id=turn.session_id,
+        turn_id=turn.turn_id,
+        correlation_id=correlation_id,
+        server=server,
+        tool=tool,
+        digest=tx.trail.digest(arguments),
     )
 
 

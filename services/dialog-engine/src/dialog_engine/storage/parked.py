@@ -22,7 +22,7 @@ from dialog_engine.storage.turns import PARKED, TURN_COLUMNS, in_session, take, 
 from dialog_engine.storage.waiting import add_waiting
 from dialog_engine.tool_calls.questions.rules import dropped
 from dialog_engine.tool_calls.questions.values import Answer, AskedRound
-from dialog_engine.tool_calls.values import Asked, Decision, timed
+from dialog_engine.tool_calls.values import CLIENT_CLASS, Asked, Decision, timed
 
 _OPEN_FOR_A_WORKER = (
     "SELECT 1 FROM tool_calls c WHERE c.turn_id = $1 AND c.outcome IS NULL AND NOT EXISTS"
@@ -54,7 +54,8 @@ _COUNT = (
     f"SELECT count(*) AS parked, now_ms() - min(parked_until) AS overdue_ms, (SELECT count(*){_OPEN_QUESTIONS} AS"
     f" questions, (SELECT now_ms() - min(q.expires_at){_OPEN_QUESTIONS} AS expired_ms, (SELECT count(*) FROM turns t"
     " JOIN tool_calls c USING (turn_id) JOIN approvals a USING (correlation_id)"
-    " WHERE t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL) AS approvals"
+    " WHERE t.status = 'running' AND c.outcome IS NULL AND a.decision IS NULL"
+    f" AND c.execution_class <> '{CLIENT_CLASS}') AS approvals"
     f" FROM turns WHERE {PARKED}"
 )
 _RUNNING = "SELECT turn_id FROM turns WHERE session_id = $1 AND status = 'running'"
@@ -146,7 +147,7 @@ class SqlParked(ParkedStore):
             if not waits or tx.execute(_OPEN_FOR_A_WORKER, turn.turn_id):
                 raise _NothingOpenError
             if sender.parent is not None:
-                open_branch(tx, sender.session_id, sender.parent, limited=sender.brought is None)
+                open_branch(tx, sender.session_id, sender.parent, limited=sender.of_own_api)
             taken = take(tx, turn.turn_id)
             owner = owner or tx.engine_id
             refused = refuse(tx, taken or turn, decision, owner)

@@ -10,6 +10,7 @@ from dialog_engine.storage.database import Row
 from dialog_engine.storage.requests import name_key, note_key
 from dialog_engine.storage.store import Store, StoreTransaction
 from dialog_engine.storage.turns import add_session
+from dialog_engine.tool_calls.values import CLIENT_CLASS
 from plugins_contract.choice import ToolChoice, decode_choice, encode_choice
 from plugins_contract.messages import new_id
 
@@ -17,11 +18,13 @@ _OPEN = (
     "EXISTS (SELECT 1 FROM turns t JOIN tool_calls c USING (turn_id) JOIN {} o USING (correlation_id)"
     " WHERE t.session_id = s.session_id AND t.status = 'running' AND c.outcome IS NULL"
 )
+_UNDECIDED = f"{_OPEN.format('approvals')} AND o.decision IS NULL"
 SESSION = (
     "SELECT s.session_id, s.title, s.created_at, s.updated_at, s.revision, s.chosen_tools,"
     f" {branches.LEAF} AS leaf_turn_id,"
     " (SELECT turn_id FROM turns t WHERE t.session_id = s.session_id AND t.status = 'running') AS running_turn_id,"
-    f" {_OPEN.format('approvals')} AND o.decision IS NULL) AS awaits_approval,"
+    f" {_UNDECIDED} AND c.execution_class <> '{CLIENT_CLASS}') AS awaits_approval,"
+    f" {_UNDECIDED} AND c.execution_class = '{CLIENT_CLASS}') AS awaits_client,"
     f" {_OPEN.format('questions')} AND o.settled_at IS NULL) AS awaits_answer,"
     " (SELECT count(*) FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL)"
     " AS waiting, (SELECT held FROM waiting_messages w WHERE w.session_id = s.session_id AND w.withdrawn_at IS NULL"
@@ -116,4 +119,5 @@ def session_record(row: Row) -> SessionRecord:
         row.held or "",
         decode_choice(row.chosen_tools),
         bool(row.awaits_answer),
+        bool(row.awaits_client),
     )

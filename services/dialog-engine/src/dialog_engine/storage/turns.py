@@ -72,7 +72,7 @@ class SqlTurns(TurnStore):
                 begun = keep_brought(tx, begun)
             if not new_session:
                 if turn.parent is not None:
-                    branches.open_branch(tx, turn.session_id, turn.parent, limited=brought is None)
+                    branches.open_branch(tx, turn.session_id, turn.parent, limited=turn.of_own_api)
                 if ahead := tx.execute(_FIRST, turn.session_id):
                     if not queue:
                         raise TurnRunningError(ahead[0].turn_id)

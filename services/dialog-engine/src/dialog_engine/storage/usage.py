@@ -17,6 +17,7 @@ from dialog_engine.storage.audit import TEXT_MAX, fitted
 from dialog_engine.storage.database import Database, Row, placeholders
 from dialog_engine.storage.store import StoreTransaction
 from dialog_engine.tool_calls.ports import OWN_SERVER
+from dialog_engine.tool_calls.values import CLIENT_CLASS
 
 SHARDS = 8
 """The rows of one subject, model and day to which engines add: each commit on PostgreSQL locks one of them."""
@@ -34,7 +35,7 @@ _ADD = (
 )
 _CALLS = (
     "SELECT server, CASE tool WHEN '' THEN name ELSE tool END AS called, count(*) AS calls FROM tool_calls"
-    " WHERE turn_id = $1 AND ran = 1 AND server <> $2 GROUP BY server, called"
+    f" WHERE turn_id = $1 AND ran = 1 AND server <> $2 AND execution_class <> '{CLIENT_CLASS}' GROUP BY server, called"
 )
 PAGE = (
     f"SELECT {_KEY}, {', '.join(f'CAST(sum({each}) AS bigint) AS {each}' for each in _COUNTS)} FROM usage"

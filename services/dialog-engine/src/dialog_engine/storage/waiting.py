@@ -95,7 +95,7 @@ def add_waiting(tx: StoreTransaction, turn: Turn, text: str, *, first: bool = Fa
         chosen_tools=encode_choice(turn.choice.tools),
         parent_turn_id=turn.parent,
         traceparent=turn.traceparent,
-        released=int(first or turn.brought is not None),
+        released=int(first or not turn.of_own_api),
         leave_ms=leave_ms(turn),
     )
     tx.audit(_event(AuditAction.MESSAGE_QUEUED, turn))

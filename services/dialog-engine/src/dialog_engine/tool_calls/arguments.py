@@ -37,13 +37,14 @@ def read_arguments(text: str) -> dict[str, Any] | str:
     if not isinstance(value, dict):
         return f"the arguments must be one JSON object, not {_json_type(value)}."
     arguments = cast("dict[str, Any]", value)
-    return arguments if _depth_is_fine(arguments) else _TOO_DEEP
+    return arguments if depth_is_fine(arguments) else _TOO_DEEP
 
 
 _TOO_DEEP = f"the arguments have more than {MAX_DEPTH} objects and arrays inside each other. Send them flatter."
 
 
-def _depth_is_fine(value: object) -> bool:
+def depth_is_fine(value: object) -> bool:
+    """Whether a JSON value has at most MAX_DEPTH objects and arrays inside each other."""
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _children(outer) if isinstance(inner, dict | list)]

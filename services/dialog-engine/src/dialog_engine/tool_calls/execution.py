@@ -1,7 +1,7 @@
 """Step 5, tool_execution: commit the calls of a round, wait for their results, commit each result."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +34,7 @@ from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The calls of one round. Each is answered, or open, or waits for approval."""
+    """The calls of one round. Each is answered, or open, or waits for approval, or for the client that runs it."""
 
     calls: Sequence[Runnable | Unrunnable]
     open_calls: Sequence[OpenCall]
@@ -59,7 +59,7 @@ class _Plan:
 class ToolExecution:
     """Runs all calls of a round at the same time. A failure of a tool is a result like any other.
 
-    A call that needs approval is committed without a request, so that there is nothing to relay.
+    A call that needs approval, or that the client runs, is committed without a request: there is nothing to relay.
     """
 
     def __init__(
@@ -94,10 +94,13 @@ class ToolExecution:
         plans = await asyncio.gather(*map(partial(self._answered, ctx.turn), decided))
         open_calls: list[OpenCall] = []
         asked: list[Asked] = []
+        of_client = ctx.turn.client_tools()
         for each in plans:
             if not isinstance(each, Runnable):
                 continue
-            if each.tool.approval is ApprovalPolicy.NEVER:
+            if each.tool == of_client.get(each.tool.name):
+                asked.append(Asked(each.call, self._rounds.approvals.question_to_client(each.tool, each.arguments)))
+            elif each.tool.approval is ApprovalPolicy.NEVER:
                 request = self._rounds.calls.request(ctx.turn, each.call, each.tool, each.arguments)
                 open_calls.append(OpenCall(each.call, request))
             else:
@@ -107,13 +110,14 @@ class ToolExecution:
     def _decided(self, ctx: TurnContext, source: ToolSource) -> list[Runnable | Unrunnable]:
         """What is done with each call of the reply. Pure."""
         before, own = calls_of_turn(ctx.messages), calls_of_turn(ctx.messages, self._own.__contains__)
+        tools = self._own | ctx.turn.client_tools()
         decided: list[Runnable | Unrunnable] = []
         for number, call in enumerate(ctx.calls):
             over = self._limits.refusal(number, before)
             if call.name in self._own:
                 own += 1
                 over = over or self._limits.refusal_of_own(own)
-            decided.append(self._checked(ctx, source, call, over))
+            decided.append(self._checked(ctx, source, tools, call, over))
         return decided
 
     async def _answered(self, turn: Turn, planned: Runnable | Unrunnable) -> Runnable | Unrunnable:
@@ -126,26 +130,20 @@ class ToolExecution:
         return replace(planned, outcome=timed(planned.outcome, planned.call.correlation_id))
 
     def _checked(
-        self, ctx: TurnContext, source: ToolSource, call: ToolCall, over: ToolOutcome | None
+        self,
+        ctx: TurnContext,
+        source: ToolSource,
+        tools: Mapping[str, ToolEntry],
+        call: ToolCall,
+        over: ToolOutcome | None,
     ) -> Runnable | Unrunnable:
-        planned = self._fitting(ctx, source, call, over)
+        """What is done with a call. `tools` are those that are not in the catalog, by name."""
+        planned = _fitting(ctx, source, tools, call, over)
         if isinstance(planned, Runnable) or planned.tool or has_no_tool(planned.outcome):
             return planned
         name = planned.call.tool_name
-        known = self._own.get(name) or self._source.find(name)
+        known = tools.get(name) or self._source.find(name)
         return replace(planned, tool=known if isinstance(known, ToolEntry) else None)
-
-    def _fitting(
-        self, ctx: TurnContext, source: ToolSource, call: ToolCall, over: ToolOutcome | None
-    ) -> Runnable | Unrunnable:
-        if over:
-            return Unrunnable(call, over)
-        planned = plan(call, source, self._own)
-        if refusal := ctx.repeats.refusal(planned.call):
-            return Unrunnable(planned.call, refusal)
-        if problem := ctx.problems.get(call.correlation_id):
-            return invalid(planned.call, problem)
-        return planned
 
     async def _commit(self, ctx: TurnContext, planned: _Plan, steps: Steps) -> None:
         """Commit the round, then emit its events: nothing is shown that is not stored."""
@@ -164,13 +162,28 @@ class ToolExecution:
         )
         ctx.band.emit(MessageFinished(message_id, message))
         for each in planned.calls:
-            ctx.band.emit(steps.pending(each.call, planned.titles.get(each.call.correlation_id)))
+            waiting = asked.get(each.call.correlation_id)
+            if waiting is None or not waiting.question.by_client:
+                ctx.band.emit(steps.pending(each.call, planned.titles.get(each.call.correlation_id)))
             if isinstance(each, Unrunnable):
                 if each.outcome.error is not None:
                     self._rounds.on_refused(ctx.turn, each.call, each.outcome.error)
                 ctx.band.emit(steps.finished(each.call, each.outcome))
-            elif waiting := asked.get(each.call.correlation_id):
+            elif waiting:
                 ctx.band.emit(steps.asked(waiting))
+
+
+def _fitting(
+    ctx: TurnContext, source: ToolSource, tools: Mapping[str, ToolEntry], call: ToolCall, over: ToolOutcome | None
+) -> Runnable | Unrunnable:
+    if over:
+        return Unrunnable(call, over)
+    planned = plan(call, source, tools)
+    if refusal := ctx.repeats.refusal(planned.call):
+        return Unrunnable(planned.call, refusal)
+    if problem := ctx.problems.get(call.correlation_id):
+        return invalid(planned.call, problem)
+    return planned
 
 
 # --- Committed calls ---

@@ -1,4 +1,5 @@
-"""The calls of a round of which some wait for people: approvals, and answers to questions of their servers."""
+"""The calls of a round of which some wait for people: approvals, answers to questions of their servers, and results of
+tools that the client runs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -127,7 +128,8 @@ class WaitingForPeople:
             return
         calls = (*approvals, *(each.call.correlation_id for each in self._rounds.values()))
         open_questions = sum(each.open_questions for each in self._rounds.values())
-        self._band.emit(WaitingForUser(len(approvals), open_questions, calls))
+        by_client = sum(each.question.by_client for each in approvals.values())
+        self._band.emit(WaitingForUser(len(approvals) - by_client, open_questions, calls, by_client))
         shown = {i: each.question.hash for i, each in approvals.items()}
         shown |= {each.id: str(len(each.answers)) for each in self._rounds.values()}
         self._tasks.create_task(self._band.park(shown), name="park the turn")

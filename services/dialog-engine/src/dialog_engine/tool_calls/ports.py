@@ -132,8 +132,18 @@ MakeRequest = Callable[[Turn], ToolCallRequested]
 """Makes the request of an approved call. Pure. The store passes the turn as it is at the commit, with its owner."""
 
 
+@dataclass(frozen=True, slots=True)
+class ClientResult:
+    """The result of a call that the client runs, as it is shown; `whole` is its full text, if that was shortened."""
+
+    asked: Asked
+    decision: Decision
+    outcome: ToolOutcome
+    whole: WholeResult | None
+
+
 class ApprovalStore(Protocol):
-    """Stores the approvals of committed calls.
+    """Stores the approvals of committed calls, and the results of those that the client runs.
 
     `close` is for the owner of the turn, and raises TurnFencedError when another engine runs it. Any engine may call
     the others.
@@ -162,8 +172,13 @@ class ApprovalStore(Protocol):
         """Replace the question by another one. Returns None when it was not open any more."""
         ...
 
+    async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
+        """Commit the results of calls that the client runs, all of them in one transaction. Returns None, and commits
+        nothing, when one of them is not open any more."""
+        ...
+
     async def close(
-        self, turn: Turn, outcome_of: Callable[[ToolCall], ToolOutcome]
+        self, turn: Turn, outcome_of: Callable[[Asked], ToolOutcome]
     ) -> Sequence[tuple[Asked, ToolOutcome]]:
         """Give its outcome to every call of the turn that still waits, so that none can be approved later."""
         ...

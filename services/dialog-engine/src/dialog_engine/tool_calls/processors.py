@@ -123,16 +123,18 @@ class ToolPreparation:
     async def process(self, ctx: TurnContext) -> TurnContext:
         """Sets the tools, and adds what their servers say about them. The catalog stays the same for the whole turn, so
         that no tool disappears between rounds; a search may add tools."""
-        catalog = ctx.catalog
+        catalog, of_client = ctx.catalog, ctx.turn.client_tools()
         if catalog is None:
             visible = self._source.visible_to(ctx.turn.subject, ctx.turn.roles, ctx.turn.choice.tools)
             catalog, ctx = visible.tools(), replace(ctx, reads=visible.has_resources())
+            if any(tool.name in of_client for tool in catalog):  # it came after the client's tools were accepted
+                catalog = tuple(tool for tool in catalog if tool.name not in of_client)
             if said := self._source.instructions():
                 messages = instructed(ctx.messages, said, catalog, self._exposure.instructions_tokens)
                 ctx = replace(ctx, messages=messages)
         await self._exposure.prepare(catalog)
         own = (*self._own, *self._reading) if ctx.reads else self._own
-        tools = self._exposure.offered(catalog, ctx.messages, own, self._reader)
+        tools = self._exposure.offered(catalog, ctx.messages, own, self._reader, [*of_client.values()])
         return replace(ctx, catalog=catalog, tools=tools)
 
 

@@ -14,6 +14,7 @@ from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, TextBlock, ToolOutcome
 from plugins_contract.reads import RESOURCE, Part, ReadKind, ResourceRead, unusable_uri
 
+LIST_RESOURCES = "list_resources"
 READ_RESOURCE = "read_resource"
 MAX_LISTED = 50
 MAX_DESCRIPTION = 200
@@ -73,7 +74,7 @@ class ListResources(LocalTool):
         query = text | {"description": "A part of the name, title or URI."}
         properties = {"server": text, "query": query, "offset": offset}
         about = "List resources (documents, records) of the connected servers; read one with read_resource."
-        return local_entry("list_resources", about, {"type": "object", "properties": properties})
+        return local_entry(LIST_RESOURCES, about, {"type": "object", "properties": properties})
 
     async def answer(self, turn: Turn, arguments: dict[str, Any]) -> ToolOutcome:
         source = self._source.visible_to(turn.subject, turn.roles, turn.choice.tools)

@@ -45,9 +45,13 @@ class OpenCall:
 
 # --- Questions and decisions ---
 
+CLIENT_CLASS = "client"
+"""In the place of the execution class of a call that its client runs."""
+
 
 class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """The question that is put to a person about a call. Times are Unix milliseconds on the clock of Redis.
+    """The question that is put to a person about a call, or with `by_client` to the client that runs its tool, whose
+    answer is the result of the call. Times are Unix milliseconds on the clock of Redis.
 
     `hash` identifies what the person approves: the arguments, and the tool as the catalog described it at `asked_at`.
     `tool` is the name of the tool at its server; empty in a question of an earlier release.
@@ -61,12 +65,13 @@ class Question(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     hash: str
     asked_at: int
     expires_at: int
+    by_client: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A decision by a person, or by the timeout. `arguments` are set when the person edited them.
+    """A decision by a person or a client, or by the timeout. `arguments` are set when the person edited them.
 
-    `key_id` names the person's credential, for the audit.
+    `key_id` names the credential that was used, for the audit. `digest` is that of the result that a client gave.
     """
 
     status: ApprovalStatus
@@ -74,6 +79,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     reason: str = ""
     arguments: dict[str, Any] | None = None
     key_id: str = ""
+    digest: str = ""
 
     def same_as(self, given: "Given") -> bool:
         """Whether a person who sends `given` wants what was decided."""
@@ -88,7 +94,8 @@ class Decision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A committed call that waits for its approval. It has no request yet, so that no worker can run it."""
+    """A committed call that waits for its approval, or for its result from the client. It has no request, so that no
+    worker can run it."""
 
     call: ToolCall
     question: Question
@@ -96,7 +103,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A call that waits for its approval, and where it was made."""
+    """Such a call, and where it was made."""
 
     session_id: str
     turn_id: str
@@ -118,7 +125,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalState:
-    """What is committed of a call that needed approval.
+    """What is committed of such a call.
 
     `question` is the current one. `request` is set when the call is approved, `outcome` when it has its outcome.
     """
@@ -161,6 +168,11 @@ def outcome_of_refusal(reason: str) -> ToolOutcome:
     """The outcome of a call that a person refused, for this reason or for none."""
     because = f", for this reason: {reason}" if reason else ""
     return ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, f"{_REFUSED}{because}")
+
+
+def outcome_unanswered(why: str, code: ErrorCode = ErrorCode.CANCELLED) -> ToolOutcome:
+    """The outcome of a call whose client has not answered it, for this reason: it may have been run."""
+    return ToolOutcome.failure(CallState.UNKNOWN, code, f"{why} before the client answered this call")
 
 
 _REFUSED = "the user did not approve this call, so it was not run"

@@ -111,6 +111,7 @@ async def open_chat(stack: contextlib.AsyncExitStack, base: Base, calls: Calls, 
         calls.executor,
         now_ms=base.clock.now_ms,
         timeout_seconds=settings.tools.approval_timeout_seconds,
+        client_timeout_seconds=settings.tools.client_tool_timeout_seconds,
         note=base.facts.approval_decided,
     )
     questions = PendingQuestions(

@@ -2,6 +2,7 @@
 
 from callstream_runtime.version import __version__
 from dialog_engine.chat.approvals import Approvals
+from dialog_engine.chat.client_calls import ClientCalls
 from dialog_engine.chat.ports import Credentials
 from dialog_engine.chat.questions import Questions
 from dialog_engine.consumption.usage import NO_PRICES
@@ -54,6 +55,7 @@ def services_of(
         parked=chat.parked,
         sessions=chat.sessions,
         pending_approvals=chat.approvals.pending,
+        pending_client_calls=chat.approvals.client_calls,
         feed=chat.feed,
         archive=chat.archive,
         requests=chat.requests,
@@ -61,6 +63,18 @@ def services_of(
         audit=chat.audit,
         personal_data=chat.personal_data,
         approvals=Approvals(chat.archive, chat.pending, chat.turns, chat.parked, chat.control, credentials),
+        client_calls=ClientCalls(
+            chat.archive,
+            chat.approvals,
+            chat.pending,
+            chat.turns,
+            chat.parked,
+            chat.control,
+            credentials,
+            now_ms=base.clock.now_ms,
+            result_max_chars=settings.tools.result_max_chars,
+        ),
+        client_tools=lambda: base.releases.may_ask.allowed,
         pending_questions=chat.questions.store.pending,
         questions=Questions(chat.questions, chat.turns, chat.parked, chat.control, credentials),
         frames=chat.logs,

@@ -24,6 +24,9 @@ export const openQuestions = ({ status, questions = [] }: Call): Asked[] =>
 
 export const waitsForPerson = (call: Call): boolean => needsApproval(call) || openQuestions(call).length > 0;
 
+/** Whether a call waits for the program that sent the message, which runs its tool. */
+export const waitsForProgram = (call: Call): boolean => call.waitsFor === "client" && !ENDED.has(call.status);
+
 /** Whether a card is open until the user closes it: a person is asked, or is to know what happened. */
 export const opensItself = (call: Call): boolean =>
   waitsForPerson(call) || isProblem(call) || Boolean(call.result?.media?.length || call.stateLost);

@@ -1,6 +1,6 @@
 /** The state in words: the status line, and announcements for screen readers. Pure functions. */
 
-import { ENDED, needsApproval, openQuestions, visible, waitsForPerson } from "./calls";
+import { ENDED, needsApproval, openQuestions, visible, waitsForPerson, waitsForProgram } from "./calls";
 import { answerOf } from "./items";
 import type { About, Call, EndItem, Item, Outcome, ServerState, State } from "./types";
 
@@ -30,6 +30,7 @@ export const statusWord = (status: string): string => TOOL_STATUS.get(status) ??
 
 /** What a call waits for: its name, what its absence means for a call before it runs, and for one that runs. */
 const MISSING = new Map([
+  ["client", ["the program that asked"]],
   ["redis", ["Redis", "Redis is unavailable. The call waits for it", "Redis is unavailable. The outcome is shown when it is back"]],
   ["worker", ["a worker", "No worker is available. The call waits for one", "The worker is gone. The outcome is shown when a worker is back"]],
 ]);
@@ -37,6 +38,7 @@ const MISSING = new Map([
 /** Why a call is held up, as its card says it; empty for a call that is not. */
 export function delayReason({ status, waitsFor, attempt }: Call): string {
   if (ENDED.has(status)) return "";
+  if (waitsFor === "client") return "The call waits for the program that asked, which runs this tool.";
   const running = status === "running";
   const [, before = `The call waits for ${waitsFor}`, since = before] = MISSING.get(waitsFor ?? "") ?? [];
   if (waitsFor) return running ? `${since}, or at the deadline.` : `${before}, until its deadline at most.`;
@@ -107,11 +109,11 @@ export function statusLine({ phase, connection, turn, items }: State): string {
   return last?.kind === "answer" && last.open ? "Writing…" : "Thinking…";
 }
 
-/** Whether the running turn waits for its person alone: each of its open calls needs an approval or an answer. */
+/** Whether a message can take the place of what the running turn waits for: an approval, an answer or a program, alone. */
 export function waitsForYou({ phase, turn, items }: State): boolean {
   if (phase !== "running" || turn?.stopping) return false;
   const calls = items.flatMap((item) => (item.kind === "tool" && !ENDED.has(item.call.status) ? [item.call] : []));
-  return calls.length > 0 && calls.every(waitsForPerson);
+  return calls.length > 0 && calls.every((call) => waitsForPerson(call) || waitsForProgram(call));
 }
 
 /** The changes between two states that a screen reader announces; never single words of an answer. */

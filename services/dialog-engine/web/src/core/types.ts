@@ -193,6 +193,7 @@ export interface Session {
   tools?: ToolChoice | null;
   awaitsApproval?: boolean;
   awaitsAnswer?: boolean;
+  awaitsClient?: boolean;
   waiting?: number;
 }
 

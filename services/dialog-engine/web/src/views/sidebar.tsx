@@ -138,9 +138,10 @@ const UNITS: [Intl.RelativeTimeFormatUnit, number][] = [
   ["minute", 60],
 ];
 
-function when({ runningTurnId, awaitsApproval, awaitsAnswer, waiting, updatedAt }: Session, now: number): string {
+function when({ runningTurnId, awaitsApproval, awaitsAnswer, awaitsClient, waiting, updatedAt }: Session, now: number): string {
   if (awaitsApproval) return "Needs your approval";
   if (awaitsAnswer) return "Asks you something";
+  if (awaitsClient) return "Waits for the program that asked";
   if (runningTurnId) return "Answering…";
   return waiting ? "A message waits for you" : ago(updatedAt, now);
 }

@@ -63,14 +63,17 @@ class PendingApprovals:
         *,
         now_ms: Callable[[], int],
         timeout_seconds: float,
+        client_timeout_seconds: float = 86_400,
         note: Callable[[ApprovalStatus], None] = lambda _: None,
     ) -> None:
-        """`now_ms` is the clock of Redis. `note` is called with each decision that is committed here."""
+        """`now_ms` is the clock of Redis. Clients have `client_timeout_seconds` for the results of their tools. `note`
+        is called with each decision of a person that is committed here, and with each expiry."""
         self._store = store
         self._source = source
         self._calls = calls
         self._now_ms = now_ms
         self._timeout_ms = round(timeout_seconds * 1000)
+        self._client_timeout_ms = round(client_timeout_seconds * 1000)
         self._note = note
         self._waiting: dict[str, Waiting] = {}
         self._wake = asyncio.Event()
@@ -78,6 +81,10 @@ class PendingApprovals:
     def question(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question:
         """The question to put before such a call, whose tool needs approval."""
         return rules.question_for(tool, arguments, self._now_ms(), self._timeout_ms)
+
+    def question_to_client(self, tool: ToolEntry, arguments: dict[str, Any]) -> Question:
+        """The question that stands for a call of a tool which the client runs."""
+        return rules.question_for(tool, arguments, self._now_ms(), self._client_timeout_ms, by_client=True)
 
     def wake(self) -> None:
         """Ask the store for decisions now."""
@@ -196,7 +203,7 @@ class PendingApprovals:
             case AnswerCall(decision, outcome):
                 outcome = timed(outcome, asked.call.correlation_id)
                 committed = await self._store.decide(turn_id, asked, decision, None, outcome)
-        if committed:
+        if committed and not asked.question.by_client:
             self._note(judgement.decision.status)
         if committed and resume and (turn := committed.taken):
             steps = _steps(turn, asked)
@@ -224,8 +231,8 @@ def _steps(turn: Turn, asked: Asked) -> Steps:
 def _decided(
     call: ToolCall, state: ApprovalState, steps: Steps, emit: Callable[[ChatEvent], None]
 ) -> Approved | CallResult:
-    """Emit a committed decision, and return what follows from it."""
-    if state.decision is not None:
+    """Emit a committed decision, and return what follows from it. Of a client there is the result only."""
+    if state.decision is not None and not state.question.by_client:
         emit(steps.decided(call, state.decision))
     if state.outcome is not None:
         emit(steps.finished(call, state.outcome))

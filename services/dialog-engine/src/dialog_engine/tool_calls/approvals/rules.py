@@ -20,7 +20,16 @@ from dialog_engine.errors import (
 )
 from dialog_engine.model import ApprovalStatus
 from dialog_engine.tool_calls.arguments import read_arguments, validate
-from dialog_engine.tool_calls.values import Approve, Decision, Given, Question, Refuse, outcome_of_refusal
+from dialog_engine.tool_calls.values import (
+    Approve,
+    Asked,
+    Decision,
+    Given,
+    Question,
+    Refuse,
+    outcome_of_refusal,
+    outcome_unanswered,
+)
 from plugins_contract.catalog import ApprovalPolicy, ToolEntry
 from plugins_contract.errors import ErrorCode
 from plugins_contract.outcomes import CallState, ToolError, ToolOutcome
@@ -65,8 +74,10 @@ class StaysOpen:
 Judgement = RunCall | AnswerCall | AskAgain | StaysOpen
 
 
-def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int) -> Question:
-    """The question to put before `tool`, which needs approval, is run with `arguments`."""
+def question_for(
+    tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_ms: int, *, by_client: bool = False
+) -> Question:
+    """The question to put before `tool`, which needs approval, is run with `arguments`; or to its client."""
     return Question(
         server=tool.server,
         tool=tool.tool,
@@ -76,6 +87,7 @@ def question_for(tool: ToolEntry, arguments: dict[str, Any], now: int, timeout_m
         hash=question_hash(tool, arguments),
         asked_at=now,
         expires_at=now + timeout_ms,
+        by_client=by_client,
     )
 
 
@@ -94,6 +106,9 @@ def judge(question: Question, given: Given, tool: ToolEntry | ToolError, now: in
 def expired(question: Question, now: int) -> AnswerCall:
     """What follows when the question was not decided in time."""
     seconds = (question.expires_at - question.asked_at) // 1000
+    if question.by_client:
+        unanswered = outcome_unanswered(f"{seconds} seconds passed", ErrorCode.TIMEOUT)
+        return AnswerCall(Decision(status=ApprovalStatus.EXPIRED, at=now), unanswered)
     message = f"this call was not approved within {seconds} seconds, so it was not run"
     outcome = ToolOutcome.failure(CallState.FAILED, ErrorCode.NOT_APPROVED, message)
     error = ApprovalExpiredError("the time for this approval is over: the call was answered as not approved")
@@ -104,8 +119,10 @@ STOPPED = "the turn was stopped"
 """Why a turn has ended that its user stopped."""
 
 
-def stopped(why: str = STOPPED) -> ToolOutcome:
-    """The outcome of a call whose turn has ended, for this reason, while the call waited for approval."""
+def stopped(asked: Asked, why: str = STOPPED) -> ToolOutcome:
+    """The outcome of a call whose turn has ended, for this reason, while the call waited."""
+    if asked.question.by_client:
+        return outcome_unanswered(why)
     message = f"{why} while this call waited for approval: it was not run"
     return ToolOutcome.failure(CallState.CANCELLED, ErrorCode.CANCELLED, message)
 

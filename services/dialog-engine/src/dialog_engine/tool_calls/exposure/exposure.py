@@ -54,6 +54,18 @@ class OfferRule:
     """The tools that are always offered: the whole catalog, or the one tool in its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What the tools of the catalog may cost in a request, and how many they may be."""
+
+    tokens: int
+    tools: int = MAX_TOOLS
+
+    def holds(self, tokens: int, tools: int) -> bool:
+        """Whether so many fit."""
+        return tokens <= self.tokens and tools <= self.tools
+
+
 class Exposure:
     """Decides what is offered. `budget_tokens` bounds what the offered tools of the catalog cost in each request, and
     `instructions_tokens` what their servers say about them."""
@@ -86,20 +98,30 @@ class Exposure:
         messages: Sequence[Message],
         own: Sequence[ToolEntry] = (),
         reader: ToolEntry | None = None,
+        of_client: Sequence[ToolEntry] = (),
     ) -> tuple[ToolEntry, ...]:
         """The tools that are offered after these messages.
 
         `own` are the engine's tools that are always offered; `reader` is offered from the first shortened result on.
+        So are those `of_client`, which leave that much less room to the tools of the catalog.
         Tools that are added later come last, so that the beginning of the list stays the same and the provider's
         prompt cache holds.
         """
-        rule = self.in_force(catalog)
-        later = found(catalog, messages, self.budget_tokens) if rule.mode is ExposureMode.SEARCH else []
+        room = Room(self.budget_tokens - sum(map(tokens_of_tool, of_client)), MAX_TOOLS - len(of_client))
+        rule = self._within(room, self.in_force(catalog), catalog)
+        later = found(catalog, messages, room) if rule.mode is ExposureMode.SEARCH else []
         cut = next((n for n, m in enumerate(messages, 1) if isinstance(m, ToolMessage) and m.cut), 0)
         if reader and cut:
             before = set(chain.from_iterable(map(_mentioned, messages[:cut])))
             later.insert(sum(tool.name in before for tool in later), reader)
-        return (*rule.offered, *own, *later)
+        return (*rule.offered, *own, *of_client, *later)
+
+    def _within(self, room: "Room", rule: OfferRule, catalog: tuple[ToolEntry, ...]) -> OfferRule:
+        """The rule, where tools of a client leave this room."""
+        fits = room.holds(rule.tokens, len(catalog))
+        if self.mode is not ExposureMode.AUTO or rule.mode is ExposureMode.SEARCH or fits or not catalog:
+            return rule
+        return OfferRule(ExposureMode.SEARCH, rule.tokens, self._standing(ExposureMode.SEARCH, catalog))
 
     def _known(self, catalog: tuple[ToolEntry, ...]) -> OfferRule | None:
         for place, (known, rule) in enumerate(self._recent):
@@ -116,7 +138,7 @@ class Exposure:
         tokens = sum(map(tokens_of_tool, catalog))
         mode = self.mode
         if mode is ExposureMode.AUTO:
-            few = tokens <= self.budget_tokens and len(catalog) <= MAX_TOOLS
+            few = Room(self.budget_tokens).holds(tokens, len(catalog))
             mode = ExposureMode.DIRECT if few else ExposureMode.SEARCH
         return OfferRule(mode, tokens, self._standing(mode, catalog) if catalog else ())
 
@@ -130,10 +152,10 @@ class Exposure:
                 return catalog
 
 
-def found(catalog: Sequence[ToolEntry], messages: Sequence[Message], budget_tokens: int) -> list[ToolEntry]:
+def found(catalog: Sequence[ToolEntry], messages: Sequence[Message], room: "Room") -> list[ToolEntry]:
     """The tools that were found or called in these messages, in the order of their first mention.
 
-    When they exceed the budget or MAX_TOOLS, those whose last mention is oldest are left out, and of one search the
+    When they exceed the room, those whose last mention is oldest are left out, and of one search the
     worst matches. The best match of the last search is always kept.
     """
     by_name = {tool.name: tool for tool in catalog}
@@ -142,7 +164,7 @@ def found(catalog: Sequence[ToolEntry], messages: Sequence[Message], budget_toke
     tokens = 0
     for name in dict.fromkeys(chain.from_iterable(reversed(mentioned))):
         tokens += tokens_of_tool(by_name[name])
-        if kept and (tokens > budget_tokens or len(kept) == MAX_TOOLS):
+        if kept and not room.holds(tokens, len(kept) + 1):
             break
         kept.add(name)
     return [by_name[name] for name in dict.fromkeys(chain.from_iterable(mentioned)) if name in kept]

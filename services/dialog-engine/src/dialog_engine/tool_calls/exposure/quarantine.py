@@ -86,7 +86,9 @@ class Quarantine:
             except LLMRequestError as again:
                 error = again
             else:
-                self._keep(refused, model)  # the reply shows that these tools were the reason
+                of_client = request.turn.client_tools()  # which are the turn's, and nobody else's
+                # The reply shows that these tools were the reason.
+                self._keep([each for each in refused if each[0].name not in of_client], model)
                 return stream
         raise error
 

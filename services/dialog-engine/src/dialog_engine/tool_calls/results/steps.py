@@ -111,6 +111,11 @@ def question_details(question: Question) -> dict[str, Any]:
     return details | named_details(question)
 
 
+def client_details(question: Question) -> dict[str, Any]:
+    """The details of a step that waits for the client that runs the tool."""
+    return {"waitsFor": WaitsFor.CLIENT, "expiresAt": rfc3339(question.expires_at)}
+
+
 def named_details(question: Question) -> dict[str, Any]:
     """What the server calls the tool that a step with an approval is about, where that is known."""
     named = {"tool": question.tool, "title": question.title}
@@ -177,8 +182,11 @@ class Steps:
         details = outcome_details(self._turn.turn_id, call.correlation_id, outcome)
         return self._step(call, status_of(outcome), details)
 
-    def asked(self, asked: Asked) -> ApprovalStep:
-        """The call waits for a person's approval."""
+    def asked(self, asked: Asked) -> ApprovalStep | ToolStep:
+        """The call waits for a person's approval, or for the client that runs it, which is its first step."""
+        if asked.question.by_client:
+            details = {"arguments": asked.question.arguments} | client_details(asked.question)
+            return self._step(asked.call, ToolStatus.PENDING, details)
         return self._approval(asked.call, ApprovalStatus.ASKED, question_details(asked.question))
 
     def decided(self, call: ToolCall, decision: Decision) -> ApprovalStep:
