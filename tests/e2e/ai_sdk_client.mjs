@@ -7,9 +7,12 @@ import { pathToFileURL } from "node:url";
 
 const [folder, engine, version, scenario] = process.argv.slice(2);
 const entry = createRequire(`${folder}/package.json`).resolve("ai");
-const { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } = await import(
-  pathToFileURL(entry.replace(/index\.js$/, version < 7 ? "index.mjs" : "index.js"))
-);
+const {
+  AbstractChat,
+  DefaultChatTransport,
+  lastAssistantMessageIsCompleteWithApprovalResponses,
+  lastAssistantMessageIsCompleteWithToolCalls,
+} = await import(pathToFileURL(entry.replace(/index\.js$/, version < 7 ? "index.mjs" : "index.js")));
 
 class State {
   messages = [];
@@ -23,13 +26,14 @@ class State {
 }
 
 class Chat extends AbstractChat {
-  constructor(id, own = {}) {
+  constructor(id, own = {}, more = {}) {
     const state = new State();
     super({
       id,
       state,
       transport: new DefaultChatTransport({ api: `${engine}/v1/ai-sdk/chat?v=${version}`, ...own }),
       sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+      ...more,
     });
     this.seen = state;
   }
@@ -86,6 +90,23 @@ const scenarios = {
     const preliminary = structuredClone(chat.calls[0].output);
     await running;
     return { ...chat.shown(), preliminary };
+  },
+  async client() {
+    const inputSchema = { type: "object", properties: { of: { type: "string" } } };
+    const own = { body: { clientTools: [{ name: "pick_colour", description: "Picks a colour.", inputSchema }] } };
+    const ran = [];
+    const chat = new Chat(`client-${version}-${process.pid}`, own, {
+      sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithToolCalls,
+      onToolCall({ toolCall: { toolCallId, toolName, input, dynamic } }) {
+        if (dynamic) return;
+        ran.push(input);
+        const output = { tool: toolName, toolCallId, output: { colour: "teal" } };
+        chat.addToolOutput ? chat.addToolOutput(output) : chat.addToolResult(output);
+      },
+    });
+    await chat.say('call pick_colour {"of": "tea"}');
+    await until(() => chat.seen.status === "ready" && chat.text !== "");
+    return { ...chat.shown(), ran };
   },
   approve: () => answered(true),
   refuse: () => answered(false),

@@ -106,6 +106,16 @@ def test_a_refused_call_is_denied_and_never_runs(run: Run, stack: Stack, version
     assert stack.effects(f"refuse{version}") == []
 
 
+def test_a_tool_of_the_page_runs_there_once_and_the_message_goes_on(run: Run) -> None:
+    shown = run("client")
+    assert shown["ran"] == [{"of": "tea"}]
+    [part] = [part for part in shown["messages"][1]["parts"] if part["type"] == "tool-pick_colour"]
+    assert (part["state"], part["output"]) == ("output-available", {"colour": "teal"})
+    assert [message["role"] for message in shown["messages"]] == ["user", "assistant"]
+    assert "teal" in shown["text"]
+    assert shown["metadata"]["reason"] == "stop"
+
+
 def test_a_stop_ends_the_call_and_the_stream(run: Run) -> None:
     shown = run("stop")
     assert (shown["answer"], shown["status"], shown["metadata"]["reason"]) == (202, "ready", "cancelled")
@@ -178,7 +188,7 @@ def test_the_package_accepts_every_stream_and_shows_what_is_stored(
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     for shown, page in zip(json.loads(done.stdout), pages, strict=True):
-        calls = [part["state"].removeprefix("tool-") for part in page.parts if part["type"] == "dynamic-tool"]
+        calls = [part["state"].removeprefix("tool-") for part in page.parts if part.get("providerExecuted")]
         assert shown == {"id": "turn", "text": page.text, "calls": calls}
 
 

@@ -1,4 +1,4 @@
-"""Random logs of turns: parallel calls, approvals, questions, adoptions anywhere, stops, failures."""
+"""Random logs of turns: parallel calls, approvals, questions, tools of clients, adoptions anywhere, stops, failures."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +29,7 @@ from dialog_engine.model import (
     TurnStarted,
     Usage,
     WaitingForUser,
+    WaitsFor,
 )
 
 RESULT: dict[str, Any] = {
@@ -53,6 +54,8 @@ class RandomTurn:
     texts: list[str] = field(default_factory=list[str])
     resets: int = 0
     asks: bool = False
+    of_client: list[str] = field(default_factory=list[str])
+    """The calls that the client runs, by correlation id."""
 
 
 @st.composite
@@ -101,22 +104,34 @@ class _Making:
         return True
 
     def round(self, number: int) -> None:
-        """The calls of the last message, of which some wait for people."""
+        """The calls of the last message, of which some wait for people, and some for the client."""
+        waits = [call for call in self._calls if self._draw(st.booleans())]
+        of_client = [call for call in waits if self._draw(st.booleans())]
+        for call in of_client:
+            self.turn.of_client.append(call.correlation_id)
+            details = {"arguments": {"a": 1}, "waitsFor": WaitsFor.CLIENT, "expiresAt": "2027"}
+            self._steps[call.correlation_id] = [_step(call, ToolStatus.PENDING, number, details)]
         for call in self._calls:
             self._add(*self._steps[call.correlation_id])
-        waits = [call for call in self._calls if self._draw(st.booleans())]
         for call in waits:
-            self._ask(call, number)
+            if call not in of_client:
+                self._ask(call, number)
         for call in self._calls:
             if call not in waits:
                 self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
         while waits:
             self.turn.asks = True
-            self._add(WaitingForUser(len(waits), 0, tuple(each.correlation_id for each in waits)))
+            client_calls = len([each for each in waits if each in of_client])
+            ids = tuple(each.correlation_id for each in waits)
+            self._add(WaitingForUser(len(waits) - client_calls, 0, ids, client_calls))
             if self._draw(st.booleans()):  # parked: the log goes on in the next epoch
                 self._epoch, self._seq = self._epoch + 1, 0
             self._maybe_adopted()
-            self._decide(waits.pop(0), number)
+            call = waits.pop(0)
+            if call in of_client:
+                self._end_call(call, self._draw(st.sampled_from([*ENDS])), number)
+            else:
+                self._decide(call, number)
         self._add(RoundComplete(number))
         self._messages[-1] += [event for each in self._steps.values() for event in each] + [RoundComplete(number)]
         self._steps = {}

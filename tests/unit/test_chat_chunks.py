@@ -134,6 +134,29 @@ def test_our_tools_are_told_as_reasoning_and_are_no_calls_for_the_client(steps: 
     assert all(each.choices[0].delta.tool_calls is None for each in _of_the_model(chunks))
 
 
+def test_calls_of_the_client_s_tools_end_a_completion_and_another_one_follows_on_their_results() -> None:
+    ours = {**CALL, "correlationId": "k2"}
+    called = step("pending", arguments={"of": "tea"}, waitsFor="client", expiresAt="2027")
+    both = ("control", {"type": "waiting", "approvals": 1, "clientCalls": 1, "calls": ["k1", "k2"]})
+    waiting = ("control", {"type": "waiting", "approvals": 0, "clientCalls": 1, "calls": ["k1"]})
+    events = [
+        STARTED,
+        text("Hm."),
+        message("Hm."),
+        called,
+        ("control", {"type": "approval", "status": "asked", **ours}),
+    ]
+    first = sent(*events, both, waiting, form=Form("m", Steps.OFF))
+    [call] = first[-3].choices[0].delta.tool_calls
+    assert (call.id, call.function.name, call.function.arguments) == ("k1", "clock__now", '{"of":"tea"}')
+    assert (first[-2].choices[0].finish_reason, first[-1]) == ("tool_calls", "[DONE]")
+    answered = step("succeeded", result={"text": "noon"}, durationMs=1)
+    both_of_them = sent(*events, both, waiting, answered, text("Noon."), message("Noon."), done())
+    second = both_of_them[len(sent(*events, both, waiting)) :]
+    assert (second[0].choices[0].delta.role, content(second)) == ("assistant", "Noon.")
+    assert "clock__now is called" not in reasoning(both_of_them), "the client shows its own calls"
+
+
 @pytest.mark.parametrize("steps", [*Steps])
 def test_a_call_that_waits_says_where_to_decide_and_the_stream_stays_open(steps: Steps) -> None:
     asked = ("control", {"type": "approval", "status": "asked", **CALL})
@@ -207,18 +230,23 @@ def test_whatever_happens_to_a_turn_its_client_has_read_what_is_stored_or_an_err
     assert numbers == sorted(set(numbers))
 
     chunks = [_read(event) for output in first for event in output.data.decode().removesuffix("\n\n").split("\n\n")]
+    calls = [call for each in _of_the_model(chunks) for call in each.choices[0].delta.tool_calls or ()]
+    assert {call.id for call in calls} <= {*turn.of_client}
     stored = "\n\n".join(text for text in turn.texts if text)
-    if chunks[-1] == "[DONE]":
-        assert content(chunks) == stored
+    if "error" in chunks[-1]:
+        return
+    assert chunks[-1] == "[DONE]"
+    if calls:  # the texts of several completions
+        assert content(chunks).replace("\n", "") == stored.replace("\n", "")
     else:
-        assert "error" in chunks[-1]
+        assert content(chunks) == stored
 
 
 def _outputs(encoder: ChunkEncoder, frames: Sequence[Frame]) -> list[Output]:
-    """Those of a stream, up to the last one."""
+    """Those of all requests for a turn, up to its end."""
     found: list[Output] = []
     for frame in frames:
         found += encoder.feed(frame)
-        if found and found[-1].last:
+        if found and found[-1].last and b'"finish_reason":"tool_calls"' not in found[-1].data:
             break
     return found

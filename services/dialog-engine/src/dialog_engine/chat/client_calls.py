@@ -15,6 +15,7 @@ from dialog_engine.errors import (
     ClientCallAnsweredError,
     ClientCallNotFoundError,
     CredentialRevokedError,
+    TurnNotFoundError,
 )
 from dialog_engine.model import ApprovalStatus, ToolStep, Turn
 from dialog_engine.sideband import run_shielded
@@ -88,6 +89,22 @@ class ClientCalls:
                     await run_shielded(self._commit(turn_id, waits, key_id))
             finally:
                 self._control.decision()
+
+    async def turn_of(self, subject: str, correlation_id: str) -> TurnRecord:
+        """The turn with a call of the subject. Raises ClientCallNotFoundError."""
+        turn_id = await self._store.turn_of(correlation_id)
+        try:
+            return await self._archive.turn(subject, turn_id or "")
+        except TurnNotFoundError:
+            raise ClientCallNotFoundError(f"there is no call {correlation_id} of a tool of your client") from None
+
+    async def waiting(self, turn_id: str, results: Sequence[GivenResult]) -> list[GivenResult]:
+        """Those of the results whose calls wait for one, in a turn that the subject was found to own."""
+        found: list[GivenResult] = []
+        for each in results:
+            calls = await self._archive.asked(turn_id, each.call_id)
+            found += [each for call in calls[:1] if call.by_client and call.waits]
+        return found
 
     async def _find(self, turn: TurnRecord, call_id: str) -> CallRecord:
         calls = [each for each in await self._archive.asked(turn.turn_id, call_id) if each.by_client]

@@ -1,7 +1,8 @@
 """The encoder of the Vercel AI SDK, versions 5 to 7.
 
 A turn is one message of the assistant, whose id is that of the turn; a round is a step of it. The stream of a request
-ends when calls wait for approval, and goes on with the same message when the client has posted what its user said.
+ends when calls wait for approval, or for the page that runs them, and goes on with the same message when the client has
+posted what its user said, or what its tools have returned.
 """
 
 from collections.abc import Iterable
@@ -59,7 +60,7 @@ class AiSdkEncoder(Encoder):
                 self._ids = {"turnId": data["turnId"], "sessionId": data["sessionId"]}
                 self._message.turn_id = data["turnId"]
                 return self._message.opened(self._ids), False
-            case "control", "waiting" if data["approvals"] and self._version >= ASKS_SINCE:
+            case "control", "waiting" if self._asks_client(data):
                 return self._ended(b"", "tool-calls"), True
             case "control", "approval" if self._version < ASKS_SINCE:
                 return self._said([self._asked("data-approval", "approvals", data["correlationId"], data)]), False
@@ -81,6 +82,10 @@ class AiSdkEncoder(Encoder):
                 return self._done(data), True
             case _:
                 return b"", False
+
+    def _asks_client(self, waiting: dict[str, Any]) -> bool:
+        """Whether the next request has what the turn waits for: results of the page's tools, or approvals."""
+        return bool(waiting.get("clientCalls") or (waiting["approvals"] and self._version >= ASKS_SINCE))
 
     def _asked(self, name: AskedName, path: str, part_id: str, data: dict[str, Any]) -> Data:
         """What people are asked that the protocol has no chunk for, and where to answer."""

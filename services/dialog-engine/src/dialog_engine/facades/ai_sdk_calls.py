@@ -9,6 +9,8 @@ from typing import Any
 
 from dialog_engine.facades.ai_sdk_types import ApprovalResponse, Chunk, ToolError, ToolInput, ToolOutput
 
+_GIVEN = ("succeeded", "failed")
+"""The ends of a call that its client has answered."""
 _OPEN = ("pending", "queued", "running")
 _PROGRESS = ("progress", "total", "message")
 
@@ -35,6 +37,8 @@ class Calls:
         self._asked: dict[str, str] = {}
         """The id of the last request for approval, by call."""
         self._refused: set[str] = set()
+        self._of_client: set[str] = set()
+        """The calls that the page runs."""
 
     def step(self, step: dict[str, Any]) -> Iterator[Chunk]:
         """What follows from a step of a call, or of its approval."""
@@ -43,7 +47,9 @@ class Calls:
             return
         if call not in self._shown and "arguments" in step:
             self._shown.add(call)
-            yield _input(call, step)
+            if step.get("waitsFor") == "client":
+                self._of_client.add(call)
+            yield _input(call, step, here=call not in self._of_client)
         if call not in self._shown:
             return
         if step["type"] == "approval":
@@ -69,6 +75,10 @@ class Calls:
 
     def _end(self, call: str, step: dict[str, Any]) -> Iterator[Chunk]:
         result = step.get("result")
+        if call in self._of_client:
+            if step["status"] not in _GIVEN:  # the page has what it has given itself
+                yield {"type": "tool-output-error", "toolCallId": call, "errorText": step["error"]["message"]}
+            return
         if call in self._refused:
             yield {"type": "tool-output-denied", "toolCallId": call}
         elif step["status"] == "succeeded":
@@ -79,15 +89,15 @@ class Calls:
             yield {"type": "file", "url": each["url"], "mediaType": each["mimeType"]}
 
 
-def _input(call: str, step: dict[str, Any]) -> ToolInput:
+def _input(call: str, step: dict[str, Any], *, here: bool) -> ToolInput:
     chunk: ToolInput = {
         "type": "tool-input-available",
         "toolCallId": call,
         "toolName": step["toolName"],
         "input": step["arguments"],
-        "dynamic": True,
-        "providerExecuted": True,
     }
+    if here:
+        chunk["dynamic"] = chunk["providerExecuted"] = True
     if title := step.get("title"):
         chunk["title"] = title
     return chunk

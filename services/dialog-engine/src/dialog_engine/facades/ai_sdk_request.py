@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, cast
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from callstream_runtime.long_texts import exceeds
+from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.facades.images import RefusedError, image_of
-from dialog_engine.http.bodies import ToolsRequest, UnicodeText
+from dialog_engine.http.bodies import ToolsRequest, UnicodeText, unicode_text
+from dialog_engine.http.client_calls import MAX_RESULTS, ClientToolRequest
 from dialog_engine.tool_calls.approvals.rules import MAX_REASON
-from plugins_contract.outcomes import MediaBlock
+from dialog_engine.tool_calls.client_tools import MAX_TOOLS, outcome_of
+from plugins_contract.outcomes import MediaBlock, TextBlock
 
 MAX_ID = 200
 MAX_PARTS = 10_000
@@ -43,6 +47,24 @@ class PostedPart(Posted):
     filename: str = ""
     state: str = ""
     approval: PostedApproval | None = None
+    tool_call_id: UnicodeText = ""
+    provider_executed: bool | None = None
+    output: Any = None
+    error_text: UnicodeText = ""
+
+    @property
+    def is_result(self) -> bool:
+        """Whether it has the result of a tool that the page has run."""
+        return self.state in ("output-available", "output-error") and not self.provider_executed
+
+    def given(self) -> GivenResult:
+        """The result. Raises RefusedError."""
+        failed = self.state == "output-error"
+        try:
+            text = self.error_text if failed else _text_of(self.output)
+        except ValueError as error:
+            raise RefusedError("messages", f"an output cannot be stored: {error}") from None
+        return GivenResult(self.tool_call_id, outcome_of([TextBlock(text)], is_error=failed))
 
 
 class PostedMessage(Posted):
@@ -78,13 +100,23 @@ class PostedChat(Posted):
     model: UnicodeText | None = None
     tool_mode: UnicodeText | None = None
     tools: ToolsRequest | None = None
+    client_tools: Annotated[list[ClientToolRequest], Field(max_length=MAX_TOOLS)] | None = None
 
     @property
     def answered(self) -> Sequence[PostedApproval]:
         """What the user has said to the requests for approval in the last message."""
+        return [part.approval for part in self._parts if part.state == "approval-responded" and part.approval]
+
+    @property
+    def results(self) -> Sequence[PostedPart]:
+        """What the tools of the page have returned, in the last message; the newest."""
+        return [part for part in self._parts if part.is_result][-MAX_RESULTS:]
+
+    @property
+    def _parts(self) -> Sequence[PostedPart]:
+        """The parts of the last message, if it goes on with the answer."""
         last = self.messages[-1]
-        parts = last.parts if last.role == "assistant" and self.trigger == "submit-message" else []
-        return [part.approval for part in parts if part.state == "approval-responded" and part.approval]
+        return last.parts if last.role == "assistant" and self.trigger == "submit-message" else []
 
 
 def read_chat(body: bytes) -> PostedChat:
@@ -124,3 +156,8 @@ def _image(number: int, part: PostedPart) -> MediaBlock:
     except RefusedError as error:
         name = f" ({part.filename[:MAX_ID]})" if part.filename else ""
         raise RefusedError(where, f"the file in {where} of the last message{name} {error}") from None
+
+
+def _text_of(output: Any) -> str:
+    """What a tool has returned, as the model reads it. Raises ValueError for what is no Unicode text."""
+    return unicode_text(output if isinstance(output, str) else msgspec.json.encode(output).decode())

@@ -15,7 +15,12 @@ from pydantic import AfterValidator, BeforeValidator
 from callstream_runtime.long_texts import reading
 from dialog_engine.chat.events import START, Cursor
 from dialog_engine.chat.requests import SessionName, StartingRequest
-from dialog_engine.errors import ApprovalDecidedError, ApprovalExpiredError, TurnNotFoundError
+from dialog_engine.errors import (
+    ApprovalDecidedError,
+    ApprovalExpiredError,
+    ClientCallAnsweredError,
+    TurnNotFoundError,
+)
 from dialog_engine.facades.ai_sdk import VERSION, AiSdkEncoder, Version
 from dialog_engine.facades.ai_sdk_calls import asked_for
 from dialog_engine.facades.ai_sdk_request import MAX_ID, PostedChat, question_of, read_chat
@@ -82,8 +87,8 @@ async def chat(
     retry_count: RetryCount = None,
     version: AskedVersion = VERSION,
 ) -> Response:
-    """Begin a turn with the user's message, answer one again, or go on with one whose calls were approved or refused;
-    and stream what follows as a UI message stream."""
+    """Begin a turn with the user's message, answer one again, or go on with one whose calls were approved, refused or
+    run by the page; and stream what follows as a UI message stream."""
     slot = await engine.consumption.stream(sender.subject)
     try:
         async with place_for(request, engine, sender.subject):
@@ -176,7 +181,7 @@ async def _begun(
     body: PostedChat, engine: Services, sender: Principal, starting: StartingRequest, request: Request
 ) -> _Turn:
     """The turn that the request begins, or goes on with."""
-    if not body.answered:
+    if not body.answered and not body.results:
         return await _sent(body, engine, sender, starting, request)
     turn = await _answered(body, engine, sender)
     about_turn(request, turn.turn_id, turn.session_id)
@@ -184,11 +189,20 @@ async def _begun(
 
 
 async def _answered(body: PostedChat, engine: Services, sender: Principal) -> _Turn:
-    """Commit what the user has said to requests for approval. Returns the turn, from there on.
+    """Commit what the user has said to requests for approval, and what the page's tools have returned. Returns the
+    turn, from there on.
 
-    A decision that was made before stands, and the stream shows it. Raises as `Approvals.decide`.
+    What was decided or returned before stands, and the stream shows it. Raises as `Approvals.decide` and
+    `ClientCalls.answer`.
     """
     turn = await _waiting(body, engine, sender.subject)
+    try:
+        given_results = [part.given() for part in body.results]
+    except RefusedError as error:
+        raise _refused(error) from None
+    results = await engine.client_calls.waiting(turn.turn_id, given_results)
+    with suppress(ClientCallAnsweredError):
+        await engine.client_calls.answer(sender.subject, turn.turn_id, results, sender.key_id)
     for each in body.answered:
         call, question_hash = asked_for(each.id)
         given: Given = Refuse(each.reason.strip(), key_id=sender.key_id)
@@ -196,7 +210,8 @@ async def _answered(body: PostedChat, engine: Services, sender: Principal) -> _T
             given = Approve(question_hash, None, key_id=sender.key_id)
         with suppress(ApprovalDecidedError, ApprovalExpiredError):
             await engine.approvals.decide(sender.subject, turn.turn_id, call, given, sender.roles)
-    return replace(turn, part=Part(answered={asked_for(each.id)[0] for each in body.answered}))
+    answered = {asked_for(each.id)[0] for each in body.answered} | {each.call_id for each in given_results}
+    return replace(turn, part=Part(answered=answered))
 
 
 async def _waiting(body: PostedChat, engine: Services, subject: str) -> _Turn:
@@ -218,7 +233,7 @@ async def _sent(
 
     async def send(session_id: str | None, starting: StartingRequest) -> turns.SentTurn:
         native = TurnRequest.model_validate(own)
-        native.tools = body.tools
+        native.tools, native.client_tools = body.tools, body.client_tools
         if body.trigger == "regenerate-message":
             native.regenerate_of = await _last_answer(body, session_id, engine, sender.subject)
             return await turns.sent_turn(native, session_id, engine, sender, starting, request)
@@ -245,7 +260,7 @@ async def _asked(body: PostedChat) -> tuple[str, Brought]:
     """What the last message asks. Raises ProblemError."""
     last = body.messages[-1]
     if last.role != "user":
-        text = "the last message must be the user's, or have an answer to a request for approval"
+        text = "the last message must be the user's, or have an answer to what the turn waits for"
         raise ProblemError(HTTPStatus.UNPROCESSABLE_ENTITY, "INVALID_REQUEST", text, field="messages")
     try:
         text, media = await reading(sum(len(part.url) for part in last.parts), question_of, last)

@@ -40,14 +40,15 @@ class PartDelta(TypedDict):
 
 
 class ToolInput(TypedDict):
-    """A call with its arguments. `dynamic`: its tool is not one of the page; `providerExecuted`: it runs here."""
+    """A call with its arguments. `dynamic`: its tool is not one of the page; `providerExecuted`: it runs here. A call
+    without both is the page's to run."""
 
     type: Literal["tool-input-available"]
     toolCallId: str
     toolName: str
     input: Any
-    dynamic: Literal[True]
-    providerExecuted: Literal[True]
+    dynamic: NotRequired[Literal[True]]
+    providerExecuted: NotRequired[Literal[True]]
     title: NotRequired[str]
 
 
@@ -68,8 +69,8 @@ class ToolError(TypedDict):
     type: Literal["tool-output-error"]
     toolCallId: str
     errorText: str
-    dynamic: Literal[True]
-    providerExecuted: Literal[True]
+    dynamic: NotRequired[Literal[True]]
+    providerExecuted: NotRequired[Literal[True]]
 
 
 class ToolDenied(TypedDict):

@@ -1,10 +1,11 @@
-"""The encoder of Chat Completions: a turn as the chunks of one completion.
+"""The encoder of Chat Completions: a turn as the chunks of one completion, or of several: one ends where only calls of
+the client's tools are open, and another begins with their results.
 
 Clients cannot take text back. What another engine has lost of an answer is compared with what it says instead: the
 stream goes on where both are the same, and otherwise ends with an error.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,6 +20,7 @@ from dialog_engine.facades.openai_objects import error_object
 END = b"data: [DONE]\n\n"
 _GAP = r"\n\n"
 """Between the texts before and after tool calls, which are one text for clients; the inside of a JSON string."""
+_BEGINNING = {"role": "assistant", "content": ""}
 FINISH = {"length": "length", "content_filter": "content_filter"}
 """The `finish_reason` for these reasons; "stop" for the others."""
 
@@ -52,6 +54,12 @@ def created(turn_id: str) -> int:
     return int(turn_id.replace("-", "")[:12], 16) // 1000
 
 
+def client_call(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A call that the client runs. Its id is the correlation id: those of providers are not unique."""
+    function = {"name": step["toolName"], "arguments": msgspec.json.encode(step["arguments"]).decode()}
+    return {"id": step["correlationId"], "type": "function", "function": function}
+
+
 def usage_of(done: Mapping[str, Any]) -> dict[str, int]:
     """The usage of a turn over all its rounds."""
     asked, answered = done["usage"]["inputTokens"], done["usage"]["outputTokens"]
@@ -69,10 +77,19 @@ class ChunkEncoder(Encoder):
         """What is sent before a piece of each kind."""
         self._answer = _Answer()
         self._steps = CallSteps(form, "")
+        self._client_calls: dict[str, Mapping[str, Any]] = {}
+        """The first steps of the calls of the client's tools, by correlation id."""
+        self._is_between = False
+        """Whether the completion has ended with such calls, and another one has not begun."""
 
     def feed(self, frame: Frame) -> Iterable[Output]:
+        between, self._is_between = self._is_between, False
         self._numbers.read(frame)
         data, last = self._encoded(frame)
+        if between and data:
+            data = self._chunk(_BEGINNING) + data
+        elif between:
+            self._is_between = True
         return (Output(self._numbers.next(), data, last),) if data else ()
 
     def _encoded(self, frame: Frame) -> tuple[bytes, bool]:
@@ -93,12 +110,27 @@ class ChunkEncoder(Encoder):
             case events.WITHDRAWN:
                 return _event({"error": error_object("the message was withdrawn", "message_withdrawn")}), True
             case _:
-                return self._control(data_of(frame)), False
+                data = data_of(frame)
+                if data["type"] == "waiting" and data.get("clientCalls", 0) == len(data["calls"]):
+                    return self._calls(data["calls"]), True
+                return self._control(data), False
 
     def _control(self, data: dict[str, Any]) -> bytes:
         if data["type"] == "turn":
             return b"" if self._head else self._begun(data["turnId"])
+        if data.get("waitsFor") == "client":
+            self._client_calls[data["correlationId"]] = data
+        if data.get("correlationId") in self._client_calls:
+            return b""
         return self._reasoned(self._steps.said(data))
+
+    def _calls(self, ids: Sequence[str]) -> bytes:
+        """The calls that the client runs, as the end of a completion."""
+        steps = [self._client_calls[each] for each in ids]
+        calls = [{"index": place, **client_call(step)} for place, step in enumerate(steps)]
+        self._is_between = True
+        self._answer.goes_on_elsewhere()
+        return self._chunk({"tool_calls": calls}) + self._chunk({}, "tool_calls") + END
 
     def _begun(self, turn_id: str) -> bytes:
         self._steps = CallSteps(self._form, turn_id)
@@ -107,7 +139,7 @@ class ChunkEncoder(Encoder):
         beginning = msgspec.json.encode(self._head)[:-1].decode()
         for name, field in ((events.TEXT, "content"), (events.REASONING, "reasoning_content")):
             self._before[name] = f'data: {beginning},"choices":[{{"index":0,"delta":{{"{field}":"'
-        return self._chunk({"role": "assistant", "content": ""})
+        return self._chunk(_BEGINNING)
 
     def _text(self, piece: str | None) -> tuple[bytes, bool]:
         if piece is None:
@@ -186,6 +218,10 @@ class _Answer:
         self._known = max(self._known, self._finished)
         self._gap = _GAP if content else self._gap
         return sent
+
+    def goes_on_elsewhere(self) -> None:
+        """What follows is another text for the client."""
+        self._gap = ""
 
     def reset(self) -> None:
         """The log begins again with what is committed."""

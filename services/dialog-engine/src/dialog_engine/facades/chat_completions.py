@@ -1,5 +1,6 @@
 """The route of Chat Completions, as the OpenAI SDKs and the pages made for them use it."""
 
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -10,16 +11,18 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from callstream_runtime.long_texts import reading
+from dialog_engine.chat.client_calls import GivenResult
 from dialog_engine.chat.requests import SessionName, StartingRequest
 from dialog_engine.chat.resent import Resent, normalised, place_of
 from dialog_engine.chat.waiting_messages import WAITING
+from dialog_engine.errors import ClientToolError
 from dialog_engine.facades.chat_answer import completion
 from dialog_engine.facades.chat_chunks import ChunkEncoder, Form, Steps
 from dialog_engine.facades.chat_request import CompletionRequest, read_request
 from dialog_engine.facades.images import RefusedError
 from dialog_engine.facades.large_bodies import place_for
 from dialog_engine.facades.names import in_named
-from dialog_engine.facades.stream import stream_of
+from dialog_engine.facades.stream import Part, stream_of
 from dialog_engine.http import described, turns
 from dialog_engine.http.about import model_not_found
 from dialog_engine.http.bodies import ToolsRequest, WhenLeft, check_length
@@ -28,9 +31,12 @@ from dialog_engine.http.plain import PlainAnswer
 from dialog_engine.http.problems import ProblemError
 from dialog_engine.http.repetition import Key, RetryCount, starting_request
 from dialog_engine.http.requests import Engine, Sender
+from dialog_engine.http.responses import about_turn
 from dialog_engine.http.services import Services
 from dialog_engine.identity.principal import Principal
 from dialog_engine.model import Brought, Leaving
+from dialog_engine.tool_calls.client_tools import outcome_of
+from plugins_contract.outcomes import TextBlock
 
 PATH = "/v1/chat/completions"
 PROTOCOL = "chat-completions"
@@ -93,13 +99,19 @@ async def completions(
             starting = await starting_request(request, key, retry_count)  # reads the body
             wanted = await _wanted(request)
             leaving = engine.leaving.of(x_on_disconnect, usually="cancel")
-            form, sent = await _sent(wanted, request, engine, sender, starting, leaving)
+            form = _form(wanted, engine)
+            if wanted.results:
+                sent = await _answered(wanted.results, request, engine, sender)
+            else:
+                sent = await _sent(wanted, request, engine, sender, starting, leaving)
+        answered = frozenset(wanted.results)
         if not wanted.stream:
             await _begun(sent, engine, sender.subject)
-            document = partial(completion, form)
+            document = partial(completion, form, answered)
             return PlainAnswer(engine, sender.subject, sent.turn_id, on_end=slot.release, document=document)
         encoder = partial(ChunkEncoder, form)
-        return await stream_of(engine, sender.subject, sent.turn_id, encoder, {}, on_end=slot.release)
+        part = Part(answered=answered)
+        return await stream_of(engine, sender.subject, sent.turn_id, encoder, {}, part, on_end=slot.release)
     except BaseException:
         await slot.release()
         raise
@@ -124,6 +136,24 @@ async def _wanted(request: Request) -> CompletionRequest:
         raise ProblemError(HTTPStatus.BAD_REQUEST, "INVALID_REQUEST", detail, errors=errors) from None
 
 
+def _form(wanted: CompletionRequest, engine: Services) -> Form:
+    options = engine.completions
+    return Form(wanted.model, Steps(wanted.tool_steps or options.steps), usage=wanted.usage, page=options.page)
+
+
+async def _answered(
+    results: Mapping[str, str], request: Request, engine: Services, sender: Principal
+) -> turns.SentTurn:
+    """Commit the results of calls of the client's tools, which name their turn. Raises as `ClientCalls.answer`."""
+    turn = await engine.client_calls.turn_of(sender.subject, next(iter(results)))
+    about_turn(request, turn.turn_id, turn.session_id)
+    given = [
+        GivenResult(call_id, outcome_of([TextBlock(content)], is_error=False)) for call_id, content in results.items()
+    ]
+    await engine.client_calls.answer(sender.subject, turn.turn_id, given, sender.key_id)
+    return turns.SentTurn(turn.turn_id, turn.session_id, turn.status)
+
+
 async def _sent(
     wanted: CompletionRequest,
     request: Request,
@@ -131,7 +161,7 @@ async def _sent(
     sender: Principal,
     starting: StartingRequest,
     leaving: Leaving | None,
-) -> tuple[Form, turns.SentTurn]:
+) -> turns.SentTurn:
     """Begin the turn, or let its message wait. Raises as `turns.sent_turn`."""
     model = engine.choices.named(wanted.model)
     if model is None:
@@ -155,9 +185,18 @@ async def _sent(
         return await turns.sent_turn(*begun_by, brought=place.brought, leaving=leaving)
 
     session_name = SessionName(PROTOCOL, name) if name else None
-    sent = await in_named(session_name, engine, sender.subject, starting, send)
-    form = Form(wanted.model, Steps(wanted.tool_steps or options.steps), usage=wanted.usage, page=options.page)
-    return form, sent
+    try:
+        return await in_named(session_name, engine, sender.subject, starting, send)
+    except ClientToolError as error:
+        raise _refused_tool(error) from None
+
+
+def _refused_tool(error: ClientToolError) -> ProblemError:
+    field = "tools" if error.number is None else f"tools[{error.number}]{_FIELDS.get(error.field, '')}"
+    return ProblemError(HTTPStatus.BAD_REQUEST, error.code, str(error), field=field)
+
+
+_FIELDS = {"name": ".function.name", "description": ".function.description", "inputSchema": ".function.parameters"}
 
 
 async def _place(

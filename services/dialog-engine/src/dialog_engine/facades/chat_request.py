@@ -3,14 +3,15 @@
 Unknown fields pass, as clients expect it; what is known and cannot be honoured is refused, with the field.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
 
 from dialog_engine.facades.images import RefusedError, image_of
-from dialog_engine.model import Brought, ClientCall, ClientMessage, Sampling
+from dialog_engine.model import Brought, ClientCall, ClientMessage, ClientTool, Sampling
 from plugins_contract.outcomes import MediaBlock
 
 MAX_MESSAGES = 10_000
@@ -44,6 +45,17 @@ class _Message(msgspec.Struct):
     tool_call_id: str = ""
 
 
+class _Declared(msgspec.Struct):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(msgspec.Struct):
+    type: str
+    function: _Declared | None = None
+
+
 class _StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
@@ -70,13 +82,16 @@ class _Body(msgspec.Struct):
     logit_bias: dict[str, Any] | None = None
     audio: Any = None
     modalities: list[str] | None = None
-    tools: list[Any] | None = None
+    tools: list[_Tool] | None = None
     functions: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What a client wants. `tool_steps` is None where it has not said; `no_tools`: the model may call none."""
+    """What a client wants. `tool_steps` is None where it has not said; `no_tools`: the model may call none.
+
+    With `results`, by the ids of calls, there is no question: the turn of these calls goes on.
+    """
 
     model: str
     question: str
@@ -85,6 +100,7 @@ class CompletionRequest:
     usage: bool
     tool_steps: str | None
     no_tools: bool
+    results: Mapping[str, str]
 
 
 def read_request(body: bytes) -> CompletionRequest:
@@ -100,7 +116,8 @@ def read_request(body: bytes) -> CompletionRequest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RefusedError("body", f"the body is not valid JSON: {error}") from None
     _check(wanted)
-    instructions, said, last = _conversation(wanted.messages)
+    instructions, said, results = _conversation(wanted.messages)
+    last = ClientMessage("user", "") if results else said.pop()
     sampling = Sampling(
         wanted.temperature,
         wanted.top_p,
@@ -114,11 +131,12 @@ def read_request(body: bytes) -> CompletionRequest:
     return CompletionRequest(
         wanted.model,
         last.content,
-        Brought(instructions, media=last.media, said=said, sampling=sampling),
+        Brought(instructions, media=last.media, said=tuple(said), sampling=sampling, tools=_tools(wanted)),
         bool(wanted.stream),
         bool(wanted.stream_options and wanted.stream_options.include_usage),
         wanted.tool_steps,
         wanted.tool_choice == "none",
+        results,
     )
 
 
@@ -128,8 +146,7 @@ _UNSUPPORTED = {
     "top_logprobs": "is not available here: leave it out",
     "logit_bias": "is not available here: leave it out",
     "audio": "answers are texts: leave it out",
-    "tools": "tools of the client are not supported: the model has those of this server",
-    "functions": "tools of the client are not supported: the model has those of this server",
+    "functions": "is not supported: send tools",
 }
 
 
@@ -154,12 +171,28 @@ def _check(wanted: _Body) -> None:
         raise RefusedError(name, "must be at least 1")
 
 
+def _tools(wanted: _Body) -> tuple[ClientTool, ...]:
+    """The tools that the client runs itself."""
+    if not wanted.tools or wanted.tool_choice == "none":
+        return ()
+    if wanted.tool_choice not in (None, "auto"):
+        raise RefusedError("tool_choice", "must be auto or none: the model chooses among these tools and ours")
+    tools: list[ClientTool] = []
+    for number, tool in enumerate(wanted.tools):
+        if tool.type != "function" or tool.function is None:
+            raise RefusedError(f"tools[{number}].type", "must be function: nothing else is understood")
+        about = _storable(tool.function.description or "", f"tools[{number}].function.description")
+        tools.append(ClientTool(tool.function.name, about, tool.function.parameters or {"type": "object"}))
+    return tuple(tools)
+
+
 def _longest(wanted: _Body) -> int | None:
     return wanted.max_tokens if wanted.max_completion_tokens is None else wanted.max_completion_tokens
 
 
-def _conversation(messages: Sequence[_Message]) -> tuple[str, tuple[ClientMessage, ...], ClientMessage]:
-    """The instructions, what was said before, and the question."""
+def _conversation(messages: Sequence[_Message]) -> tuple[str, list[ClientMessage], dict[str, str]]:
+    """The instructions, what was said, and the results of calls that it ends with. Without any it ends with the
+    question."""
     instructions: list[str] = []
     said: list[ClientMessage] = []
     for number, message in enumerate(messages):
@@ -173,12 +206,16 @@ def _conversation(messages: Sequence[_Message]) -> tuple[str, tuple[ClientMessag
         calls = tuple(
             ClientCall(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()
         )
-        said.append(ClientMessage(message.role, text, media, calls, message.tool_call_id))
+        call_id = _storable(message.tool_call_id, f"messages[{number}].tool_call_id")
+        said.append(ClientMessage(message.role, text, media, calls, call_id))
+    joined = "\n\n".join(each for each in instructions if each.strip())
+    if results := {each.call_id: each.content for each in takewhile(lambda each: each.role == "tool", reversed(said))}:
+        return joined, said, results
     if not said or said[-1].role != "user":
-        raise RefusedError("messages", "the last message must be the user's")
+        raise RefusedError("messages", "the last message must be the user's, or the result of a tool")
     if not said[-1].content.strip() and not said[-1].media:
         raise RefusedError(f"messages[{len(messages) - 1}].content", "must not be empty")
-    return "\n\n".join(each for each in instructions if each.strip()), tuple(said[:-1]), said[-1]
+    return joined, said, {}
 
 
 def _content(content: str | list[_Part] | None, where: str) -> tuple[str, tuple[MediaBlock, ...]]:

@@ -26,8 +26,8 @@ class Part:
     """Which outputs of a turn a client gets. Its stream ends behind the first one that is the last of a request.
 
     `after`: those with higher numbers, or, where the log of the turn is gone meanwhile, its end. `answered`: those that
-    follow on the user's answers to these calls, by correlation id. `beyond`: the stream goes on behind the last output
-    of a request up to this place of the log.
+    follow on the user's answers to these calls, or on their client's results, by correlation id. `beyond`: the stream
+    goes on behind the last output of a request up to this place of the log.
     """
 
     after: int = 0
@@ -127,8 +127,8 @@ class _Selection:
     def _is_decided(self, frame: Frame) -> bool:
         """Whether it is a reset that says what was answered: the place is lost, and is not reached any more."""
         replayed = data_of(frame)["events"] if frame.name == events.RESET else ()
-        steps = [each["data"] for each in replayed if each["data"].get("type") == "approval"]
-        return any(step["status"] != "asked" and step["correlationId"] in self._part.answered for step in steps)
+        steps = [each["data"] for each in replayed if each["data"].get("correlationId") in self._part.answered]
+        return any("durationMs" in step or (step["type"] == "approval" and step["status"] != "asked") for step in steps)
 
 
 async def stream_of(

@@ -141,6 +141,10 @@ class SqlApprovals(ApprovalStore):
 
         return await self._store.write(unit)
 
+    async def turn_of(self, correlation_id: str) -> str | None:
+        rows = await self._store.read("SELECT turn_id FROM tool_calls WHERE correlation_id = $1", correlation_id)
+        return rows[0].turn_id if rows else None
+
     async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
         def unit(tx: StoreTransaction) -> Committed:
             if not (found := tx.execute(TURN, turn_id)):

@@ -172,6 +172,10 @@ class ApprovalStore(Protocol):
         """Replace the question by another one. Returns None when it was not open any more."""
         ...
 
+    async def turn_of(self, correlation_id: str) -> str | None:
+        """The turn with this call, whoever owns it; None when there is no such call."""
+        ...
+
     async def answer(self, turn_id: str, results: Sequence[ClientResult]) -> Committed | None:
         """Commit the results of calls that the client runs, all of them in one transaction. Returns None, and commits
         nothing, when one of them is not open any more."""
